@@ -14,15 +14,17 @@ from .commit.finalize import (
     build_manifest,
     publish_manifest,
     quarantine_damaged,
+    quarantine_damaged_columns,
     quarantine_orphans,
     record_plan_parts,
     remove_attempts,
     remove_superseded,
-    write_index,
+    write_dataset_index,
 )
 from .commit.lease import hold_lease
 from .commit.publish import make_folders, remove_empty_folders
 from .console import plural
+from .dataset.added_columns import IncompleteSet, read_column_sets
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
@@ -55,7 +57,10 @@ from .video import DecoderLimits, MediaReader
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs."""
+    """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs.
+
+    `incomplete_columns`: sets of added columns that lack rows, and so are not in the index.
+    """
 
     manifest: Manifest
     listing: Listing
@@ -67,6 +72,7 @@ class Summary:
     partial: list[str] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
+    incomplete_columns: list[IncompleteSet] = field(default_factory=list)
 
 
 def precompute(
@@ -137,13 +143,13 @@ def precompute(
         orphans = quarantine_orphans(run_state)
         run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes)
         totals = run.process_pending_units(run_state, workers, scheduler)
-        manifest = run.finalize(run_state, changes)
+        manifest, incomplete_columns = run.finalize(run_state, changes)
     return Summary(
         manifest=manifest, listing=listing, changes=changes, totals=totals, seconds=time.monotonic() - started,
         orphans=orphans, failures=collect_failures(run_state, changes.refused),
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
-        forecast=_matching_forecast(expected, job, totals),
+        forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
     )  # fmt: skip
 
 
@@ -209,8 +215,11 @@ class _Run:
             UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
         return progress.totals
 
-    def finalize(self, run_state: RunState, changes: Changes) -> Manifest:
-        """Writes index and manifest; raises `TooManyFailedError` where more inputs failed than allowed."""
+    def finalize(self, run_state: RunState, changes: Changes) -> tuple[Manifest, list[IncompleteSet]]:
+        """Writes index and manifest; returns the manifest and the added columns that lack rows now.
+
+        Raises `TooManyFailedError` where more inputs failed than allowed.
+        """
         out = run_state.paths.root
         if left := sum(1 for _ in run_state.pending_units()):
             raise StoppedError(
@@ -219,10 +228,10 @@ class _Run:
         quarantine_orphans(run_state)  # of units that were split in this run
         manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing))
         check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), self.failure_limit, out)
-        _write_index(run_state, manifest)
+        incomplete = _write_index(run_state, manifest)
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
-        return manifest
+        return manifest, incomplete
 
 
 def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> None:
@@ -251,11 +260,12 @@ def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
         raise
 
 
-def _write_index(run_state: RunState, manifest: Manifest) -> None:
+def _write_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
+    read_column_sets(run_state.paths.root)  # a damaged one is named with its remedy
     try:
-        write_index(run_state.paths, run_state.parquet_files(), manifest.face_schema(), manifest.fingerprint)
+        return write_dataset_index(run_state, manifest)
     except CorruptDataError as error:
-        damaged = quarantine_damaged(run_state)
+        damaged = [*quarantine_damaged(run_state), *quarantine_damaged_columns(run_state)]
         raise StoppedError(
             f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
         ) from error

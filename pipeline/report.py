@@ -48,6 +48,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "faces": totals.faces,
             "lost_units": totals.lost_units,
         },
+        "incomplete_columns": [str(columns) for columns in summary.incomplete_columns],
         "changes": {
             "added": len(changes.added),
             "changed": len(changes.changed),
@@ -138,6 +139,7 @@ def _remarks(summary: Summary) -> list[str]:
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
+    lines += map(str, summary.incomplete_columns)
     if summary.orphans:
         lines.append(f"moved to _tmp, since no unit accounts for them: {plural(len(summary.orphans), 'file')}")
     if summary.dropped_identities:
@@ -180,8 +182,9 @@ def _without_mask(count: int) -> list[str]:
     if not count:
         return []
     return [
-        f"{count:,} faces of fakes have no mask, although there is an original or an own mask: it has no frame of the "
-        "same moment, cannot be read, or differs all over; faces_without_mask in the receipts counts them by video"
+        f"{plural(count, 'face')} of fakes without a mask, although there is an original or an own mask: it has no "
+        "frame of the same moment, cannot be read, or differs all over; faces_without_mask in the receipts counts them "
+        "by video"
     ]
 
 
@@ -204,10 +207,11 @@ def print_verdict(verdict: VerifyResult, out: Path) -> None:
         console.print(f"{name}: {plural(len(verdict.findings), 'finding')} in {checked}", style="bold red")
         kinds: dict[str, list[str]] = {}
         for finding in verdict.findings:
-            if finding.kind not in (named := kinds.setdefault(finding.remedy, [])):
+            remedy = finding.own_remedy or finding.remedy.replace("OUT", shlex.quote(str(out)))
+            if finding.kind not in (named := kinds.setdefault(remedy, [])):
                 named.append(finding.kind)
         for remedy, named in kinds.items():
-            console.print(escape(printable(f"{', '.join(named)}: {remedy.replace('OUT', shlex.quote(str(out)))}")))
+            console.print(escape(printable(f"{', '.join(named)}: {remedy}")))
     elif verdict.is_finished:
         console.print(f"{name}: whole; {checked} checked", style="bold green")
     if verdict.unfinished:

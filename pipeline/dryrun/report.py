@@ -114,7 +114,8 @@ def _trials(result: DryRunResult, console: Console) -> None:
 
 def _splits(survey: Survey) -> Table:
     names = sum(survey.by_split.values(), Counter[str]())
-    classes = [name for name, _ in names.most_common(_MAX_CLASSES)]
+    largest = {name for name, _ in names.most_common(_MAX_CLASSES)}
+    classes = [name for name in survey.classes if name in largest]
     others = ["others"] if len(names) > len(classes) else []
     table = Table(title="inputs", title_justify="left", title_style="bold")
     table.add_column("split")

@@ -17,13 +17,16 @@ _MAX_NAMED = 100
 
 @dataclass(frozen=True, kw_only=True)
 class Survey:
-    """`recognised_by`: what shows the layout. `by_split[split][label name]` counts inputs. `leak` is what the run
-    would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut; `largest_group`:
-    inputs in the largest one. `clips` of the inputs are folders of `images`. `hours` of playing time are those of
-    `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of `missing`. `fakes`: inputs
-    that name an original to compare them with; `without_original`: of these, those whose original is not there.
-    `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped already. `caveats`: what the
-    source does not say, and what OUT holds that another `--max-damaged` has decided.
+    """What a source holds.
+
+    `recognised_by`: what shows the layout. `classes`: names of the labels by index, then that of inputs without one;
+    `by_split[split][class]` counts inputs. `leak` is what the run would refuse, None where nothing leaks. `groups`: how
+    many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `clips` of the inputs are folders
+    of `images`. `hours` of playing time are those of `headers_read` headers, the rest by their bytes. `missing_files`
+    names the first 100 of `missing`. `fakes`: inputs that name an original to compare them with; `without_original`:
+    of these, those whose original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs
+    that are cropped already. `caveats`: what the source does not say, and what OUT holds that another `--max-damaged`
+    has decided.
     """
 
     layout: str
@@ -35,6 +38,7 @@ class Survey:
     size_bytes: int
     hours: float
     headers_read: int
+    classes: list[str]
     by_split: dict[str, Counter[str]]
     groups: int
     largest_group: int
@@ -69,6 +73,7 @@ def survey_source(
         size_bytes=sum(entry.size_bytes for entry in listing.entries),
         hours=sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600,
         headers_read=cost.headers_read,
+        classes=[*listing.labels, unlabelled_name(listing.labels)],
         by_split=_count_by_split(plan, listing.labels),
         groups=len(sizes),
         largest_group=max(sizes, default=0),

@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
@@ -71,7 +71,7 @@ class Destination:
             self._parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"DEST={self.root}: {error.strerror}; name a folder that can be written to") from error
-        with hold_lock(self._work / _LOCK, work="export", on_wait=on_wait):
+        with hold_lock(self._work / _LOCK, work="facefeed export", on_wait=on_wait):
             path = self.root / RECEIPT
             if not path.exists():
                 self._write(RECEIPT, self.receipt.to_json())
@@ -174,11 +174,23 @@ def _refuse_other(root: Path, stored: ExportReceipt, wanted: ExportReceipt) -> N
     ]
     if stored.fingerprint != wanted.fingerprint:
         differences.append("it is of another OUT, or OUT has changed since")
+    else:
+        differences += _differences_of_columns(stored.added_columns, wanted.added_columns)
     if differences:
         raise RefusedError(
             f"DEST={root}: holds another export ({'; '.join(differences)}); nothing was written; "
             "name a new or empty folder, or delete this one"
         )
+
+
+def _differences_of_columns(stored: Mapping[str, object], wanted: Mapping[str, object]) -> Iterator[str]:
+    for name in sorted(stored.keys() | wanted.keys()):
+        if name not in stored:
+            yield f"it records no added columns {name!r}, which OUT has"
+        elif name not in wanted:
+            yield f"it has the added columns {name!r}, which OUT lacks"
+        elif stored[name] != wanted[name]:
+            yield f"its added columns {name!r} are others than those of OUT"
 
 
 def _shown(name: str, value: object) -> str:

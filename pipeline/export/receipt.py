@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 from ..errors import CorruptDataError
@@ -46,11 +46,13 @@ class PartReceipt:
 class ExportReceipt:
     """What DEST is, and once it is finished, all that it holds.
 
-    `fingerprint`: of OUT's manifest. `request`: see `ExportRequest.to_json`. `sums_sha256`: of `SHA256SUMS`.
+    `fingerprint`: of OUT's manifest. `request`: see `ExportRequest.to_json`. `added_columns`: the sets that it holds,
+    see `Index.added_sets`; none in receipts from before they were recorded. `sums_sha256`: of `SHA256SUMS`.
     """
 
     fingerprint: str
     request: dict[str, Any]
+    added_columns: dict[str, dict[str, Any]] = field(default_factory=dict)
     finished: bool = False
     parts: list[PartReceipt] = field(default_factory=list)
     sums_sha256: str | None = None
@@ -106,10 +108,4 @@ class ExportReceipt:
 
 def with_parts(receipt: ExportReceipt, parts: Iterable[PartReceipt], sums_sha256: str) -> ExportReceipt:
     """The receipt of the finished export."""
-    return ExportReceipt(
-        fingerprint=receipt.fingerprint,
-        request=receipt.request,
-        finished=True,
-        parts=list(parts),
-        sums_sha256=sums_sha256,
-    )
+    return replace(receipt, finished=True, parts=list(parts), sums_sha256=sums_sha256)

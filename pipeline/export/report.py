@@ -47,10 +47,11 @@ def print_result(result: ExportResult, out: Path) -> None:
     console, receipt = stderr_console(), result.receipt
     lines = [f"{plural(count, 'row')} left out: {_REASONS[reason]}" for reason, count in receipt.skipped.items()]
     lines += [_NOTES[note](count, receipt.rows) for note, count in receipt.notes.items()]
+    lines += map(str, result.incomplete_columns)
     if result.parts_before:
         lines.append(f"resumed: {result.parts_before:,} of {plural(len(receipt.parts) - 1, 'part')} were there")
     for line in lines:
-        console.print(escape(line))
+        console.print(escape(printable(line)))
     _print_damaged(console, result, out)
     for finding in result.check.findings:
         console.print(f"[red]check[/]  {escape(printable(finding))}")
@@ -84,6 +85,8 @@ def result_json(result: ExportResult) -> dict[str, Any]:
     return {
         "form": receipt.request["form"],
         "fingerprint": receipt.fingerprint,
+        "added_columns": receipt.added_columns,
+        "incomplete_columns": [str(columns) for columns in result.incomplete_columns],
         "rows": receipt.rows,
         "skipped": receipt.skipped,
         "notes": receipt.notes,

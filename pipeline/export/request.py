@@ -11,6 +11,7 @@ from ..errors import UsageError
 FormName = Literal["deepfakebench", "folders", "webdataset", "hf"]
 FORM_NAMES: Final[tuple[str, ...]] = get_args(FormName)
 _SHARDED: Final = ("webdataset", "hf")
+_WITHOUT_COLUMNS: Final = ("deepfakebench",)
 DEFAULT_SHARD_MB: Final = 512
 
 
@@ -49,6 +50,11 @@ class ExportRequest:
     def shard_bytes(self) -> int:
         """Size of a shard in bytes, of the forms that have shards."""
         return (self.shard_mb or DEFAULT_SHARD_MB) * 1_000_000
+
+    @property
+    def has_columns(self) -> bool:
+        """Whether the form holds the columns of OUT, added ones too."""
+        return self.form not in _WITHOUT_COLUMNS
 
     def to_json(self) -> dict[str, Any]:
         """JSON values, for the receipt."""

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Set
-from pathlib import Path
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from ..dataset.added_columns import IncompleteSet, complete_sets
 from ..dataset.index import INDEX_COLUMNS
+from ..dataset.manifest import OutPaths, Receipt
 from ..dataset.open_dataset import open_dataset
 from ..dataset.stored_images import StoredImages
+from ..errors import CorruptDataError
 
 Rows = NDArray[np.uint32]
 """Row numbers in the index (rows,), ascending."""
@@ -42,6 +46,18 @@ class StoredRows:
         starts = np.flatnonzero(np.append(True, codes[1:] != codes[:-1])) if len(rows) else np.empty(0, np.int64)
         for start, end in zip(starts, [*starts[1:], len(rows)], strict=True):
             yield names[codes[start]], rows[start:end]
+
+    def incomplete_sets(self) -> list[IncompleteSet]:
+        """The sets of added columns of OUT that the index lacks; raises `CorruptDataError` where one is damaged."""
+        complete, incomplete = complete_sets(self.index.out, self._units(), other_than=self.index.added)
+        return [*incomplete, *(IncompleteSet(column_set, 0, 0) for column_set in complete)]
+
+    def _units(self) -> Iterator[Receipt]:
+        """Receipts of the files that hold the rows, as far as they can be read."""
+        for name in self.index.categories("file"):
+            path = OutPaths(self.index.out).receipt(PurePosixPath(name).stem)
+            with suppress(OSError, CorruptDataError):
+                yield Receipt.from_json(path.read_bytes(), where=str(path))
 
     def rows_of(self, face_ids: Set[str]) -> Rows:
         """Rows of some faces."""

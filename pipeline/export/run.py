@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..dataset.added_columns import IncompleteSet
 from ..dataset.manifest import Manifest
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
@@ -26,7 +27,8 @@ Progress = Callable[[str, int, int], object]
 class ExportResult:
     """`parts_before`: parts that an earlier run had finished. `was_finished`: the export was there, and was read back.
 
-    `seconds`: duration of this call.
+    `incomplete_columns`: sets of added columns that lack rows, and so are not in the export. `seconds`: duration of
+    this call.
     """
 
     root: Path
@@ -34,6 +36,7 @@ class ExportResult:
     check: CheckResult
     parts_before: int
     was_finished: bool
+    incomplete_columns: list[IncompleteSet]
     seconds: float
 
     @property
@@ -56,12 +59,16 @@ def export(
     sentence before a wait for another process.
 
     Raises `UsageError` where `out` holds no finished dataset or `dest` cannot be used, `RefusedError` where it holds
-    anything else or another process is at work on it, `CorruptDataError` where a file of `out` is missing, and
-    `StoppedError` where the disk fails; the same call resumes then.
+    anything else or another process is at work on it, `CorruptDataError` where a file of `out` is missing or damaged,
+    and `StoppedError` where the disk fails; the same call resumes then.
     """
     started = time.monotonic()
     stored = StoredRows(out)
-    wanted = ExportReceipt(fingerprint=stored.manifest.fingerprint, request=request.to_json())
+    added_columns = stored.index.added_sets if request.has_columns else {}
+    incomplete_columns = stored.incomplete_sets() if request.has_columns else []
+    wanted = ExportReceipt(
+        fingerprint=stored.manifest.fingerprint, request=request.to_json(), added_columns=added_columns
+    )
     selected_rows = len(stored.select(request.split))
     if not selected_rows:
         raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
@@ -80,6 +87,7 @@ def export(
     check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
     return ExportResult(
         root=dest, receipt=destination.receipt, check=check, parts_before=parts_before, was_finished=was_finished,
+        incomplete_columns=incomplete_columns,
         seconds=time.monotonic() - started,
     )  # fmt: skip
 

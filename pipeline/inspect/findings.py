@@ -155,7 +155,7 @@ def _faces_of(labels: Sequence[str]) -> str:
 
 def _class_balance(statistics: Statistics) -> Iterator[Finding]:
     if empty := [label for label, group in statistics.classes.items() if not group.rows]:
-        yield Finding("error", f"Nowhere are there {_faces_of(empty)}.")
+        yield Finding("error", f"No split has {_faces_of(empty)}.")
     if statistics.unlabelled:
         rows = statistics.classes[statistics.unlabelled].rows
         share = percent(rows / statistics.total.rows)

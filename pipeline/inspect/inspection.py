@@ -10,13 +10,17 @@ from ..dataset.schema import WHOLE_FRAME_HULL
 from .figures.contact_sheets import ContactSheets
 from .figures.histograms import Histogram, histograms
 from .findings import Finding, collect_findings
+from .statistics.columns import Measure, measures_of
 from .statistics.groups import Statistics
 from .statistics.outcomes import Outcomes
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inspection:
-    """The content of terminal report, `--json` and page; `whole_frames`: faces of inputs that are cropped already."""
+    """The content of terminal report, `--json` and page.
+
+    `whole_frames`: faces of inputs that are cropped already. `measures`: all that have statistics.
+    """
 
     outcomes: Outcomes
     statistics: Statistics
@@ -24,6 +28,7 @@ class Inspection:
     sheets: ContactSheets
     histograms: list[Histogram]
     whole_frames: int
+    measures: tuple[Measure, ...]
 
 
 def inspect_dataset(out: Path) -> Inspection:
@@ -47,5 +52,6 @@ def inspect_dataset(out: Path) -> Inspection:
         ),
         sheets=sheets,
         histograms=histograms(index, statistics.videos),
+        measures=measures_of(index),
         whole_frames=len(index.rows_where("hull_method", WHOLE_FRAME_HULL)),
     )

@@ -19,7 +19,7 @@ from .figures.histogram_plot import class_colours, histogram_plot
 from .figures.histograms import MAX_CURVES
 from .findings import Finding
 from .inspection import Inspection
-from .statistics.columns import LANDMARK_SCORE, MEASURES, YAW, Measure
+from .statistics.columns import LANDMARK_SCORE, YAW, Measure
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX
 from .statistics.quantiles import Quantiles
 from .statistics.videos import varying_columns
@@ -127,4 +127,4 @@ def _short_name(video_id: str) -> str:
 def _known_measures(inspection: Inspection) -> list[Measure]:
     """The measures with values; those of masks also without, since nobody is to look for them in vain."""
     known = inspection.statistics.total.measures
-    return [measure for measure in MEASURES if known[measure.key] or measure not in (LANDMARK_SCORE, YAW)]
+    return [measure for measure in inspection.measures if known[measure.key] or measure not in (LANDMARK_SCORE, YAW)]

@@ -15,7 +15,7 @@ import psutil
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
-from assets_paths import SUPPORT
+from assets_paths import python_path
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.verify.check import verify
@@ -43,7 +43,7 @@ class Driver:
     def __init__(self, script: Path, source: Path, out: Path, *options: str) -> None:
         arguments = ["precompute", str(source), str(out), "--workers", "2", "--max-failed", "5%", *options]
         self._command = [sys.executable, str(script), *arguments]
-        self._environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
+        self._environment = {**os.environ, "PYTHONPATH": python_path()}
         self.out = out
 
     def run(self) -> float:

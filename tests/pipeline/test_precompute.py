@@ -19,7 +19,14 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
-from assets_faults import POISON_SIZE, BrokenProcessDetector, FaultyDetector, UnloadableDetector, faulty_child
+from assets_faults import (
+    POISON_SIZE,
+    BrokenProcessDetector,
+    FaultyDetector,
+    RecordingDetector,
+    UnloadableDetector,
+    faulty_child,
+)
 from assets_video import numbered, read_number, spoil, write_video
 from click.testing import CliRunner
 from distributed import LocalCluster
@@ -85,6 +92,17 @@ def test_every_wanted_frame_of_every_video_becomes_rows(run: Run, make_source: M
     assert summary.manifest.rows == 10
     assert summary.manifest.inputs == {"total": 2, "ok": 2, "partial": 0, "no_faces": 0, "failed": {}, "missing": 0}
     assert verify(tmp_path / "out").findings == []
+
+
+def test_a_worker_on_the_cpu_loads_no_torch(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
+    """Its import takes seconds, and in each worker 400 MB."""
+    detector = RecordingDetector(modules=str(tmp_path / "modules"))
+    run(make_source("real/a.mp4"), detector=detector, scheduler=None, workers=1)
+    modules = {name.partition(".")[0] for name in (tmp_path / "modules").read_text().split()}
+    assert modules & {"torch", "torchvision", "facenet_pytorch", "openvino", "distributed"} == {
+        "openvino",
+        "distributed",
+    }
 
 
 def test_a_row_shows_the_frame_that_it_names(run: Run, make_source: MakeSource, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ..formatting import compact_number
-from ..statistics.columns import MANIPULATED, MEASURES, SHARPNESS, Measure, integer_column
+from ..statistics.columns import MANIPULATED, SHARPNESS, Measure, integer_column, measures_of
 from ..statistics.videos import VideoTable, label_names
 
 _NUM_BINS: Final = 36
@@ -45,7 +45,7 @@ def histograms(index: Index, videos: VideoTable) -> list[Histogram]:
     classes = {names[code]: labels == code for code in sorted(largest, key=lambda code: code % len(names))}
     plots = [
         _histogram(measure.title, measure.description, by_class, _edges(measure, by_class))
-        for measure in MEASURES
+        for measure in measures_of(index)
         if (by_class := _group_by_class(measure.scale * measure.values(index), classes))
     ]
     label_of_group = np.array([key.label for key in videos.group_keys], np.str_)

@@ -57,6 +57,10 @@ def _to_floats(cells: pa.Array) -> Floats:
     return np.from_dlpack(cells.fill_null(np.nan)).astype(np.float32, copy=False)
 
 
+def _any_to_floats(cells: pa.Array) -> Floats:
+    return _to_floats(cells.cast(pa.float32(), safe=False))
+
+
 def _to_integers(cells: pa.Array) -> NDArray[Any]:
     return np.from_dlpack(cells)
 
@@ -103,6 +107,16 @@ LANDMARK_SCORE: Final = Measure(
 YAW: Final = Measure("yaw", "yaw", "°", "where the nose points: positive to the right of the image", "pose", _yaw)
 MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, LANDMARK_SCORE, SHARPNESS, YAW, MANIPULATED)
 """Those whose column a dataset lacks have no values."""
+
+
+def measures_of(index: Index) -> tuple[Measure, ...]:
+    """`MEASURES`, and one for each other added column of numbers."""
+    known = {measure.column for measure in MEASURES}
+    return MEASURES + tuple(
+        Measure(field.name, field.name, "", "an added column", field.name, _any_to_floats)
+        for field in index.added_fields
+        if field.name not in known and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+    )
 
 
 def integer_column(index: Index, name: str) -> NDArray[Any]:

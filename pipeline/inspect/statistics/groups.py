@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ...dataset.index import Index
-from .columns import FACE_SIZE, LANDMARK_SCORE, MANIPULATED, MEASURES, Floats, manipulation_of_fakes
+from .columns import FACE_SIZE, LANDMARK_SCORE, MANIPULATED, Floats, manipulation_of_fakes, measures_of
 from .quantiles import Quantiles
 from .videos import GroupKey, VideoTable, label_names
 
@@ -88,7 +88,7 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
     small = [0.0] * len(sets)
     unchanged: list[float | None] = [None] * len(sets)
     unfitted: list[float | None] = [None] * len(sets)
-    for measure in MEASURES:
+    for measure in measures_of(index):
         values_of_row = manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
         by_group = np.split(values_of_row[order], ends[:-1])
         for number, groups in enumerate(sets):

@@ -210,8 +210,8 @@ def test_a_folder_in_the_dataset_or_around_it_is_refused(out: Path) -> None:
 
 def test_a_folder_that_another_process_exports_to_is_refused(out: Path, tmp_path: Path) -> None:
     (tmp_path / WORK).mkdir()
-    with hold_lock(tmp_path / WORK / "lock", work="export"):
-        check_refused(out, tmp_path, "hf", reason="another export is working on it")
+    with hold_lock(tmp_path / WORK / "lock", work="facefeed export"):
+        check_refused(out, tmp_path, "hf", reason="facefeed export is working on it")
 
 
 def test_a_form_without_shards_takes_no_size_of_them(out: Path, tmp_path: Path) -> None:

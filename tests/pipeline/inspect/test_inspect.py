@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import assets_dataset
 import facefeed.pipeline.dataset.index as index_module
 import numpy as np
 import pyarrow as pa
@@ -61,8 +60,8 @@ def copy(dataset: Path, tmp_path: Path) -> Path:
     return copy_dataset(dataset, tmp_path / "out")
 
 
-def build_dataset(folder: Path, *units: tuple[str, tuple[Clip, ...]]) -> Path:
-    make_dataset(folder / "made", units)
+def build_dataset(folder: Path, *units: tuple[str, tuple[Clip, ...]], labels: tuple[str, ...] = LABELS) -> Path:
+    make_dataset(folder / "made", units, labels=labels)
     return folder / "made"
 
 
@@ -140,7 +139,7 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
 
 def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = figures(copy)
-    monkeypatch.setattr(index_module, "_BATCH_ROWS", 7)
+    monkeypatch.setattr(index_module, "BATCH_ROWS", 7)
     assert rebuild_index_file(copy)
     after = figures(copy)
     for changing in ("bytes", "page_bytes"):
@@ -356,7 +355,7 @@ def test_a_split_without_one_class_is_an_error(tmp_path: Path) -> None:
 def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
     split_up = ("train", (ANNA,)), ("val", (BERT,)), ("test", (Clip("real/cleo.mp4", 5),))
     findings = findings_by_level(build_dataset(tmp_path, *split_up))
-    assert "Nowhere are there fake faces." in findings["error"]
+    assert "No split has fake faces." in findings["error"]
     assert "Every split has faces of every class." not in findings["ok"]
     out = build_dataset(tmp_path / "other", ("train", (Clip("real/anna.mp4", 45), Clip("fake/anna-swap.mp4", 5))))
     assert "real has 9 times as many faces as fake." in findings_by_level(out)["warning"]
@@ -494,15 +493,15 @@ def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path
 
 def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     moods = ("calm", "angry", "sad [red]")
-    monkeypatch.setattr(assets_dataset, "LABELS", moods)
     monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
-    out = build_dataset(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    clips = tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))
+    out = build_dataset(tmp_path, ("train", clips), labels=moods)
     summary = figures(out)
     assert {label: group["rows"] for label, group in summary["classes"].items()} == {
         "calm": 3, "angry": 4, "sad [red]": 0, "unknown": 2,
     }  # fmt: skip
     assert "2 faces (22 %) have no known label." in findings_by_level(out)["warning"]
-    assert "Nowhere are there sad [red] faces." in findings_by_level(out)["error"]
+    assert "No split has sad [red] faces." in findings_by_level(out)["error"]
     assert {label: len(pictures) for label, pictures in inspect_dataset(out).sheets.random.items()} == {
         "calm": 3, "angry": 4, "unknown": 2,
     }  # fmt: skip
@@ -512,9 +511,9 @@ def test_a_class_may_be_anything_and_a_label_unknown(tmp_path: Path, monkeypatch
 def test_a_class_called_unknown_is_distinguished_from_faces_without_a_label(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(assets_dataset, "LABELS", ("calm", "unknown"))
     monkeypatch.setattr(Clip, "entry", lambda clip: Entry(video_id=clip.name, label=clip.frames - 3))
-    out = build_dataset(tmp_path, ("train", tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))))
+    clips = tuple(Clip(f"{frames}.mp4", frames) for frames in (2, 3, 4))
+    out = build_dataset(tmp_path, ("train", clips), labels=("calm", "unknown"))
     rows = {label: group["rows"] for label, group in figures(out)["classes"].items()}
     assert rows == {"calm": 3, "unknown": 4, "no label": 2}
     assert {kind.label: group.rows for kind, group in inspect_dataset(out).statistics.groups.items()} == rows
@@ -526,20 +525,20 @@ def test_a_class_called_unknown_is_distinguished_from_faces_without_a_label(
 
 
 def test_very_many_classes_still_make_one_page_and_a_few_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(assets_dataset, "LABELS", tuple(f"mood {number}" for number in range(100)))
     monkeypatch.setattr(
         Clip, "entry", lambda clip: Entry(video_id=clip.name, label=int(clip.name.removesuffix(".mp4")))
     )
     out = build_dataset(
-        tmp_path, ("train", tuple(Clip(f"{number}.mp4", 2 + number % 3) for number in range(60))), ("val", (SIXTY,))
-    )
+        tmp_path, ("train", tuple(Clip(f"{number}.mp4", 2 + number % 3) for number in range(60))), ("val", (SIXTY,)),
+        labels=tuple(f"mood {number}" for number in range(100)),
+    )  # fmt: skip
     inspection = inspect_dataset(out)
     assert sum(map(len, inspection.sheets.random.values())) <= 192
     assert len(inspection.sheets.random) == 61
     assert {len(histogram.fractions) for histogram in inspection.histograms} == {8}
     assert len(run(out).stderr.splitlines()) < 3 * SCREEN_LINES
     assert "val has no faces of 60 classes: mood 0, mood 1, mood 2 and 57 more." in findings_by_level(out)["error"]
-    assert "Nowhere are there faces of 39 classes: mood 61" in findings_by_level(out)["error"]
+    assert "No split has faces of 39 classes: mood 61" in findings_by_level(out)["error"]
 
 
 def test_a_dataset_without_rows_is_shown_as_that(tmp_path: Path) -> None:
