@@ -57,7 +57,23 @@ PEOPLE: tuple[Person, ...] = (
     Person(portrait="astronaut", mirrored=True, gamma=1.05, warmth=-0.05, hue_degrees=240,
            proportions=Proportions(width=0.12, jaw=0.08, mouth=-0.12)),
 )  # fmt: skip
-"""All people, in a fixed order; every original of the sample shows a different person."""
+"""The people of the table of groups, in a fixed order; every original of the sample shows a different person."""
+
+
+def person(index: int) -> Person:
+    """The person of this index: those of PEOPLE, and beyond them variants that are drawn from the index."""
+    if index < len(PEOPLE):
+        return PEOPLE[index]
+    rng = np.random.default_rng(index)
+    parts = dict(zip(("eyes", "nose", "mouth", "jaw", "width"), rng.uniform(-0.12, 0.12, 5).tolist(), strict=True))
+    return Person(
+        portrait=("astronaut", "hopper")[index % 2],
+        mirrored=bool(rng.integers(2)),
+        gamma=float(rng.uniform(0.8, 1.5)),
+        warmth=float(rng.uniform(-0.12, 0.14)),
+        hue_degrees=float(rng.uniform(-180, 180)),
+        proportions=Proportions(**parts),
+    )
 
 
 def person_portrait(person: Person) -> Portrait:

@@ -11,7 +11,7 @@ from typing import NoReturn, TypedDict
 from ..pipeline.errors import RefusedError, UsageError
 
 RECEIPT = "sample.json"
-FORMAT = 1
+FORMAT = 2
 
 
 class FileRecord(TypedDict):
@@ -26,22 +26,25 @@ class Receipt(TypedDict):
 
     format: int
     seed: int
+    groups: int
     videos: int
     real: int
     fake: int
     files: dict[str, FileRecord]
 
 
-def write_receipt(directory: Path, *, seed: int, real: int, fake: int) -> Receipt:
+def write_receipt(directory: Path, *, seed: int, groups: int, real: int, fake: int) -> Receipt:
     """Record all files below a newly generated directory in its sample.json."""
     files = {name: _file_record(path) for name, path in sorted(_files(directory))}
-    receipt = Receipt(format=FORMAT, seed=seed, videos=real + fake, real=real, fake=fake, files=files)
+    receipt = Receipt(
+        format=FORMAT, seed=seed, groups=groups, videos=real + fake, real=real, fake=fake, files=files
+    )  # fmt: skip
     (directory / RECEIPT).write_text(json.dumps(receipt, indent=1) + "\n", encoding="utf-8")
     return receipt
 
 
-def read_existing_sample(directory: Path, *, seed: int) -> Receipt | None:
-    """The receipt of an unmodified sample of the same seed in `directory`; None if it does not exist or is empty.
+def read_existing_sample(directory: Path, *, seed: int, groups: int) -> Receipt | None:
+    """The receipt of an unmodified sample of the same seed and groups in `directory`; None if that is new or empty.
 
     Raises UsageError if the path is not a directory, RefusedError if it holds anything but that sample.
     """
@@ -56,6 +59,8 @@ def read_existing_sample(directory: Path, *, seed: int) -> Receipt | None:
         _refuse(directory, "holds other files", "choose a new or empty folder")
     if receipt["seed"] != seed:
         _refuse(directory, f"holds the sample of seed {receipt['seed']}, not {seed}", "choose another folder")
+    if receipt["groups"] != groups:
+        _refuse(directory, f"holds a sample of {receipt['groups']} groups, not {groups}", "choose another folder")
     change = _first_change(directory, receipt)
     if change is not None:
         _refuse(directory, f"holds a sample that was changed since ({change})", "delete it or choose another")

@@ -9,7 +9,7 @@ import numpy as np
 
 from .blend import blend_fake
 from .encode import write_rotation_tag, write_video
-from .people import PEOPLE, empty_backdrop, person_portrait, side_by_side
+from .people import empty_backdrop, person, person_portrait, side_by_side
 from .portraits import Image, Portrait
 from .recipe import Clip
 from .scene import Scene
@@ -19,13 +19,13 @@ TRUNCATED_FRACTION = 0.6
 
 
 def base_portrait(people: tuple[int, ...]) -> Portrait:
-    """Returns the image that a clip of these people is rendered from; `people`: zero to two indices into PEOPLE."""
+    """Returns the image that a clip of these people is rendered from: zero to two indices of `person`."""
     if not people:
         return empty_backdrop()
     if len(people) == 1:
-        return person_portrait(PEOPLE[people[0]])
+        return person_portrait(person(people[0]))
     first, second = people
-    return side_by_side(PEOPLE[first], PEOPLE[second])
+    return side_by_side(person(first), person(second))
 
 
 def render_clip(clip: Clip, still: Portrait, folder: Path) -> None:

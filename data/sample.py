@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..pipeline.errors import RefusedError, StoppedError, UsageError
+from .groups import GROUPS
 from .receipt import Receipt, read_existing_sample, write_receipt
 from .recipe import Clip, draw_clips
 from .render import base_portrait, render_clip
@@ -44,11 +45,19 @@ class SampleReport:
     already_there: bool
 
 
-def make_sample(directory: Path, *, seed: int = 0, on_progress: ProgressCallback | None = None) -> SampleReport:
+def make_sample(
+    directory: Path,
+    *,
+    seed: int = 0,
+    groups: int = len(GROUPS),
+    on_progress: ProgressCallback | None = None,
+) -> SampleReport:
     """Generate the sample of a seed in a new or empty directory, atomically.
 
-    The same seed gives the same bytes with the same versions of the libraries. Takes seconds, uses all cores, writes
-    less than 20 MB. Does nothing where the same sample already exists.
+    `groups`: originals with their fakes, at least those of the table of edge cases; see `draw_clips`.
+
+    The same seed gives the same bytes with the same versions of the libraries. Takes seconds, uses all cores; the table
+    alone takes less than 20 MB. Does nothing where the same sample already exists.
 
     Raises UsageError (RefusedError if the directory holds anything else; nothing is written) and StoppedError if the
     disk is full.
@@ -56,12 +65,16 @@ def make_sample(directory: Path, *, seed: int = 0, on_progress: ProgressCallback
     started = time.monotonic()
     if seed < 0:
         raise UsageError(f"seed={seed}: must be at least 0; nothing was written; try 0")
+    if groups < len(GROUPS):
+        raise UsageError(
+            f"groups={groups}: must be at least {len(GROUPS)}, those of the edge cases; nothing was written; try 240"
+        )
     try:
         directory = Path(directory).resolve()
-        receipt = read_existing_sample(directory, seed=seed)
+        receipt = read_existing_sample(directory, seed=seed, groups=groups)
         already_there = receipt is not None
         if receipt is None:
-            receipt = _publish(directory, draw_clips(seed), seed, on_progress or (lambda _done, _all: None))
+            receipt = _publish(directory, seed, groups, on_progress or (lambda _done, _all: None))
     except OSError as error:
         raise _as_facefeed_error(error, directory) from error
     return SampleReport(
@@ -76,8 +89,9 @@ def make_sample(directory: Path, *, seed: int = 0, on_progress: ProgressCallback
     )
 
 
-def _publish(directory: Path, clips: Sequence[Clip], seed: int, on_progress: ProgressCallback) -> Receipt:
+def _publish(directory: Path, seed: int, groups: int, on_progress: ProgressCallback) -> Receipt:
     """Generate everything in a sibling of the directory, then rename it, which publishes it atomically."""
+    clips = draw_clips(seed, groups=groups)
     directory.parent.mkdir(parents=True, exist_ok=True)
     attempt = directory.parent / f".{directory.name}.{uuid.uuid4().hex[:8]}.part"
     try:
@@ -87,7 +101,7 @@ def _publish(directory: Path, clips: Sequence[Clip], seed: int, on_progress: Pro
         metadata = json.dumps(metadata_of(clips), indent=1, sort_keys=True)
         (attempt / PART_FOLDER / "metadata.json").write_text(metadata + "\n", encoding="utf-8")
         real = sum(clip.label == "REAL" for clip in present)
-        receipt = write_receipt(attempt, seed=seed, real=real, fake=len(present) - real)
+        receipt = write_receipt(attempt, seed=seed, groups=groups, real=real, fake=len(present) - real)
         try:
             attempt.rename(directory)  # replaces an empty folder, and only an empty one
         except OSError as error:

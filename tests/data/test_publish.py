@@ -22,7 +22,7 @@ from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 def few_clips(monkeypatch: pytest.MonkeyPatch) -> list[recipe.Clip]:
     """Let the sample be three small videos, for what does not depend on how many there are."""
     clips = [clip for clip in recipe.draw_clips(0) if clip.shot.size == (320, 240)]
-    monkeypatch.setattr(sample_module, "draw_clips", lambda seed: clips)
+    monkeypatch.setattr(sample_module, "draw_clips", lambda seed, groups: clips)
     return clips
 
 
@@ -52,6 +52,10 @@ def test_another_seed_in_the_same_folder_is_refused(tmp_path: Path) -> None:
     make_sample(tmp_path / "set", seed=0)
     with pytest.raises(RefusedError, match="seed 0, not 1"):
         make_sample(tmp_path / "set", seed=1)
+    with pytest.raises(RefusedError, match="15 groups, not 20"):
+        make_sample(tmp_path / "set", seed=0, groups=20)
+    with pytest.raises(UsageError, match="groups=3: must be at least 15"):
+        make_sample(tmp_path / "other", groups=3)
 
 
 @pytest.mark.usefixtures("few_clips")

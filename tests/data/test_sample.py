@@ -202,3 +202,40 @@ def test_another_seed_gives_other_videos_of_the_same_kinds() -> None:
     assert not {clip.name for clip in other} & CLIPS.keys()
     assert [clip.people for clip in other] == [clip.people for clip in CLIPS.values()]
     assert all(a.shot != b.shot for a, b in zip(other, CLIPS.values(), strict=True))
+
+
+# More groups, for a model to learn from
+
+
+def test_more_groups_add_people_and_leave_the_first_clips_as_they_are() -> None:
+    clips = recipe.draw_clips(0, groups=40)
+    assert clips[: len(CLIPS)] == tuple(CLIPS.values())
+    further = clips[len(CLIPS) :]
+    assert len(further) == 2 * (40 - 15)
+    assert len({clip.people for clip in further}) == 40 - 15
+    assert not {clip.people for clip in further} & {clip.people for clip in CLIPS.values()}
+
+
+def test_a_fake_differs_from_its_original_by_its_manipulation_and_its_compression_alone() -> None:
+    clips = {clip.name: clip for clip in recipe.draw_clips(0, groups=400)}
+    pairs = [(clips[clip.original], clip) for clip in clips.values() if clip.original and clip.present]
+    for original, fake in pairs:
+        same = {"name", "original", "manipulation", "encoding", "face_index", "present"}
+        assert {k: v for k, v in vars(fake).items() if k not in same} == {
+            k: v for k, v in vars(original).items() if k not in same
+        }
+        assert (fake.encoding.pts, fake.encoding.time_base) == (original.encoding.pts, original.encoding.time_base)
+
+
+def test_fakes_are_compressed_as_originals_are() -> None:
+    clips = recipe.draw_clips(0, groups=1000)
+    crf = {label: [clip.encoding.crf for clip in clips if clip.label == label] for label in ("REAL", "FAKE")}
+    assert set(crf["REAL"]) == set(crf["FAKE"])
+    # Three standard errors of the difference of two means over some 1,000 draws of 18 to 34.
+    assert abs(np.mean(crf["REAL"]) - np.mean(crf["FAKE"])) < 3 * np.std(crf["REAL"]) * np.sqrt(2 / 1000)
+
+
+@pytest.mark.parametrize("number", range(15, 19))
+def test_further_people_differ_and_show_a_face_of_at_least_60_px(number: int) -> None:
+    clip = recipe.draw_clips(0, groups=19)[2 * (number - 19)]
+    assert np.ptp(np.nonzero(hull_in_frame(clip, 0))[0]) >= 60
