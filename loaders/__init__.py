@@ -8,14 +8,17 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | room | what it holds |
 |---|---|
 | dataset/ | `FaceDataset`: rows as pixels and points; selection of rows |
+| clips/ | `Clip`: images of one person in a row as the items of an epoch |
+| mixture/ | several datasets as one: their index, their shares of every batch |
 | sampling/ | order of an epoch, balance, part of each rank: pure functions of numbers |
 | augment/, preview/ | face-aware transforms, and a gallery page of their output |
 | batching/ | from a batch request to a batch in shared memory |
 | workers/ | worker processes: start, death, read-ahead |
+| device/ | transforms and decoding of batches on the device |
 | transfer/ | from a worker's batch to the training loop's, on the CPU or a device |
 | loader/ | `FaceDataLoader`: torch's DataLoader over all of these |
 | profiler/ | measures whether training waits for data |
-| face, normalise, validation | shared by several of them |
+| face, normalise, seeding, validation | shared by several of them |
 
 Importing this package is light: torch is imported with the first name that needs it. The guide is
 docs/guides/loading.md.
@@ -27,12 +30,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .clips.clip import Clip
     from .dataset.face_dataset import FaceDataset
     from .loader.device_prefetcher import DevicePrefetcher
     from .loader.face_dataloader import FaceDataLoader
-    from .sampling.balance import Pairs, Quotas, Weights
+    from .sampling.balance import BlendPairs, Pairs, Quotas, Weights
 
 _WHERE = {
+    "BlendPairs": "sampling.balance",
+    "Clip": "clips.clip",
     "DevicePrefetcher": "loader.device_prefetcher",
     "FaceDataLoader": "loader.face_dataloader",
     "FaceDataset": "dataset.face_dataset",
@@ -41,7 +47,7 @@ _WHERE = {
     "Weights": "sampling.balance",
 }
 
-__all__ = ["DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"]
+__all__ = ["BlendPairs", "Clip", "DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"]
 
 
 def __getattr__(name: str) -> Any:

@@ -23,7 +23,7 @@ class Face:
     image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2), left and right eye, nose, left and right mouth corner, as
     the viewer sees them. hull: float32 (M, 2). regions: name -> float32 (4,), xyxy. mask: uint8 (H, W), 1 where a
     fake differs from its source; None where the row has none. landmarks_68: float32 (68, 2), or (0, 2) where the row
-    has none.
+    has none. label: position in the dataset's labels, -1 unknown, a fraction after mixup; None where nobody gave one.
     """
 
     image: NDArray[np.uint8]
@@ -32,6 +32,7 @@ class Face:
     regions: dict[str, NDArray[np.float32]]
     mask: NDArray[np.uint8] | None = None
     landmarks_68: NDArray[np.float32] = field(default_factory=lambda: _NO_POINTS)
+    label: float | None = None
 
     @classmethod
     def from_image(cls, image: NDArray[np.uint8]) -> Self:

@@ -45,3 +45,17 @@ def normalise(images: torch.Tensor) -> torch.Tensor:
         rows = images.reshape(-1, width * 3).to(torch.float32)
         torch.addcmul(offset, rows, factor, out=out.view(-1, width * 3))
     return out.movedim(-1, -3)
+
+
+def normalise_unit(images: torch.Tensor) -> torch.Tensor:
+    """Normalises RGB (..., 3, H, W), floats in 0..1: `(value - mean) / std`, in new memory."""
+    mean, std = _statistics(images.device)
+    return (images.to(torch.float32) - mean).div_(std)
+
+
+@cache
+def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Mean and standard deviation, two float32 (3, 1, 1)."""
+    return torch.tensor(IMAGENET_MEAN, device=device).view(3, 1, 1), torch.tensor(IMAGENET_STD, device=device).view(
+        3, 1, 1
+    )

@@ -62,8 +62,6 @@ def check_transform(name: str, transform: Any, keywords: Sequence[str]) -> None:
     """Raises `UsageError` unless the transform is None or accepts the keyword arguments that the loader passes."""
     if transform is None:
         return
-    if isinstance(transform, (list, tuple)):
-        raise UsageError(f"{name}={transform!r}: must be one transform; try A.Compose([...])")
     if not callable(transform):
         raise UsageError(f"{name}={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])")
     function = transform.forward if isinstance(transform, torch.nn.Module) else transform
@@ -107,7 +105,7 @@ def check_transform_list(transforms: Sequence[Any]) -> None:
         if not hasattr(transform, "available_keys") or isinstance(transform, type):
             raise UsageError(
                 f"face_transform: {transform!r} in its list is no transform of Albumentations; of a function make one "
-                "by A.Lambda(image=...)"
+                "by A.Lambda(image=...), and give torchvision's to transform"
             )
 
 

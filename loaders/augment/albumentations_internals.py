@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import albumentations
 import cv2
+from albumentations.core.serialization import SERIALIZABLE_REGISTRY, shorten_class_name
 from albumentations.core.type_definitions import Targets
 
 VERSION: Final = "2.0.8"
@@ -37,6 +38,11 @@ def leaves(compose: Any) -> Iterator[Any]:
             yield from leaves(transform)
         else:
             yield transform
+
+
+def registered_class(name: str) -> Any:
+    """The transform that a stored pipeline calls by that name; raises `KeyError` where there is none."""
+    return SERIALIZABLE_REGISTRY[shorten_class_name(name)]
 
 
 def allow_keys(compose: Any, keys: Iterable[str]) -> None:

@@ -10,8 +10,10 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-_FRACTION_BITS: Final = 4  # OpenCV draws with a precision of 2^-4 px
-_SUBPIXELS: Final = 1 << _FRACTION_BITS
+FRACTION_BITS: Final = 4
+"""OpenCV draws with a precision of 2^-4 px."""
+
+_SUBPIXELS: Final = 1 << FRACTION_BITS
 _MAX_COORDINATE_PX: Final = 1e5  # OpenCV's limit; a steep perspective may move a point beyond it
 _MAX_THICKNESS_PX: Final = 32767
 
@@ -39,7 +41,7 @@ class Stroke:
             return
         x, y, x_end, y_end = (round(_clamp(coordinate) * _SUBPIXELS) for coordinate in coordinates)
         thickness = min(max(1, round(2 * self.radius_px)), _MAX_THICKNESS_PX)
-        cv2.line(pixels, (x, y), (x_end, y_end), (0, 0, 0), thickness, shift=_FRACTION_BITS)
+        cv2.line(pixels, (x, y), (x_end, y_end), (0, 0, 0), thickness, shift=FRACTION_BITS)
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class PolygonPart:
             return
         rows, columns = self.window
         clamped = np.clip(self.polygon - (columns.start or 0, rows.start or 0), -_MAX_COORDINATE_PX, _MAX_COORDINATE_PX)
-        cv2.fillPoly(view, [np.rint(clamped * _SUBPIXELS).astype(np.int32)], (0, 0, 0), shift=_FRACTION_BITS)
+        cv2.fillPoly(view, [np.rint(clamped * _SUBPIXELS).astype(np.int32)], (0, 0, 0), shift=FRACTION_BITS)
 
 
 @dataclass(frozen=True)

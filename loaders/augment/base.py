@@ -31,6 +31,9 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
     reads_mask = True
     """Whether its result may depend on the mask; where it is False, the mask need not be decoded for it."""
 
+    needs_68 = False
+    """Whether it works only on datasets with `landmarks_68`."""
+
     _targets = ALL_TARGETS
 
     def __init__(self, p: float = 0.5) -> None:
@@ -39,6 +42,12 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
     def face(self, data: Mapping[str, Any]) -> FacePoints:
         """The points of the face at this step of the pipeline. Raises `UsageError` outside a `FaceCompose`."""
         return face_points_from(data, type(self).__name__)
+
+    def missing_68(self) -> UsageError:
+        """The error where the dataset has no `landmarks_68`, and it needs them."""
+        return UsageError(
+            f"{type(self).__name__}: needs landmarks_68, which this dataset lacks; run `facefeed add OUT landmarks`"
+        )
 
     def draw_name(self, weights: Mapping[str, float], available: Iterable[str]) -> str | None:
         """One of the `available` names, drawn by weight; None where none of them has a weight."""

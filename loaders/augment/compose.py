@@ -14,6 +14,8 @@ from .base import StableClassName
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
+from .published.self_blend import SelfBlend
+from .published.xray import FaceXRay
 
 
 class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc]  # Albumentations has no types
@@ -24,29 +26,33 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
     image: uint8 (H, W, 3), RGB. landmarks: float32 (5, 2). hull: float32 (M, 2). regions: name -> float32 (4,), xyxy.
     landmarks_68: optional, float32 (68, 2) or (0, 2). mask: uint8 (H, W) or None, 1 where a fake differs from its
-    source. partner: the `Face` of a fake's real source frame, or None; used by `AlignedMixup`.
+    source. partner: the `Face` of a fake's real source frame, or None; used by `AlignedMixup`. label: optional, the
+    position of its label, or None; `AlignedMixup` and `SelfBlend` change it. blend: optional, whether `SelfBlend` makes
+    a fake of it, in place of its own probability.
 
-    Returns a dict of the same, and `mix`: float, the share of the image that is not its partner's; 1.0 where nothing
-    was mixed. Landmarks, hull, regions and mask follow every geometric transform; a region becomes the bounding box of
-    its transformed corners. Points outside the frame keep their coordinates; no point is ever dropped. After a
-    reflection left and right swap names: "left" is what the viewer sees left of an upright face. That also holds
-    between the transforms of a pipeline, nested ones included. A mask marks what is still visible: our blackouts set it
-    to 0.
+    Returns a dict of the same; where `SelfBlend` made a fake, mask is float32 (H, W), 0..1. Landmarks, hull, regions
+    and mask follow every geometric transform; a region becomes the bounding box of its transformed corners. Points
+    outside the frame keep their coordinates; no point is ever dropped. After a reflection left and right swap names:
+    "left" is what the viewer sees left of an upright face. That also holds between the transforms of a pipeline, nested
+    ones included. A mask marks what is still visible: our blackouts set it to 0.
 
     Input arrays are not written to; returned arrays may be the input arrays. Not thread-safe, like Albumentations' own.
-    Raises `UsageError` where the face is missing, for `Mosaic`, and for a transform that does not return one point for
-    each. Where tiles are shuffled (`RandomGridShuffle`), left and right are undefined.
+    Raises `UsageError` where the face is missing, for `Mosaic`, for a `FaceXRay` before a `SelfBlend`, and for a
+    transform that does not return one point for each.
+
+    Where tiles are shuffled (`RandomGridShuffle`), left and right are undefined.
     """
 
     def __init__(self, transforms: Sequence[Any], **options: Any) -> None:
         super().__init__(transforms, **options)
-        allow_keys(self, (*FACE_KEYS, "landmarks_68", "mask", "partner", "mix", POINTS, INITIAL_POINTS))
+        allow_keys(self, (*FACE_KEYS, "landmarks_68", "mask", "partner", "label", "blend", POINTS, INITIAL_POINTS))
         for transform in leaves(self):
             if type(transform).__name__ == "Mosaic":
                 raise UsageError(
                     "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
                 )
             register_points_target(transform, POINTS, partial(transform_points, transform))
+        _check_order([*leaves(self)])
 
     def __call__(self, *args: Any, force_apply: bool = False, **data: Any) -> dict[str, Any]:
         """Transforms one image and its face."""
@@ -67,10 +73,11 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         if "mask" in data and data["mask"] is None:  # many transforms treat the mere key as a mask
             untransformed["mask"] = data.pop("mask")
         initial = InitialPoints(landmarks, hull, regions, landmarks_68)
-        data["mix"] = 1.0
         result = super().__call__(force_apply=force_apply, **data, **{POINTS: initial.points, INITIAL_POINTS: initial})
         points = result.pop(POINTS)
         del result[INITIAL_POINTS]
+        if "mask" in result:  # also where there was none, and SelfBlend drew one
+            untransformed.pop("mask", None)
         if points is initial.points:  # no geometric transform was applied
             return {**result, **untransformed}
         face = FacePoints(points, initial).in_crop()
@@ -85,6 +92,19 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         return any(isinstance(transform, AlignedMixup) for transform in leaves(self))
 
     @property
+    def self_blend(self) -> SelfBlend | None:
+        """The `SelfBlend` that it contains, which makes fakes of real faces."""
+        return next((transform for transform in leaves(self) if isinstance(transform, SelfBlend)), None)
+
+    def check_dataset(self, labels: Sequence[str], *, has_68: bool) -> None:
+        """Raises `UsageError` where a transform needs what a dataset of these labels and points has not."""
+        for transform in leaves(self):
+            if getattr(transform, "needs_68", False) and not has_68:
+                raise transform.missing_68()
+            if isinstance(transform, SelfBlend):
+                transform.check_labels(labels)
+
+    @property
     def wants_mask(self) -> bool:
         """Whether any transform may read the mask: those of Albumentations only transform it with the image."""
         return any(_reads_mask(transform) for transform in leaves(self))
@@ -92,6 +112,15 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
     def to_dict_private(self) -> dict[str, Any]:
         """The serialised form of Albumentations, and `mask_interpolation`, which it omits."""
         return {**super().to_dict_private(), "mask_interpolation": self.mask_interpolation}
+
+
+def _check_order(transforms: Sequence[Any]) -> None:
+    """Raises `UsageError` where a later transform draws the mask that an earlier one is to turn into an X-ray."""
+    xrays = [number for number, transform in enumerate(transforms) if isinstance(transform, FaceXRay)]
+    if xrays and any(isinstance(transform, SelfBlend) for transform in transforms[xrays[0] :]):
+        raise UsageError(
+            "FaceXRay before SelfBlend: the mask that SelfBlend draws would stay a plain one; put FaceXRay last"
+        )
 
 
 def _reads_mask(transform: Any) -> bool:

@@ -13,6 +13,7 @@ from ...pipeline.errors import UsageError
 from ..face import Face
 from .base import FaceTransform, require_at_least
 from .points import HALF_PX, MIRRORED_LANDMARKS, FacePoints
+from .similarity import fit_similarity
 
 _DEFAULT_ALPHA: Final = 0.5
 
@@ -22,8 +23,8 @@ class AlignedMixup(FaceTransform):
 
     The partner, a `Face` given to `FaceCompose` as `partner`, is first aligned with the image by the similarity
     transform between their landmarks, mirrored where the image has been; where it has no pixels the image is kept.
-    Without a partner nothing happens. `mix` in the result of `FaceCompose` is lam, for the label
-    lam * label + (1 - lam) * partner's label; the mask stays the fake's. Put it before blackouts: a partner mixed in
+    Without a partner nothing happens. The label becomes lam * label + (1 - lam) * partner's label; the mask stays the
+    fake's. Put it before blackouts: a partner mixed in
     later is visible through them. `alpha`: near 0 one of the two dominates, at 1 lam is uniform.
 
     Source: mixup (Zhang et al. 2018) on aligned pairs of real and fake, with alpha 0.5: NTech-Lab's entry to DFDC
@@ -39,7 +40,7 @@ class AlignedMixup(FaceTransform):
     @property
     def targets(self) -> dict[str, Callable[..., Any]]:
         """Maps each target to the method that transforms it, as Albumentations requires."""
-        return {"image": self.apply, "mix": self.apply_to_mix}
+        return {"image": self.apply, "label": self.apply_to_label}
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """`partner`, the matrix (2, 3) that aligns it with the image, and `lam`; lam 1: no mixing."""
@@ -71,31 +72,21 @@ class AlignedMixup(FaceTransform):
         blended: NDArray[np.uint8] = cv2.addWeighted(img, lam, aligned, 1 - lam, 0)
         return blended
 
-    def apply_to_mix(self, mix: float, lam: float, **params: Any) -> float:  # noqa: ARG002
-        """The image's share in the blend, the product over all mixups so far."""
-        return mix * lam
+    def apply_to_label(self, label: float, lam: float, partner: Face | None = None, **params: Any) -> float:  # noqa: ARG002
+        """The labels of image and partner, in the shares of their pixels."""
+        if partner is None:
+            return label
+        if partner.label is None:
+            raise UsageError("partner: has no label to mix with the image's; give Face(label=...)")
+        return lam * label + (1 - lam) * partner.label
 
 
 def _alignment_matrix(partner_landmarks: NDArray[np.float32], face: FacePoints) -> NDArray[np.float64] | None:
     """The (2, 3) matrix from the partner's pixels to the image's, both from pixel centres; None if landmarks coincide.
 
-    Least-squares similarity over the five landmarks as complex numbers (Umeyama 1991): rotation, scale, translation, no
-    reflection. Where the image was mirrored, the partner is mirrored first.
+    Where the image was mirrored, the partner is mirrored first.
     """
-    source = np.asarray(partner_landmarks, np.float64)
-    flip = -1.0 if face.mirrored else 1.0
-    if face.mirrored:
-        source = source[MIRRORED_LANDMARKS] * (-1, 1)
-    z, w = source @ (1, 1j), np.asarray(face.landmarks, np.float64) @ (1, 1j)
-    source_centre, target_centre = z.mean(), w.mean()
-    z, w = z - source_centre, w - target_centre
-    variance = np.vdot(z, z).real
-    if not variance > 0 or not np.isfinite(variance):
-        return None
-    rotation = np.vdot(z, w) / variance  # scaled
-    if not abs(rotation) > 1e-3 or not np.isfinite(rotation):
-        return None
-    shift = target_centre - rotation * source_centre
-    return np.array(
-        [(rotation.real * flip, -rotation.imag, shift.real), (rotation.imag * flip, rotation.real, shift.imag)]
-    )
+    if not face.mirrored:
+        return fit_similarity(partner_landmarks, face.landmarks)
+    matrix = fit_similarity(partner_landmarks[MIRRORED_LANDMARKS] * (-1, 1), face.landmarks)
+    return None if matrix is None else matrix * (-1, 1, 1)

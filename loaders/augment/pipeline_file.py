@@ -14,11 +14,14 @@ import albumentations
 import yaml
 
 from ...pipeline.errors import UsageError
+from .albumentations_internals import registered_class
 from .compose import FaceCompose
 
 _REMEDY: Final = 'write it with albumentations.save(pipeline, "FILE.yaml", data_format="yaml")'
+_PACKAGE: Final = Path(__file__).parent
 _CLASS_KEY: Final = "__class_fullname__"
 _IGNORED_ARGUMENT_WARNING: Final = "not valid for transform"
+_MISSING_P_WARNING: Final = "has no 'p' parameter"
 _PYDANTIC_NOISE: Final = re.compile(
     r"\d+ validation errors? for InitSchema|\[type=.*?\]$|For further information visit \S+", re.MULTILINE
 )
@@ -29,11 +32,12 @@ _UNSET_VALUES: Final[tuple[Any, ...]] = (None, {}, ())
 def read_pipeline(path: Path) -> Any:
     """The `FaceCompose` or `albumentations.Compose` that a YAML file holds.
 
+    A bare name, such as `self_blend.yaml`, of which the working folder has no file, is one that comes with facefeed.
     Reads plain data only, and instantiates only transforms registered with Albumentations, ours included. Raises
     `UsageError` where the file does not exist, is not YAML, or holds no pipeline; where it names a transform or an
     argument that does not exist, or where the value of an argument is invalid.
     """
-    stored = _load_yaml(path)
+    stored = _load_yaml(_located(path))
     pipeline = stored.get("transform") if isinstance(stored, dict) else None
     if not isinstance(pipeline, dict):
         raise UsageError(f"{path}: holds no pipeline of Albumentations; {_REMEDY}")
@@ -68,12 +72,23 @@ def _deserialise(stored: dict[str, Any], path: Path) -> Any:
         raise UsageError(
             f"{location}: neither Albumentations {albumentations.__version__} nor facefeed has it"
         ) from error
+    except TypeError as error:
+        raise UsageError(f"{location}: {_unknown_argument(name, stored) or _one_line(error)}") from error
     except Exception as error:  # whatever a constructor raises on a wrong argument
         raise UsageError(f"{location}: {_one_line(error)}") from error
     for warning in caught_warnings:
         if _IGNORED_ARGUMENT_WARNING in str(warning.message):  # Albumentations would continue without the argument
             raise UsageError(f"{path}: {warning.message}")
+        if _MISSING_P_WARNING in str(warning.message):  # it takes 0.5 for all, also for Resize, whose own default is 1
+            raise UsageError(f"{location} has no p, the probability with which it is applied; for always write p: 1.0")
     return transform
+
+
+def _unknown_argument(name: str, stored: dict[str, Any]) -> str | None:
+    """The first argument that the transform of that name does not have, and those that it has."""
+    known = [each for each in inspect.signature(registered_class(name)).parameters if each != "self"]
+    unknown = [each for each in stored if each not in (*known, _CLASS_KEY)]
+    return f"has no argument {unknown[0]!r}; it has {', '.join(known)}" if unknown else None
 
 
 def _stored_leaves(stored: Any) -> Iterator[Any]:
@@ -82,6 +97,18 @@ def _stored_leaves(stored: Any) -> Iterator[Any]:
         yield stored
     else:
         yield from (leaf for child in children for leaf in _stored_leaves(child))
+
+
+def _located(path: Path) -> Path:
+    """The file of that path or, where there is none, the packaged one of that bare name."""
+    packaged = {file.name: file for file in _PACKAGE.glob("*.yaml")}
+    if path.exists():
+        return path
+    if str(path) in packaged:
+        return packaged[str(path)]
+    raise UsageError(
+        f"{path}: No such file; {_REMEDY}, or name one that comes with facefeed: {', '.join(sorted(packaged))}"
+    )
 
 
 def _load_yaml(path: Path) -> Any:

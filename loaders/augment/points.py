@@ -45,7 +45,7 @@ _NUM_LANDMARKS: Final = 5
 class InitialPoints:
     """The points of a face before any transform, and the names of its regions; `landmarks_68` may be none."""
 
-    __slots__ = ("hull_end", "hull_offset", "points", "region_names")
+    __slots__ = ("hull_end", "hull_offset", "is_dense", "points", "region_names")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class InitialPoints:
         if landmarks_68 is not None and np.shape(landmarks_68) not in {(68, 2), (0, 2)}:
             raise UsageError(f"landmarks_68 of shape {np.shape(landmarks_68)}: must be (68, 2), crop px, or (0, 2)")
         self.hull_end = self.hull_offset + len(hull)
+        self.is_dense = landmarks_68 is not None
         self.points: NDArray[np.float32] = np.zeros((self.hull_end + num_68, 5), np.float32)
         xy = self.points[:, :2]
         xy[:_NUM_LANDMARKS] = landmarks
@@ -117,6 +118,11 @@ class FacePoints:
     def hull(self) -> NDArray[np.float32]:
         """float32 (M, 2)."""
         return self._xy[self._initial.hull_offset : self._initial.hull_end].copy()
+
+    @property
+    def is_dense(self) -> bool:
+        """Whether `landmarks_68` were given, if only none of this face."""
+        return self._initial.is_dense
 
     @property
     def landmarks_68(self) -> NDArray[np.float32]:

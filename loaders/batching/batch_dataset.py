@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ...pipeline.dataset.byte_ranges import MissingFileError
+from ...pipeline.dataset.reserved_names import CLIP_COLUMNS
 from ...pipeline.errors import CorruptDataError, FacefeedError, UsageError
-from ..augment.seeding import Reseeder, derive_seed
-from ..dataset.columns import POINT_COLUMNS, check_fields, collate_column, mixup_labels
+from ..clips.clip_items import ClipItems
+from ..clips.labels import clip_labels
+from ..dataset.columns import POINT_COLUMNS, by_clip, check_fields, collate_column, collate_masks
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
+from ..dataset.selection import ClipRows
 from ..face import Face
 from ..normalise import normalise
 from ..sampling.epoch_sampler import BatchRequest
+from ..seeding import Reseeder, derive_seed
 from .batch_buffer import BatchBuffer
+from .device_seeds import device_seeds
+from .packed_jpegs import JpegBuffer, PackedJpegs
 from .shared_pool import SharedBatchPool
 
 Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
@@ -26,22 +33,28 @@ Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
 REBUILD_REFUSED = (
     "a FaceDataLoader cannot be rebuilt by another loader, as Accelerate's prepare() and skip_first_batches() and "
     "the Hugging Face Trainer do: its order, balance, part of each rank and state would be lost. It shares rows among "
-    "the ranks of torch.distributed by itself: leave it out of prepare(), give it device=accelerator.device, and "
-    "iterate it. In a Trainer, return it from get_train_dataloader(), with ignore_data_skip=True and its state_dict() "
-    "in your checkpoints. For another loader over the same faces take FaceDataset"
+    "the ranks of torch.distributed by itself: leave it out of prepare(), give it device=accelerator.device, pass it "
+    "to register_for_checkpointing(), and iterate it. In a Trainer, return it from get_train_dataloader(), with "
+    "ignore_data_skip=True and its state_dict() in your checkpoints. For another loader over the same faces take "
+    "FaceDataset"
 )
 """Error message where another library tries to rebuild the loader."""
 
+_VISIBLE_SHARE = 1 / 255  # of a blending mask: less changes no pixel
 _COLLATE_SEED = 1  # distinguishes the seed of a batch from that of its first image
 
 
 @dataclass(frozen=True)
 class Replacement:
-    """A damaged image and the image that replaced it, by `face_id`."""
+    """A damaged image and the image that replaced it, by `face_id`; of clips, the first of the clip that did.
+
+    `row`: of the damaged one, in the index.
+    """
 
     face_id: str
     replaced_by: str
     reason: str
+    row: int
 
 
 @dataclass(frozen=True)
@@ -51,7 +64,9 @@ class WorkerBatch:
     step: of the epoch. count: images. slot: of the shared pool that the request named, or None. images: uint8 or
     float32 (count, H, W, 3); None where they are in the slot. columns: by name. collated: the output of the user's own
     collate_fn, in place of images and columns. error: why there is no batch. replaced: damaged images that were
-    replaced. image_size: (H, W) of the images.
+    replaced. image_size: (H, W) of the images. made_fakes: real faces that `SelfBlend` made fakes of. seeds: of what is
+    drawn on the device, one for each image or clip; see `device_seeds`. jpegs: where `images`, or the slot, holds JPEGs
+    that are not decoded yet; see `JpegBatchDataset`.
     """
 
     step: int
@@ -63,6 +78,9 @@ class WorkerBatch:
     error: FacefeedError | None = None
     replaced: list[Replacement] = field(default_factory=list)
     image_size: tuple[int, ...] = ()
+    made_fakes: int = 0
+    seeds: NDArray[np.uint64] | None = None
+    jpegs: PackedJpegs | None = None
 
 
 class BatchDataset(FaceDataset):
@@ -73,29 +91,41 @@ class BatchDataset(FaceDataset):
         fields: columns to deliver.
         normalised: whether images come as normalised float32, else as uint8.
         mixes: whether requests alternate real and fake, and the real before a fake is its `partner` in transforms.
+        blends: whether requests have each face twice, the second time for `SelfBlend` to make a fake of it.
         seed: of all randomness.
         replace_corrupt: whether damaged images are replaced, else `CorruptDataError` is raised.
-        balanced_column: column whose value a replacement keeps, besides the label.
+        kept_columns: columns whose values a replacement keeps, besides the label.
         collate_fn: the user's own, or None.
+        clips: that requests ask for, or None where they ask for images.
+        mask_size: cells of the masks along each axis; None: the pixels of the images.
 
     """
 
+    buffer_type: type[BatchBuffer | JpegBuffer] = BatchBuffer
+
     def __init__(  # not super().__init__: it takes over the attributes of an existing dataset
-        self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, seed: int,
-        replace_corrupt: bool, balanced_column: str, collate_fn: Collate | None,
+        self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, blends: bool, seed: int,
+        replace_corrupt: bool, kept_columns: Sequence[str], collate_fn: Collate | None, clips: ClipItems | None = None,
+        mask_size: int | None = None,
     ) -> None:  # fmt: skip
         self.__dict__.update(dataset.__dict__)
-        self.fields, self.normalised, self.mixes, self.seed = tuple(fields), normalised, mixes, seed
-        self.replace_corrupt, self.balanced_column, self.collate_fn = replace_corrupt, balanced_column, collate_fn
-        check_fields(self.fields, self.index)
+        self.fields, self.normalised, self.seed = tuple(fields), normalised, seed
+        self.mixes, self.blends = mixes, blends
+        self.replace_corrupt, self.kept_columns, self.collate_fn = replace_corrupt, tuple(kept_columns), collate_fn
+        self.clips, self.mask_size = clips, mask_size
+        check_fields(self.fields, self.index, () if clips is None else CLIP_COLUMNS)
         if "landmarks_68" in self.fields and not self.has_68:
             raise UsageError(
                 "fields: landmarks_68 would not follow the face_transform; give a list or a FaceCompose, or let it take"
                 " and return landmarks_68"
             )
         self.transforms = [part for part in (self.face_transform, self.transform) if part is not None]
-        self.needs_points = self.face_transform is not None or bool(set(POINT_COLUMNS).intersection(fields))
-        self.write_image: Callable[..., None] = BatchBuffer.write
+        self._delivered_points = tuple(name for name in (*POINT_COLUMNS, "mask") if name in self.fields)
+        self.needs_points = self.face_transform is not None or bool(self._delivered_points)
+        self._wants_mask = self._wants_mask or "mask" in fields
+        self.self_blend = getattr(self.face_transform, "self_blend", None)
+        self.keeps_masks = "mask" in fields or (self.self_blend is not None and "manipulated" in fields)
+        self.write_image: Callable[..., None] = self.buffer_type.write
         self.pool: SharedBatchPool | None = None
         self._reseeder: Reseeder | None = None
         self._collate_reseeder: Reseeder | None = None
@@ -123,12 +153,42 @@ class BatchDataset(FaceDataset):
         """Called by torch's own batching, that is where another loader was built around this dataset."""
         raise UsageError(REBUILD_REFUSED)
 
+    def are_made_fakes(self, stored: NDArray[np.int64], delivered: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which of the stored labels (N,) were real and are delivered as fake, made so by `SelfBlend`."""
+        if self.self_blend is None:
+            return np.zeros(len(stored), np.bool_)
+        made: NDArray[np.bool_] = (stored == self.self_blend.real) & (delivered == self.self_blend.fake)
+        return made
+
     def load_batch(self, request: BatchRequest) -> WorkerBatch:
         """Loads one batch; raises `CorruptDataError` where an image is damaged and there is no replacement."""
         if self._reseeder is None:
             self._reseeder = Reseeder(self.transforms)
         with self._reseeder.activated():
             return _BatchLoad(self, self._reseeder, request).run()
+
+    @property
+    def image_items(self) -> int | None:
+        """Most numbers that an image takes in the memory of a batch; None where that is not known."""
+        return None if self.collate_fn is not None or self.image_size is None else 3 * self.image_size**2
+
+    def buffer(self, slot: int | None, num_images: int) -> BatchBuffer | JpegBuffer:
+        """Memory for the images of one batch."""
+        direct = not self.normalised and not self.transforms
+        return BatchBuffer(
+            num_images, pool=self.pool, slot=slot, normalised=self.normalised,
+            direct_side_px=self.image_size if direct else None,
+        )  # fmt: skip
+
+    def packed(self, buffer: Any, request: BatchRequest, rows: NDArray[np.int64]) -> PackedJpegs | None:  # noqa: ARG002
+        """Where a batch of these rows holds JPEGs in place of images; None: its images are decoded."""
+        return None
+
+    def load_face(self, row: int, *, partner: Face | None, blend: bool | None, into: NDArray[np.uint8] | None) -> Face:
+        """A row as its batch takes it, with points where these are needed; see `load_augmented`."""
+        if self.needs_points:
+            return self.load_augmented(row, partner=partner, blend=blend, into=into)
+        return Face.from_image(self.load_pixels(row, into=into))
 
     def collate(self, items: list[tuple[torch.Tensor, int]], request: BatchRequest) -> Any:
         """Calls the user's collate_fn, its randomness seeded by (seed, epoch, step, first position in the step)."""
@@ -142,79 +202,149 @@ class BatchDataset(FaceDataset):
 
 
 class _BatchLoad:
-    """The loading of one request."""
+    """The loading of one request. A request for images is one for clips of one image each."""
 
     def __init__(self, dataset: BatchDataset, reseeder: Reseeder, request: BatchRequest) -> None:
         self._dataset, self._reseeder, self._request = dataset, reseeder, request
-        self._rows: list[int] = request.rows.tolist()
+        clips = request.clips or ClipRows(request.rows[:, np.newaxis], np.ones(len(request.rows), np.int64))
+        self._rows, self._num_valid = clips.rows.astype(np.int64), clips.num_valid.copy()
+        self._frames = clips.rows.shape[1]
         self._replaced: list[Replacement] = []
-        direct = not dataset.normalised and not dataset.transforms
-        self._buffer = BatchBuffer(
-            len(self._rows), pool=dataset.pool, slot=request.slot, normalised=dataset.normalised,
-            direct_side_px=dataset.image_size if direct else None,
-        )  # fmt: skip
+        self._loading = -1  # row
+        self._buffer = dataset.buffer(request.slot, self._rows.size)
+        self._items: list[Any] = [None] * self._rows.size
 
     def run(self) -> WorkerBatch:
-        dataset, request, count = self._dataset, self._request, len(self._rows)
-        dataset.prepare(self._rows)
+        dataset, request, count = self._dataset, self._request, self._rows.size
+        dataset.prepare(self._rows.ravel().tolist())
         faces: list[Face] = []
-        own_shares: list[float] = []
-        items: list[torch.Tensor] = []
-        for position in range(count):
-            face, own_share = self._load_or_replace(position)
-            if dataset.collate_fn is None:
-                dataset.write_image(self._buffer, position, face.image)
-            else:
-                items.append(normalise(torch.from_numpy(face.image)))
-            faces.append(face.without_pixels())  # else each image would use memory that is not in the CPU's cache
-            own_shares.append(own_share)
-        labels = dataset.index.numbers("label", self._rows).astype(np.int64)
+        for number in range(len(self._rows)):
+            faces += self._load_or_replace(number)
+        stored = dataset.index.numbers("label", self._rows.ravel()).astype(np.int64)
+        labels = self._labels(faces, stored)
+        made_fakes = dataset.are_made_fakes(stored, labels)
+        item_labels = labels if request.clips is None else clip_labels(labels.reshape(self._rows.shape))
         if dataset.collate_fn is not None:
-            collated = dataset.collate(list(zip(items, labels.tolist(), strict=True)), request)
-            return WorkerBatch(request.step, count, request.slot, collated=collated, replaced=self._replaced)
-        columns = {
-            name: collate_column(dataset.index, name, self._rows, faces) for name in dataset.fields if name != "image"
-        }
-        if dataset.mixes and "label" in columns:
-            columns["label"] = mixup_labels(labels, own_shares)
+            collated = dataset.collate(list(zip(self._collated_images(), item_labels.tolist(), strict=True)), request)
+            return WorkerBatch(
+                request.step, count, request.slot, collated=collated, replaced=self._replaced,
+                made_fakes=int(made_fakes.sum()),
+            )  # fmt: skip
+        columns = {name: self._column(name, faces, stored, labels) for name in dataset.fields if name != "image"}
+        if "label" in columns:
+            columns["label"] = item_labels
         return WorkerBatch(
             request.step, count, request.slot, self._buffer.images_outside_pool, columns, replaced=self._replaced,
-            image_size=self._buffer.image_size,
+            image_size=self._buffer.image_size, made_fakes=int(made_fakes.sum()),
+            seeds=self._device_seeds(),
+            jpegs=dataset.packed(self._buffer, request, self._rows.ravel()),
         )  # fmt: skip
 
-    def _load_or_replace(self, position: int) -> tuple[Face, float]:
-        """The face at a position of the batch, or its replacement where it is damaged; see `_load`."""
-        dataset, row = self._dataset, self._rows[position]
+    def _device_seeds(self) -> NDArray[np.uint64] | None:
+        """One for each image or clip, the same for both of a blend pair; None where nothing is drawn on a device."""
+        dataset, request = self._dataset, self._request
+        if request.repeats is None:
+            return None
+        repeats = request.repeats // 2 if dataset.blends else request.repeats
+        return device_seeds(dataset.seed, request.epoch, self._rows[:, 0], repeats)
+
+    def _labels(self, faces: list[Face], stored: NDArray[np.int64]) -> NDArray[Any]:
+        """Labels of the images, as transforms left them: int64, or float32 where they may mix."""
+        values = [label if face.label is None else face.label for face, label in zip(faces, stored, strict=True)]
+        return np.array(values, np.float32 if self._dataset.mixes else np.int64)
+
+    def _column(self, name: str, faces: list[Face], stored: NDArray[np.int64], labels: NDArray[Any]) -> Any:
+        """One column of the batch; of clips, (N, T, ...). `stored`, `labels`: of the images."""
+        clips, index = self._request.clips, self._dataset.index
+        if clips is not None and name == "labels_per_frame":
+            return labels.reshape(self._rows.shape)
+        if clips is not None and name == "valid":
+            return np.arange(self._frames) < self._num_valid[:, np.newaxis]
+        if name == "mask":
+            column = collate_masks(faces, stored, index, self._buffer.image_size, self._dataset.mask_size)
+        else:
+            column = collate_column(index, name, self._rows.ravel().tolist(), faces)
+        if name == "manipulated":
+            made_fakes = self._dataset.are_made_fakes(stored, labels)
+            column[made_fakes] = [
+                _manipulated(face) for face, is_made in zip(faces, made_fakes, strict=True) if is_made
+            ]
+        return column if clips is None else by_clip(column, self._frames)
+
+    def _collated_images(self) -> list[torch.Tensor]:
+        """What the user's collate_fn gets: images (3, H, W), or clips (T, 3, H, W)."""
+        if self._request.clips is None:
+            return self._items
+        return [torch.stack(self._items[at : at + self._frames]) for at in range(0, len(self._items), self._frames)]
+
+    def _load_or_replace(self, number: int) -> list[Face]:
+        """The faces of a clip, or of its replacement where an image of it is damaged; see `_load`."""
+        dataset = self._dataset
         try:
-            return self._load(position, row)
+            return self._load_clip(number)
         except MissingFileError:
             raise
         except CorruptDataError as error:
             if not dataset.replace_corrupt:
                 raise
-            damage = error
-        for candidate in replacement_candidates(dataset.index, row, dataset.rows, dataset.balanced_column):
+            damage, damaged = error, [self._loading]
+        value = dataset.index.value
+        for clip in self._candidates(number, damaged):
+            self._rows[number], self._num_valid[number] = clip.rows[0], clip.num_valid[0]
             try:
-                loaded = self._load(position, candidate)
+                loaded = self._load_clip(number)
             except MissingFileError:
                 raise
             except CorruptDataError:
+                damaged.append(self._loading)
                 continue
-            self._rows[position] = candidate
-            value = dataset.index.value
-            self._replaced.append(Replacement(value("face_id", row), value("face_id", candidate), str(damage)))
+            names = value("face_id", damaged[0]), value("face_id", int(self._rows[number, 0]))
+            self._replaced.append(Replacement(*names, str(damage), damaged[0]))
             return loaded
+        kind = "image" if self._request.clips is None else "clip"
         raise CorruptDataError(
-            f"{damage}; and no sound image of its video or label is among the selected rows near it"
+            f"{damage}; and no sound {kind} of its video or label is among the selected rows near it"
         ) from damage
 
-    def _load(self, position: int, row: int) -> tuple[Face, float]:
-        """A row, transformed by the randomness of a position; and the share of it that is not its mixup partner."""
+    def _candidates(self, number: int, damaged: list[int]) -> Iterator[ClipRows]:
+        """Clips that may replace one with a `damaged` row, best first."""
+        dataset, item, columns = self._dataset, int(self._request.rows[number]), self._dataset.kept_columns
+        if dataset.clips is not None:
+            return dataset.clips.replacements(item, self._request.epoch, damaged, columns)
+        rows = replacement_candidates(dataset.index, item, dataset.rows, columns)
+        return (ClipRows(np.array([[row]], np.uint32), np.ones(1, np.int64)) for row in rows)
+
+    def _load_clip(self, number: int) -> list[Face]:
+        """Loads the images of a clip into the batch; returns their faces without pixels, else see `_load`."""
+        loaded: list[Face] = []
+        for frame, row in enumerate(self._rows[number].tolist()):
+            position = number * self._frames + frame
+            if frame < self._num_valid[number]:
+                self._loading = row
+                face = self._load(number, position, row)
+            if self._dataset.collate_fn is None:
+                self._dataset.write_image(self._buffer, position, face.image)
+            else:
+                self._items[position] = normalise(torch.from_numpy(face.image))
+            kept_mask = face.mask if self._dataset.keeps_masks else None
+            # Without pixels, else each image would use memory that is not in the CPU's cache.
+            loaded.append(replace(face.without_pixels(), mask=kept_mask))
+        return loaded
+
+    def _load(self, number: int, position: int, row: int) -> Face:
+        """A row, transformed by the randomness of its clip."""
         dataset, request = self._dataset, self._request
-        partner = dataset.load_resized(self._rows[position - 1]) if dataset.mixes and position % 2 else None
-        global_position = int(request.global_positions[position])
+        partner = dataset.load_resized(int(self._rows[number - 1, 0])) if dataset.mixes and number % 2 else None
+        global_position = int(request.global_positions[number])
+        blend = bool(number % 2) if dataset.blends else None
+        if blend:
+            global_position -= 1  # the same randomness for both
         self._reseeder.reseed(derive_seed(dataset.seed, request.epoch, request.step, global_position))
         into = self._buffer.decode_target(position)
-        if dataset.needs_points:
-            return dataset.load_augmented(row, partner=partner, into=into)
-        return Face.from_image(dataset.load_pixels(row, into=into)), 1.0
+        return dataset.load_face(row, partner=partner, blend=blend, into=into)
+
+
+def _manipulated(face: Face) -> float:
+    """Share of a face's pixels that its mask changes, 0..1."""
+    assert face.mask is not None
+    return float((face.mask >= _VISIBLE_SHARE).mean())

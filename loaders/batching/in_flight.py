@@ -36,24 +36,27 @@ class SharedMemorySpace:
 class InFlightBatches:
     """The batches of one loader that workers prefetch, and those that training still holds.
 
-    `side_px`: of an image as workers write it; None where it is not known, so that no memory is allocated.
+    `batch_size`: images, or clips of `frames` images.
+    `image_items`: most numbers in an image as workers write it; None where that is not known, so that no memory is
+    allocated.
     """
 
     num_workers: int
     prefetch_factor: int
     batch_size: int
-    side_px: int | None
+    image_items: int | None
     dtype: torch.dtype
+    frames: int | None = None
 
     @property
     def num_batches(self) -> int:
         """How many may be in flight or held without new memory."""
-        return 0 if self.side_px is None else self.num_workers * self.prefetch_factor + _HELD_BY_TRAINING
+        return 0 if self.image_items is None else self.num_workers * self.prefetch_factor + _HELD_BY_TRAINING
 
     @property
     def batch_bytes(self) -> int:
         """Size of one batch."""
-        return self.batch_size * (self.side_px or 0) ** 2 * 3 * self.dtype.itemsize
+        return self.batch_size * (self.frames or 1) * (self.image_items or 0) * self.dtype.itemsize
 
     @property
     def total_bytes(self) -> int:
@@ -73,13 +76,22 @@ class InFlightBatches:
             raise UsageError(self._too_small(space)) from error
 
     def _too_small(self, space: SharedMemorySpace | None) -> str:
+        clips, fewer = ("", "") if self.frames is None else (f", Clip(frames={self.frames})", "fewer frames, ")
+        if not self.num_workers:
+            return (
+                f"batch_size={self.batch_size}{clips}: {self.num_batches} batches of {_mb(self.batch_bytes)} need "
+                f"{_mb(self.total_bytes)} of memory, which this machine does not have; take {fewer}a smaller "
+                "batch_size, or dtype='uint8' (a quarter of the bytes)"
+            )
         size = "" if space is None else f", of whose {_mb(space.total_bytes)} {_mb(space.free_bytes)} are free"
         needed_gb = -(-self.total_bytes * 5 // (4 * 10**9))  # a quarter for other uses
         return (
-            f"num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}, batch_size={self.batch_size}: "
+            f"num_workers={self.num_workers}, prefetch_factor={self.prefetch_factor}, "
+            f"batch_size={self.batch_size}{clips}: "
             f"{self.num_batches} batches under way of {_mb(self.batch_bytes)} need {_mb(self.total_bytes)} of {SHM_DIR}"
-            f"{size}; start the container with --shm-size={needed_gb}g for each loader, or take a smaller num_workers, "
-            "prefetch_factor or batch_size, or dtype='uint8' (a quarter of the bytes); num_workers=0 needs none"
+            f"{size}; start the container with --shm-size={needed_gb}g for each loader, or take {fewer}a smaller "
+            "num_workers, prefetch_factor or batch_size, or dtype='uint8' (a quarter of the bytes); num_workers=0 "
+            "needs none"
         )
 
 

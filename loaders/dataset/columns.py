@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import cv2
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -15,20 +17,57 @@ from ..face import Face
 POINT_COLUMNS = ("landmarks", "hull", "regions", "landmarks_68")
 
 
-def check_fields(fields: tuple[str, ...], index: Index) -> None:
-    """Raises `UsageError` where a name is no column, or "image" is missing."""
-    known = ("image", "row", *index.schema.names)
+def check_fields(fields: tuple[str, ...], index: Index, further: Sequence[str] = ()) -> None:
+    """Raises `UsageError` where a name is no column and none of `further` ones, or "image" is missing."""
+    known = ("image", "row", "mask", *further, *index.schema.names)
     if unknown := [name for name in fields if name not in known]:
-        raise UsageError(f"fields: {unknown[0]!r} is no column; there are {', '.join(known)}")
+        there = index.hints(unknown[0]) or f"; there are {', '.join(known)}"
+        raise UsageError(f"fields: {unknown[0]!r} is no column{there}")
     if "image" not in fields:
         raise UsageError("fields: must name 'image'; for columns alone read OUT/faces with pyarrow")
 
 
-def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
-    """One column for all rows of a batch: numbers, points and boxes as arrays, strings as a list.
+def collate_masks(
+    faces: list[Face], labels: NDArray[np.int64], index: Index, size: tuple[int, ...], mask_size: int | None = None
+) -> Any:
+    """Masks of a batch: float32 (N, H, W), 0..1; 0 for faces of the label real that have none, NaN for others.
 
-    Points are in pixels of the transformed images; NaN for `landmarks_68` that are null. `row` is the number of the
-    row in the index.
+    With a `mask_size`, (N, mask_size, mask_size): the mean of each cell's pixels, those that it shares by their share.
+
+    `labels`: as stored. `size`: (H, W) of the images. Raises `UsageError` where a mask has another size, or is smaller
+    than `mask_size`.
+    """
+    if mask_size is not None and mask_size > min(size):
+        raise UsageError(
+            f"mask_size={mask_size}: the mask has {size[1]} x {size[0]} px, as its image, and cells would be parts of "
+            f"pixels; give at most {min(size)}"
+        )
+    is_real = labels == next((number for number, name in enumerate(index.labels) if name.lower() == "real"), 0)
+    cells = size if mask_size is None else (mask_size, mask_size)
+    masks = np.where(is_real, np.float32(0), np.float32(np.nan))[:, None, None] + np.zeros(cells, np.float32)
+    for mask, face in zip(masks, faces, strict=True):
+        if face.mask is None:
+            continue
+        if face.mask.shape != size:
+            raise UsageError(
+                f"fields: a mask is {face.mask.shape[1]} x {face.mask.shape[0]} px, its image {size[1]} x {size[0]}; "
+                "give what moves pixels to face_transform, so that the mask follows"
+            )
+        mask[:] = face.mask if mask_size is None else _cell_means(face.mask, mask_size)
+    return masks
+
+
+def _cell_means(mask: NDArray[Any], cells: int) -> NDArray[np.float32]:
+    """The mean of each cell of a mask (H, W), float32 (cells, cells), 0..1."""
+    means: NDArray[np.float32] = cv2.resize(mask.astype(np.float32), (cells, cells), interpolation=cv2.INTER_AREA)
+    return means.clip(0, 1)  # rounding, which a loss may refuse
+
+
+def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
+    """One column for all rows of a batch: numbers, lists of one length and points as arrays, strings as a list.
+
+    Points are in pixels of the transformed images; NaN for `landmarks_68`, lists and floats that are null. `row` is the
+    number of the row in the index.
     """
     if name in POINT_COLUMNS:
         return _collate_points(name, faces)
@@ -39,8 +78,9 @@ def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) 
         return index.numbers(name, rows).astype(np.int64)
     if pa.types.is_floating(kind):
         return index.numbers(name, rows)
-    values = [index.value(name, row) for row in rows]
-    return np.array(values, np.float32) if pa.types.is_fixed_size_list(kind) else values
+    if pa.types.is_fixed_size_list(kind):
+        return index.vectors(name, rows)
+    return [index.value(name, row) for row in rows]
 
 
 def _collate_points(name: str, faces: list[Face]) -> Any:
@@ -54,7 +94,10 @@ def _collate_points(name: str, faces: list[Face]) -> Any:
     return {part: np.stack([face.regions[part] for face in faces]) for part in faces[0].regions}
 
 
-def mixup_labels(labels: NDArray[np.int64], own_shares: list[float]) -> NDArray[np.float32]:
-    """Soft labels, float32 (N,): `own_share * label + (1 - own_share) * label before it`."""
-    share, soft = np.array(own_shares, np.float32), labels.astype(np.float32)
-    return share * soft + (1 - share) * np.roll(soft, 1)
+def by_clip(column: Any, frames: int) -> Any:
+    """A column of N x T images as one of N clips: arrays (N, T, ...), lists of N lists of T."""
+    if isinstance(column, dict):
+        return {name: by_clip(values, frames) for name, values in column.items()}
+    if isinstance(column, list):
+        return [column[start : start + frames] for start in range(0, len(column), frames)]
+    return column.reshape(-1, frames, *column.shape[1:])

@@ -7,6 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,21 +15,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.crops import black_parts, check_coverage, crop_protocol
+from ...pipeline.dataset.crops import CropProtocol, black_parts, check_coverage, crop_protocol
 from ...pipeline.dataset.open_dataset import open_dataset
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..augment.seeding import generator_owners
+from ..adapters.by_kind import Adapter, adapter_of
+from ..adapters.functions import image_of
 from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
+from ..seeding import generator_owners
 from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selection import Filters, Rows, select_rows
 
 _log = logging.getLogger("facefeed.loaders")
 
-Transform = Callable[..., dict[str, Any]]
+Transform = Callable[..., Any]
 Crop = str | Mapping[str, Any]
 
 DEFAULT_IMAGE_SIZE = 224
@@ -54,8 +57,9 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             {"margin": 0.3, "size": 299, "align": "arcface"}; None: all of it. Points and mask follow.
         face_transform: a `FaceCompose`, or a list of transforms to make one of, called with `image`, `landmarks`,
             `hull`, `regions`, `mask` and `partner`. What moves pixels belongs here, so that the points follow.
-        transform: any Albumentations pipeline, `transform(image=uint8 HWC)["image"]` -> uint8 HWC, without Normalize
-            and ToTensor.
+        transform: any Albumentations pipeline, transform of `torchvision.transforms.v2`, or function of an image, uint8
+            (H, W, 3), that returns an image, without Normalize and ToTensor. With those of torchvision the points and
+            the mask that a batch delivers move too.
         filters: selects rows by any column of the index, in pyarrow's notation.
         frames_per_video: number of frames to select from each video, evenly spaced; None: all.
 
@@ -80,31 +84,24 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     ) -> None:
         path = validation.require_dataset_folder(out)
         protocol = None if crop is None else crop_protocol(crop)
-        if image_size == "auto":
-            image_size = DEFAULT_IMAGE_SIZE if protocol is None else protocol.size_px
-        image_size = validation.optional_int("image_size", image_size, minimum=1, example=224)
         frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
-        validation.check_transform("transform", transform, ("image",))
-        if image_size is None and ((transform is None and face_transform is None) or protocol is not None):
-            raise UsageError(
-                "image_size=None: needs a transform that brings all crops to one size, and no crop; try 224"
-            )
+        self._set_transforms(face_transform, transform)
+        self.image_size = self._checked_image_size(image_size, protocol)
         self.out = path.resolve()
-        self.split, self.image_size, self.crop = split, image_size, crop
-        self.face_transform, self.transform = _as_face_compose(face_transform), transform
-        self._gives_68 = validation.accepts(self.face_transform, "landmarks_68")
-        self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
+        self.split, self.crop = split, crop
         self.filters, self.frames_per_video = filters, frames_per_video
         _, self.index = open_dataset(self.out)
         self.labels = self.index.labels
+        self._check_transforms()
         images = StoredImages(self.index)
         self._read_image: Callable[[int], bytes] = images.image
         self._read_mask: Callable[[int], bytes | None] = images.mask
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
-        self._cuts = cuts_of(self.index, protocol, image_size)
+        self._cuts = cuts_of(self.index, protocol, self.image_size)
         self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
         self._worker_seed: int | None = None
-        self._rows: Rows | None = select_rows(self.index, split, filters, frames_per_video)
+        self._select_rows: Callable[[], Rows] = partial(select_rows, self.index, split, filters, frames_per_video)
+        self._rows: Rows | None = self._select_rows()
         if protocol is not None:
             is_missing = check_coverage(
                 protocol, self.index, self._rows, setting=f"crop={crop!r}",
@@ -112,6 +109,31 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             )  # fmt: skip
             if count := int(is_missing.sum()):
                 _log.warning("crop=%r: %s", crop, black_parts(count, len(self)))
+
+    def _set_transforms(self, face_transform: Transform | Sequence[Any] | None, transform: Transform | None) -> None:
+        self._adapter: Adapter | None = None if transform is None else adapter_of(transform)
+        self._delivered_points: tuple[str, ...] = ()  # that `transform` has to move, or must not displace
+        self.face_transform, self.transform = _as_face_compose(face_transform), transform
+        self._gives_68 = validation.accepts(self.face_transform, "landmarks_68")
+        self._gives_label = validation.accepts(self.face_transform, "label")
+        self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
+
+    def _checked_image_size(
+        self, image_size: int | Literal["auto"] | None, protocol: CropProtocol | None
+    ) -> int | None:
+        if image_size == "auto":
+            image_size = DEFAULT_IMAGE_SIZE if protocol is None else protocol.size_px
+        has_transform = self.transform is not None or self.face_transform is not None
+        if image_size is None and (not has_transform or protocol is not None):
+            raise UsageError(
+                "image_size=None: needs a transform that brings all crops to one size, and no crop; try 224"
+            )
+        return validation.optional_int("image_size", image_size, minimum=1, example=224)
+
+    def _check_transforms(self) -> None:
+        """Raises `UsageError` where `face_transform` needs labels or points that the dataset has not."""
+        if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
+            check(self.labels, has_68=self.has_68)
 
     @property
     def has_68(self) -> bool:
@@ -135,7 +157,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def rows(self) -> Rows:
         """The selected rows of the index, in its order: uint32 (len(self),)."""
         if self._rows is None:
-            self._rows = select_rows(self.index, self.split, self.filters, self.frames_per_video)
+            self._rows = self._select_rows()
         return self._rows
 
     def __len__(self) -> int:
@@ -144,8 +166,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
         row = int(self.rows[position])
         self._seed_in_worker()
-        image = self.load_pixels(row) if self.face_transform is None else self.load_augmented(row)[0].image
-        return normalise(torch.from_numpy(image)), int(self.index.number("label", row))
+        if self.face_transform is None:
+            return normalise(torch.from_numpy(self.load_pixels(row))), self._label(row)
+        face = self.load_augmented(row)
+        return normalise(torch.from_numpy(face.image)), int(self._label(row) if face.label is None else face.label)
 
     def __getitems__(self, positions: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
         """The faces of a batch, which torch's own DataLoader asks for at once."""
@@ -179,58 +203,72 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = int(self.rows[position])
         cut = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
-        return replace(self._with_points(row, self._decode_row(row), cut), mask=self._load_mask(row, cut))
+        face = self._with_points(row, self._decode_row(row), cut)
+        return replace(face, mask=self._load_mask(row, cut), label=self._label(row))
 
     def load_augmented(
-        self, row: int, *, partner: Face | None = None, into: NDArray[np.uint8] | None = None
-    ) -> tuple[Face, float]:
+        self,
+        row: int,
+        *,
+        partner: Face | None = None,
+        blend: bool | None = None,
+        into: NDArray[np.uint8] | None = None,
+    ) -> Face:
         """Loads one row of the index, resized and transformed.
 
         Args:
             row: of the index.
             partner: the real face that mixup blends into it.
+            blend: whether `SelfBlend` makes a fake of it; None: by its own probability.
             into: uint8 (H, W, 3); the pixels may, but need not be written to it.
 
         Returns:
-            The face; without a `face_transform`, its points are those of the resized crop. And its own share of the
-            pixels, 0 to 1, the rest being the partner's.
+            The face; without a `face_transform`, its points are those of the resized crop. Its label is the row's
+            unless a transform changed it.
 
         Raises:
             CorruptDataError: where its bytes are damaged.
-            UsageError: where a transform returns no image.
+            UsageError: where a transform returns no image, or one that delivered points cannot follow.
 
         """
-        face, own_share = self.load_resized(row, into=into), 1.0
+        face = self.load_resized(row, into=into)
         if self.face_transform is not None:
-            names = (*FACE_FIELDS, "landmarks_68") if len(face.landmarks_68) else FACE_FIELDS
-            output = self.face_transform(**{name: getattr(face, name) for name in names}, partner=partner)
-            image = _validated_image(output)
+            names = (*FACE_FIELDS, "landmarks_68") if self.has_68 else FACE_FIELDS
+            names = (*names, "label") if self._gives_label else names
+            pairing = {"partner": partner} if blend is None else {"partner": partner, "blend": blend}
+            output = self.face_transform(**{name: getattr(face, name) for name in names}, **pairing)
+            image = image_of(output)
             if missing := [name for name in names if name not in output]:
                 raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-            face = Face(**{**{name: output[name] for name in names}, "image": image})
-            own_share = float(output.get("mix", 1.0))
-        return replace(face, image=self._apply_transform(face.image)), own_share
+            face = Face(**{"label": face.label, **{name: output[name] for name in names}, "image": image})
+        return self._apply_transform(face)
 
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""
         cut = self._cuts(row)
         image = self._load_resized_pixels(row, cut, into)
-        return replace(self._with_points(row, image, cut), mask=self._load_mask(row, cut) if self._wants_mask else None)
+        mask = self._load_mask(row, cut) if self._wants_mask else None
+        return replace(self._with_points(row, image, cut), mask=mask, label=self._label(row))
 
     def load_pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Loads one row's pixels, resized or cut, and transformed by `transform` alone: uint8 (H, W, 3)."""
-        return self._apply_transform(self._load_resized_pixels(row, self._cuts(row), into))
+        return self._apply_transform(Face.from_image(self._load_resized_pixels(row, self._cuts(row), into))).image
 
     def _load_resized_pixels(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         return self._resize(cut, self._decode_row(row, cut.min_side_px, into), into)
 
-    def _apply_transform(self, image: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        return image if self.transform is None else _validated_image(self.transform(image=image))
+    def _apply_transform(self, face: Face) -> Face:
+        if self.transform is None or self._adapter is None:
+            return face
+        return self._adapter(self.transform, face, self._delivered_points)
 
     def _decode_row(
         self, row: int, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
     ) -> NDArray[np.uint8]:
         return self._decode(self._read_image(row), min_side_px=min_side_px, into=into)
+
+    def _label(self, row: int) -> int:
+        return int(self.index.number("label", row))
 
     def _with_points(self, row: int, image: NDArray[np.uint8], cut: Cut) -> Face:
         index = self.index
@@ -261,19 +299,3 @@ def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transf
     validation.check_transform("face_transform", face_transform, (*FACE_FIELDS, "partner"))
     validation.check_face_transform(face_transform)
     return face_transform  # type: ignore[return-value]
-
-
-def _validated_image(output: Any) -> NDArray[np.uint8]:
-    """The image of a transform's output, uint8 (H, W, 3); raises `UsageError` on any other."""
-    if not isinstance(output, Mapping) or "image" not in output:
-        kind = f"a dict of {', '.join(map(str, output))}" if isinstance(output, Mapping) else type(output).__name__
-        raise UsageError(f"transform returned {kind}: must return a dict with 'image', as Albumentations does")
-    image = output["image"]
-    if not isinstance(image, np.ndarray) or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
-        kind = f"{type(image).__name__} {getattr(image, 'dtype', '')} {tuple(getattr(image, 'shape', ()))}"
-        is_grey = isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
-        remedy = (
-            "keep three channels, ToGray too" if is_grey else "leave Normalize and ToTensor out, the loader does both"
-        )
-        raise UsageError(f"transform returned {kind}: must be a uint8 array (H, W, 3); {remedy}")
-    return np.ascontiguousarray(image)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -15,8 +15,8 @@ from .selection import Rows
 _MAX_CANDIDATES = 32
 
 
-def replacement_candidates(index: Index, row: int, selected: Rows, column: str = "label") -> Iterator[int]:
-    """Yields rows that may replace `row`, best first: selected ones with its label and its value of `column`.
+def replacement_candidates(index: Index, row: int, selected: Rows, columns: Sequence[str] = ()) -> Iterator[int]:
+    """Yields rows that may replace `row`, best first: selected ones with its label and its values of `columns`.
 
     The later rows of its own video, then the earlier ones from the nearest on; then a row of each other video of the
     same split, from the next one on, wrapping around. At most 32 of its own video, and 32 of others.
@@ -25,27 +25,27 @@ def replacement_candidates(index: Index, row: int, selected: Rows, column: str =
         index: of the dataset.
         row: the damaged one.
         selected: rows of the dataset, ascending, so that rows excluded by filters are never used.
-        column: the column that batches are balanced by; see `Quotas`.
+        columns: those that batches are balanced by, of strings or whole numbers; see `Quotas`.
 
     """
-    yield from islice(_from_same_video(index, row, selected, column), _MAX_CANDIDATES)
-    yield from islice(_from_other_videos(index, row, selected, column), _MAX_CANDIDATES)
+    yield from islice(_from_same_video(index, row, selected, columns), _MAX_CANDIDATES)
+    yield from islice(_from_other_videos(index, row, selected, columns), _MAX_CANDIDATES)
 
 
-def _from_same_video(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
+def _from_same_video(index: Index, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
     video = index.text("video_id", row)
     at = int(np.searchsorted(selected, row))
     for rows in (selected[at:], selected[:at][::-1]):
         for other in map(int, rows):
             if index.text("video_id", other) != video:
                 break
-            if other != row and _matches(index, row, np.array([other]), column)[0]:
+            if other != row and _matches(index, row, np.array([other]), columns)[0]:
                 yield other
 
 
-def _from_other_videos(index: Index, row: int, selected: Rows, column: str) -> Iterator[int]:
+def _from_other_videos(index: Index, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
     """The first matching row of each other video; after these, their other matching rows."""
-    rows = selected[_matches(index, row, selected, column)]
+    rows = selected[_matches(index, row, selected, columns)]
     videos = index.codes("video_id", rows)
     eligible = (index.codes("split", rows) == _code(index, "split", row)) & (videos != _code(index, "video_id", row))
     rows, videos = rows[eligible], videos[eligible]
@@ -54,10 +54,13 @@ def _from_other_videos(index: Index, row: int, selected: Rows, column: str) -> I
         yield int(rows[other])
 
 
-def _matches(index: Index, row: int, rows: NDArray[Any], column: str) -> NDArray[np.bool_]:
-    """Which rows have the label of `row`, and its value of `column`."""
+def _matches(index: Index, row: int, rows: NDArray[Any], columns: Sequence[str]) -> NDArray[np.bool_]:
+    """Which rows have the label of `row`, and its values of `columns`."""
     same: NDArray[np.bool_] = index.numbers("label", rows) == index.number("label", row)
-    return same if column == "label" else same & (index.codes(column, rows) == _code(index, column, row))
+    for column in columns:
+        values = index.codes if column in index.categorical_columns else index.numbers
+        same &= values(column, rows) == values(column, [row])
+    return same
 
 
 def _code(index: Index, column: str, row: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,6 +17,16 @@ from ...pipeline.errors import UsageError
 
 Rows: TypeAlias = NDArray[np.uint32]  # row numbers in the index (rows,)
 Filters: TypeAlias = Any  # a pyarrow Expression, or a list of tuples in pyarrow's filter notation
+
+
+@dataclass(frozen=True)
+class ClipRows:
+    """The images of some clips. rows: uint32 (N, T), of the index. num_valid: int64 (N,), how many of each are its own;
+    the others repeat the last of these.
+    """
+
+    rows: Rows
+    num_valid: NDArray[np.int64]
 
 
 def select_rows(index: Index, split: str | None, filters: Filters | None, frames_per_video: int | None) -> Rows:
@@ -47,7 +58,7 @@ def _filter_expression(filters: Filters) -> pc.Expression:
         return filters
     try:
         return pq.filters_to_expression(filters)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, LookupError) as error:
         raise UsageError(f'filters={filters!r}: {error}; try [("score", ">", 0.9)]') from error
 
 
@@ -67,9 +78,8 @@ def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
         reason = str(error).splitlines()[0]
         labels = ", ".join(f"{number} is {name}" for number, name in enumerate(index.labels))
         hint = f"; of label, {labels}" if labels and "label" in str(expression) else ""
-        raise UsageError(
-            f"filters={expression}: {reason}{hint}; the columns are {', '.join(index.schema.names)}"
-        ) from error
+        missing = index.hints(str(expression)) or f"; the columns are {', '.join(index.schema.names)}"
+        raise UsageError(f"filters={expression}: {reason}{hint}{missing}") from error
 
 
 def _evenly_spaced(index: Index, rows: Rows, num_frames: int) -> NDArray[np.bool_]:

@@ -3,26 +3,71 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
+from ...pipeline.dataset.manifest import Manifest
+from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .. import validation
+from ..clips.clip import Clip
+from ..clips.clip_items import ClipItems
 from ..dataset.face_dataset import FaceDataset
-from ..sampling.balance import Balance, Pairs
+from ..mixture.mixed_index import as_mixed
+from ..mixture.mixture_balance import Weighting, mixture_balance
+from ..mixture.mixture_dataset import MixtureDataset
+from ..mixture.names import Rename, folders_by_name, is_several
+from ..sampling.balance import Balance, BlendPairs, Pairs, Unbalanced, check_balance
 from ..sampling.epoch_sampler import EpochSampler
 
 _log = logging.getLogger("facefeed.loaders")
 
+_MIXTURES_ALONE = "{}={!r}: for several datasets, FaceDataLoader(['ffpp', 'dfdc'], ...); leave it out"
 
-def as_dataset(dataset: str | Path | FaceDataset, **options: Any) -> FaceDataset:
-    """The dataset of a folder with these options, or the dataset itself; raises `UsageError` where it has its own."""
+
+Datasets: TypeAlias = str | Path | FaceDataset | Sequence[str | Path] | Mapping[str, str | Path]
+"""The loader's first argument: a dataset, or several as a mixture."""
+
+
+def as_dataset(dataset: Datasets, *, rename: Rename | None, **options: Any) -> FaceDataset:
+    """The dataset of a folder, or of several, with these options, or the dataset itself.
+
+    Raises `UsageError` where it has options of its own.
+    """
+    if is_several(dataset):
+        return MixtureDataset(folders_by_name(dataset), rename=rename, **options)  # type: ignore[arg-type]
     if isinstance(dataset, FaceDataset):
         validation.check_dataset_options_unset(options, FaceDataset)
-        return dataset
-    return FaceDataset(dataset, **options)
+    else:
+        dataset = FaceDataset(dataset, **options)  # type: ignore[arg-type]
+    if rename is not None and as_mixed(dataset.index) is None:
+        raise UsageError(_MIXTURES_ALONE.format("rename", rename))
+    return dataset
+
+
+def epoch_balance(
+    dataset: FaceDataset, balance: Balance | None, *, weights: Weighting | None, temperature: float | None,
+    epoch_length: str | int | None,
+) -> Balance:  # fmt: skip
+    """The balance that epochs are ordered by: of a mixture, that of each dataset and the shares of these."""
+    each = Unbalanced() if balance is None else balance
+    check_balance(each)
+    if (index := as_mixed(dataset.index)) is not None:
+        return mixture_balance(index, each, weights=weights, temperature=temperature, epoch_length=epoch_length)
+    for name, value in {"weights": weights, "temperature": temperature, "epoch_length": epoch_length}.items():
+        if value is not None:
+            raise UsageError(_MIXTURES_ALONE.format(name, value))
+    return each
+
+
+def kept_columns(dataset: FaceDataset, balance: Balance | None) -> list[str]:
+    """The columns whose values the replacement of a damaged image keeps, besides the label."""
+    columns = [getattr(balance, "column", "label")]
+    return columns if as_mixed(dataset.index) is None else [*columns, DATASET_COLUMN]
 
 
 def check_epoch(sampler: EpochSampler) -> None:
@@ -42,6 +87,85 @@ def check_mixup(dataset: FaceDataset, balance: Balance | None) -> bool:
     if mixes and not isinstance(balance, Pairs):
         raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
     return mixes
+
+
+def check_blend_pairs(dataset: FaceDataset, balance: Balance | None) -> bool:
+    """Whether batches hold each face twice, the second time blended; raises `UsageError` where nothing blends them."""
+    if not isinstance(balance, BlendPairs):
+        return False
+    self_blend = getattr(dataset.face_transform, "self_blend", None)
+    if self_blend is None or not self_blend.p:
+        raise UsageError(f"{balance}: needs a SelfBlend with p above 0, which makes the fakes, in face_transform")
+    if dataset.face_transform.p < 1 or self_blend not in dataset.face_transform.transforms:  # type: ignore[union-attr]
+        raise UsageError(
+            f"{balance}: SelfBlend must be applied to every face: not within OneOf, Sequential or another transform, "
+            "and by a FaceCompose whose own p is 1"
+        )
+    if dataset.labels[self_blend.real] != balance.real:
+        raise UsageError(
+            f"{balance}: SelfBlend(real={self_blend.real}) takes {dataset.labels[self_blend.real]!r} for real; "
+            f"give BlendPairs(real={dataset.labels[self_blend.real]!r})"
+        )
+    return True
+
+
+def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceDataset) -> int | None:
+    """The cells of a mask along each axis; raises `UsageError` where batches have no mask, or a smaller one."""
+    cells = validation.optional_int("mask_size", mask_size, minimum=1, example=14)
+    if cells is None:
+        return None
+    if "mask" not in (fields or ()):
+        raise UsageError(f"mask_size={cells}: batches have no mask; give fields=('image', 'label', 'mask')")
+    is_resized = dataset.transform is not None or dataset.face_transform is not None
+    if not is_resized and dataset.image_size is not None and cells > dataset.image_size:
+        raise UsageError(f"mask_size={cells}: must be at most image_size, {dataset.image_size}; try 14")
+    return cells
+
+
+def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: int) -> ClipItems | None:
+    """The clips of a dataset, None where images are asked for; raises `UsageError` where there are none.
+
+    Logs a warning where tracks give no clip.
+    """
+    if clip is None:
+        return None
+    if not isinstance(clip, Clip):
+        raise UsageError(f"clip={clip!r}: must be a Clip, such as Clip(frames=16), or None")
+    _check_clip_transforms(dataset)
+    clip = replace(clip, pick=clip.pick or ("random" if shuffle else "even"))
+    items = ClipItems(dataset, clip, seed, {} if dataset.frames_per_video else _sampling(dataset, clip))
+    items.check()
+    for note in items.notes:
+        _log.warning("clip=%s, split=%s: %s", clip, dataset.split, note)
+    return items
+
+
+def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
+    """How the frames of a dataset were sampled; raises `UsageError` where those of a mixture were so differently."""
+    mixture = as_mixed(dataset.index)
+    outs = [dataset.out] if mixture is None else mixture.outs
+    first, *others = (Manifest.read(out).config.get("sampling", {}) for out in outs)
+    if clip.max_gap_seconds is None and any(sampling != first for sampling in others):
+        raise UsageError(
+            "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "
+            "precompute with the same --every or --fps, or give Clip(max_gap_seconds=...)"
+        )
+    return first  # type: ignore[no-any-return]
+
+
+def _check_clip_transforms(dataset: FaceDataset) -> None:
+    """Raises `UsageError` on our transforms that would draw other numbers for each image of a clip."""
+    if not hasattr(dataset.face_transform, "transforms"):
+        return
+    from ..augment.albumentations_internals import leaves  # noqa: PLC0415 (half a second that others need not spend)
+
+    for transform in leaves(dataset.face_transform):
+        name = type(transform).__name__
+        if name in ("AlignedMixup", "BlockMask", "FaceCutout", "SelfBlend"):
+            raise UsageError(
+                f"clip: {name} decides by each image's own mask, label or partner, so it would change within a clip; "
+                "take LandmarkBlackout, HullHalfBlackout or RegionDropout"
+            )
 
 
 def normalises_in_worker(dtype: str, device: str | torch.device | None) -> bool:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ...pipeline.dataset.index import Index
+from ..clips.clip_items import ClipItems
 from ..dataset.selection import Rows
+from ..mixture.mixture_balance import MixtureBalance
 from ..sampling.balance import Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
 from ..workers.readahead import byte_runs
-from .stats import LoaderDescription
+from .stats import LoaderDescription, MixedDataset
 
 _PAGE_BYTES = 4096
 
@@ -19,13 +23,17 @@ def describe_epoch(sampler: EpochSampler, *, num_workers: int, shared_bytes: int
     dataset = sampler.dataset
     windowed = sampler.shuffling.mode == "window"
     rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
-    sizes = dataset.index.numbers("image_bytes", rows)
+    clips = dataset if isinstance(dataset, ClipItems) else None
+    image_rows = rows if clips is None else clips.clips(rows, sampler.epoch).rows.ravel()
+    sizes = dataset.index.numbers("image_bytes", image_rows)
+    frames = 1 if clips is None else clips.clip.frames
+    notes = tuple(sampler.bound_balance.notes) if len(dataset) else ()
     mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
     return LoaderDescription(
         order=_order_rule(sampler),
         rows=len(dataset),
         unknown_labels=int((dataset.index.numbers("label", dataset.rows) < 0).sum()),
-        notes=tuple(sampler.bound_balance.notes) if len(dataset) else (),
+        notes=(*clips.notes, *notes) if clips is not None else notes,
         batches=len(sampler),
         global_batch=sampler.global_batch,
         rank=sampler.rank,
@@ -33,14 +41,34 @@ def describe_epoch(sampler: EpochSampler, *, num_workers: int, shared_bytes: int
         padded_images=sampler.padded_images,
         dropped_images=sampler.dropped_images,
         num_workers=num_workers,
-        window_bytes=round(2 * min(sampler.shuffling.window_images, len(rows)) * mean_bytes) if windowed else None,
+        window_bytes=(
+            round(2 * min(sampler.shuffling.window_images, len(rows)) * mean_bytes) * frames if windowed else None
+        ),
         read_amplification=(
-            _window_read_amplification(dataset.index, sampler)
+            _window_read_amplification(dataset.index, sampler, clips)
             if windowed
-            else _page_read_amplification(dataset.index, rows)
+            else _page_read_amplification(dataset.index, image_rows)
         ),
         shared_bytes=shared_bytes,
+        items="images" if clips is None else f"clips of {frames} images",
+        datasets=_describe_mixture(sampler),
     )
+
+
+def _describe_mixture(sampler: EpochSampler) -> tuple[MixedDataset, ...]:
+    if not isinstance(sampler.balance, MixtureBalance) or not len(sampler.dataset):
+        return ()
+    index: Any = sampler.dataset.index  # a `MixedIndex`
+    bound: Any = sampler.bound_balance  # a `BoundMixture`
+    items = np.diff(np.searchsorted(sampler.dataset.rows, index.offsets))
+    total, drawn = sum(bound.shares), bound.images_of_each
+    return tuple(
+        MixedDataset(
+            name=name, out=index.outs[number], items=int(items[number]), share=bound.shares[number] / total,
+            drawn=drawn[number], passes=drawn[number] / bound.bounds[number].num_images,
+        )
+        for number, name in enumerate(index.names)
+    )  # fmt: skip
 
 
 def _order_rule(sampler: EpochSampler) -> str:
@@ -48,11 +76,19 @@ def _order_rule(sampler: EpochSampler) -> str:
     shuffle = {
         "none": "as in the index",
         "full": "mixed over all rows",
-        "window": f"mixed within windows of {shuffling.window_images:,} images",
+        "window": f"mixed within windows of {shuffling.window_images:,} {_items(sampler)}",
     }[shuffling.mode]
-    rows = "every row once" if isinstance(sampler.balance, Unbalanced) else str(sampler.balance)
+    each = f"every clip of {sampler.dataset.clip} once" if isinstance(sampler.dataset, ClipItems) else "every row once"
+    balance = sampler.balance
+    mixed = "the datasets below by their shares, of each " if isinstance(balance, MixtureBalance) else ""
+    balance = balance.each if isinstance(balance, MixtureBalance) else balance
+    rows = mixed + (each if isinstance(balance, Unbalanced) else str(balance))
     limit = f", at most {sampler.max_per_video} of one video in a step" if sampler.max_per_video else ""
     return f"{rows}, {shuffle}{limit}; a function of dataset, seed {sampler.seed}, epoch and batch number alone"
+
+
+def _items(sampler: EpochSampler) -> str:
+    return "clips" if isinstance(sampler.dataset, ClipItems) else "images"
 
 
 def _page_read_amplification(index: Index, rows: Rows) -> float:
@@ -62,10 +98,11 @@ def _page_read_amplification(index: Index, rows: Rows) -> float:
     return float(pages.sum() * _PAGE_BYTES / sizes.sum()) if len(rows) else 1.0
 
 
-def _window_read_amplification(index: Index, sampler: EpochSampler) -> float:
+def _window_read_amplification(index: Index, sampler: EpochSampler, clips: ClipItems | None) -> float:
     """Bytes of the windows' sequential runs, divided by the images' own bytes."""
     read_bytes = image_bytes = 0
-    for rows in sampler.windows(sampler.epoch) if len(sampler.dataset) else []:
+    for window in sampler.windows(sampler.epoch) if len(sampler.dataset) else []:
+        rows = window if clips is None else clips.clips(window, sampler.epoch).rows.ravel()
         read_bytes += sum(end - start for _, start, end in byte_runs(index, rows))
         image_bytes += int(index.numbers("image_bytes", np.unique(rows)).sum())
     return read_bytes / image_bytes if image_bytes else 1.0

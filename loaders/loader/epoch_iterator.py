@@ -101,6 +101,7 @@ def iterate_in_order(
             raise RuntimeError(f"step {batch.step} came in place of step {step}")
         step += 1
         meter.replaced += batch.replaced
+        meter.made_fakes += batch.made_fakes
         yield batch
 
 

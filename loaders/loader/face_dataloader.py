@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import torch
@@ -17,9 +16,17 @@ from ...pipeline.errors import UsageError
 from .. import validation
 from ..batching.batch_dataset import REBUILD_REFUSED, BatchDataset, Collate
 from ..batching.in_flight import InFlightBatches, SharedMemorySpace
+from ..batching.jpeg_batch_dataset import JpegBatchDataset
+from ..clips.clip import Clip
+from ..clips.clip_items import ClipItems
 from ..dataset.face_dataset import Crop, FaceDataset, Transform
 from ..dataset.selection import Filters
-from ..sampling.balance import Balance, Unbalanced
+from ..device.jpegs import check_can_decode
+from ..device.seeded_transform import DeviceTransform, SeededTransform
+from ..mixture.mixed_index import as_mixed
+from ..mixture.mixture_balance import Weighting
+from ..mixture.names import Rename
+from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.order import Shuffling
 from ..transfer.finalizer import BatchFinalizer
@@ -28,8 +35,20 @@ from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_wo
 from ..workers.request_preparer import RequestPreparer
 from ..workers.watchdog import WorkerWatchdog
 from ..workers.worker_options import WorkerOptions
-from .arguments import as_dataset, check_epoch, check_mixup, normalises_in_worker
+from .arguments import (
+    Datasets,
+    as_dataset,
+    check_blend_pairs,
+    check_epoch,
+    check_mask_size,
+    check_mixup,
+    clip_items,
+    epoch_balance,
+    kept_columns,
+    normalises_in_worker,
+)  # fmt: skip
 from .describe import describe_epoch
+from .device_arguments import check_device_decoding, check_device_transform, jpeg_decoder
 from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
 from .stats import EpochMeter, LoaderDescription, LoaderStats
 
@@ -43,22 +62,38 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     deviation, in channels-last memory; labels int64 (N,), -1 where unknown. You may keep every batch.
 
     Args:
-        dataset: the output folder of `precompute`, or a `FaceDataset`.
-        batch_size: images per rank and step.
+        dataset: the output folder of `precompute`, or a `FaceDataset`; several folders as a mixture: a list, or a dict
+            by names of your own.
+        batch_size: images, or clips, per rank and step.
         split: as for `FaceDataset`, like `image_size`, `crop`, `face_transform`, `transform`, `filters` and
             `frames_per_video`; only with a folder.
+        clip: a `Clip`: batches of clips in place of images, (N, T, 3, H, W) with a label a clip, float32 or uint8; with
+            `pad=True` also `valid`, bool (N, T).
+        weights: of a mixture, a positive number for each dataset, in their order or by name: its share of every batch.
+            None: by `temperature`, else in proportion to size.
+        temperature: T: shares in proportion to `size ** (1 / T)`, by the images of one pass through a dataset.
+        epoch_length: of a mixture: the name of the dataset that an epoch passes through once, or a number of batches;
+            None: as many images as all datasets have.
+        rename: for datasets of a mixture and their columns, names that the mixture calls otherwise:
+            `{"dfdc": {"label": {"1": "fake"}}}`. Labels and classes of one name are the same.
         shuffle: True or "full", "window" (for hard disks and networks), False; None: True for train alone.
         window_images: images that are shuffled in a window.
         seed: of order and augmentations.
-        balance: `Quotas`, `Weights` or `Pairs`; None: every row once.
+        balance: `Quotas`, `Weights`, `Pairs` or `BlendPairs`; None: every row once.
         max_per_video: most images of one video in a step.
         drop_last: leave out an incomplete last step; else its images are distributed over the ranks.
         rank: None: that of torch.distributed.
         num_replicas: number of ranks; None: that of torch.distributed.
         dtype: "float32", or "uint8": pixels as they are, (N, 3, H, W).
         fields: names of columns; batches are then dicts.
+        mask_size: cells along each axis of the field `mask`, which is then (N, mask_size, mask_size), the manipulated
+            share of each cell; None: the pixels of the images.
         channels_last: False for plain (N, C, H, W) memory.
         device: to deliver batches on, copied and normalised there during the step.
+        device_transform: a transform of batches, or a list, applied on the device: called with RGB images (N, 3, H, W),
+            float32 in 0..1 before they are normalised; with `dtype="uint8"`, uint8, and its output is delivered
+            unchanged. See `BatchedTransform`.
+        decode: "workers", or "device": workers deliver JPEGs, which are decoded on the device, on CUDA by nvJPEG.
         on_corrupt: "replace" a damaged image by the next selected one of its video (counted, reported), or "raise".
         num_workers: None: one per usable core, divided among the ranks of this host. 0: batches are prepared in the
             calling thread.
@@ -78,7 +113,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def __init__(
         self,
-        dataset: str | Path | FaceDataset,
+        dataset: Datasets,
         batch_size: int = 64,
         *,
         split: str | None = "train",
@@ -88,6 +123,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         transform: Transform | None = None,
         filters: Filters | None = None,
         frames_per_video: int | None = None,
+        clip: Clip | None = None,
+        weights: Weighting | None = None,
+        temperature: float | None = None,
+        epoch_length: str | int | None = None,
+        rename: Rename | None = None,
         shuffle: bool | Literal["full", "window"] | None = None,
         window_images: int = 16_384,
         seed: int = 0,
@@ -98,8 +138,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         num_replicas: int | None = None,
         dtype: Literal["float32", "uint8"] = "float32",
         fields: Sequence[str] | None = None,
+        mask_size: int | None = None,
         channels_last: bool = True,
         device: str | torch.device | None = None,
+        device_transform: DeviceTransform | Sequence[DeviceTransform] | None = None,
+        decode: Literal["workers", "device"] = "workers",
         on_corrupt: Literal["replace", "raise"] = "replace",
         num_workers: int | None = None,
         local_ranks: int | None = None,
@@ -126,35 +169,55 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             multiprocessing_context=multiprocessing_context,
         )  # fmt: skip
         dataset = as_dataset(
-            dataset, split=split, image_size=image_size, crop=crop, face_transform=face_transform,
+            dataset, rename=rename, split=split, image_size=image_size, crop=crop, face_transform=face_transform,
             transform=transform, filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
+        check_device_transform(
+            device_transform, fields=fields, collate_fn=collate_fn, device=device, pin_memory=pin_memory
+        )
+        check_device_decoding(decode, dataset, collate_fn=collate_fn, device=device, pin_memory=pin_memory)
         # Stored under the names of the arguments: a trainer that rebuilds the loader reads them from here.
         self.shuffle = dataset.split == "train" if shuffle is None else shuffle
         self.window_images, self.seed, self.balance, self.max_per_video = window_images, seed, balance, max_per_video
         self.rank, self.num_replicas, self.dtype, self.fields = rank, num_replicas, dtype, fields
         self.channels_last, self.device, self.on_corrupt = channels_last, device, on_corrupt
+        self.weights, self.temperature, self.epoch_length, self.rename = weights, temperature, epoch_length, rename
+        self.clip, self.device_transform, self.decode = clip, device_transform, decode
+        self.mask_size = check_mask_size(mask_size, fields, dataset)
         self.local_ranks, self._has_default_workers = workers.local_ranks, workers.num_workers is None
-        epoch_sampler = self._create_sampler(dataset, batch_size, drop_last=drop_last)
-        self._connect(epoch_sampler, self._create_batch_dataset(dataset, collate_fn, seed=epoch_sampler.seed))
-        self._meter = EpochMeter(0)
+        clips = clip_items(clip, dataset, shuffle=self.shuffle, seed=seed)
+        mixed = epoch_balance(dataset, balance, weights=weights, temperature=temperature, epoch_length=epoch_length)
+        items = dataset if clips is None else clips
+        epoch_sampler = self._create_sampler(items, mixed, batch_size, drop_last=drop_last)
+        self._connect(epoch_sampler, self._create_batch_dataset(dataset, clips, collate_fn, seed=epoch_sampler.seed))
+        self._meter = EpochMeter(0, as_mixed(dataset.index))
         self._init_torch_loader(workers, pin_memory=pin_memory)
 
-    def _create_sampler(self, dataset: FaceDataset, batch_size: int, *, drop_last: bool) -> EpochSampler:
+    def _create_sampler(
+        self, dataset: FaceDataset | ClipItems, balance: Balance, batch_size: int, *, drop_last: bool
+    ) -> EpochSampler:
+        shuffling = Shuffling.from_argument(self.shuffle, self.window_images)
         sampler = EpochSampler(
-            dataset, batch_size=batch_size, shuffling=Shuffling.from_argument(self.shuffle, self.window_images),
-            balance=Unbalanced() if self.balance is None else self.balance, max_per_video=self.max_per_video,
-            seed=self.seed, drop_last=drop_last, rank=self.rank, num_replicas=self.num_replicas,
+            dataset, batch_size=batch_size,
+            shuffling=shuffling if self.clip is None else shuffling.scaled(1 / self.clip.frames),
+            balance=balance, max_per_video=self.max_per_video, seed=self.seed, drop_last=drop_last,
+            rank=self.rank, num_replicas=self.num_replicas,
         )  # fmt: skip
+        sampler.counts_repeats = self.device_transform is not None
         check_epoch(sampler)
         return sampler
 
-    def _create_batch_dataset(self, dataset: FaceDataset, collate_fn: Collate | None, *, seed: int) -> BatchDataset:
-        return BatchDataset(
-            dataset, fields=("image", "label") if self.fields is None else self.fields, seed=seed,
-            normalised=normalises_in_worker(self.dtype, self.device), mixes=check_mixup(dataset, self.balance),
-            replace_corrupt=self.on_corrupt == "replace", balanced_column=getattr(self.balance, "column", "label"),
-            collate_fn=collate_fn,
+    def _create_batch_dataset(
+        self, dataset: FaceDataset, clips: ClipItems | None, collate_fn: Collate | None, *, seed: int
+    ) -> BatchDataset:
+        default_fields = ("label", "valid") if clips is not None and clips.clip.pad else ("label",)
+        batch_dataset = JpegBatchDataset if self.decode == "device" else BatchDataset
+        return batch_dataset(
+            dataset, fields=("image", *default_fields) if self.fields is None else self.fields, seed=seed,
+            normalised=self._normalises_in_worker(), mixes=check_mixup(dataset, self.balance),
+            blends=check_blend_pairs(dataset, self.balance),
+            replace_corrupt=self.on_corrupt == "replace", kept_columns=kept_columns(dataset, self.balance),
+            collate_fn=collate_fn, clips=clips, mask_size=self.mask_size,
         )  # fmt: skip
 
     def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
@@ -222,7 +285,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def _iterate_epoch(self) -> Generator[Any, None, None]:
         """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
-        self._meter = meter = EpochMeter(self._epoch_sampler.epoch)
+        self._meter = meter = EpochMeter(self._epoch_sampler.epoch, as_mixed(self._batch_dataset.index))
         if self._has_default_workers and self._iterator is None:
             self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
         self._allocate_pool()
@@ -238,13 +301,24 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         finally:
             self._current_iterator = no_iterator
             if meter.replaced:
-                _log.warning(meter.replacement_report(self._batch_dataset.out))
+                _log.warning(meter.replacement_report(self._batch_dataset.out, "clips" if self.clip else "images"))
 
     def _batch_finalizer(self) -> BatchFinalizer:
+        device, transform = torch.device(self.device or "cpu"), self.device_transform
         return BatchFinalizer(
             pool=self._batch_dataset.pool, dtype=self.dtype, channels_last=self.channels_last,
             as_dict=self.fields is not None, device=self.device,
             pin_memory=self.pin_memory and torch.cuda.is_available(),
+            frames=None if self.clip is None else self.clip.frames,
+            transform=None if transform is None else SeededTransform(transform, device, self.dtype),
+            decoder=jpeg_decoder(self._batch_dataset, device, self._meter),
+        )  # fmt: skip
+
+    def _normalises_in_worker(self) -> bool:
+        """Whether workers write normalised float32, not the uint8 that is transformed or normalised on the device."""
+        return (
+            self.decode == "workers" and self.device_transform is None
+            and normalises_in_worker(self.dtype, self.device)
         )  # fmt: skip
 
     @contextmanager
@@ -271,18 +345,20 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         dataset = self._batch_dataset
         return InFlightBatches(
             num_workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0,
-            batch_size=self._epoch_sampler.batch_size,
-            side_px=dataset.image_size if dataset.collate_fn is None else None,
+            batch_size=self._epoch_sampler.batch_size, frames=None if self.clip is None else self.clip.frames,
+            image_items=dataset.image_items,
             dtype=torch.float32 if dataset.normalised else torch.uint8,
         )  # fmt: skip
 
     def to(self, device: str | torch.device) -> Self:
         """Delivers the batches of later iterations on a device; see the argument `device`."""
         validation.check_options(device=device)
+        if self.decode == "device":
+            check_can_decode(torch.device(device))
         if self._iterator is not None or self._current_iterator() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
-        self._batch_dataset.normalised = normalises_in_worker(self.dtype, device)
+        self._batch_dataset.normalised = self._normalises_in_worker()
         return self
 
     def state_dict(self) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..batching.batch_dataset import Replacement
+from ..mixture.mixed_index import MixedIndex
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,7 +21,8 @@ class LoaderStats:
     wait_share near 0: training never waited; near 1: it did nothing else. first_batch_seconds: until the first batch,
     the start of the workers included. queue_depth: batches ready at `next()`, on average; near 0 the workers are the
     bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: damaged images that were replaced;
-    `replaced` lists the first of them.
+    `replaced` lists the first of them; corrupt_by_dataset: of a mixture, how many of each dataset, by name. made_fakes:
+    real faces that `SelfBlend` made fakes of.
     """
 
     epoch: int
@@ -31,6 +34,8 @@ class LoaderStats:
     queue_depth: float
     latest_ready: int
     corrupt: int
+    made_fakes: int = 0
+    corrupt_by_dataset: Mapping[str, int] = field(default_factory=dict)
     replaced: tuple[Replacement, ...] = field(default=(), repr=False)
 
     @property
@@ -48,15 +53,18 @@ class LoaderStats:
             f"epoch {self.epoch}: {self.images:,} images in {self.batches:,} batches, "
             f"{self.images_per_second:,.0f} images/s, waited {self.wait_share:.0%}, "
             f"first batch {self.first_batch_seconds:.2f} s, queue {self.queue_depth:.1f}, corrupt {self.corrupt}"
+            + (f" ({_counts(self.corrupt_by_dataset)})" if self.corrupt and self.corrupt_by_dataset else "")
+            + (f", {self.made_fakes:,} real faces made fakes" if self.made_fakes else "")
         )
 
 
 class EpochMeter:
-    """Records the statistics of one epoch."""
+    """Records the statistics of one epoch; `mixture`: the index, where it is that of a mixture."""
 
-    def __init__(self, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self, epoch: int, mixture: MixedIndex | None = None) -> None:
+        self.epoch, self._mixture = epoch, mixture
         self.replaced: list[Replacement] = []
+        self.made_fakes = 0
         self.batches = self._images = self._ready = self._latest_ready = 0
         self._wait_seconds = self._first_batch_seconds = 0.0
         self._started = self._latest = 0.0
@@ -87,21 +95,51 @@ class EpochMeter:
             epoch=self.epoch, batches=self.batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
             queue_depth=self._ready / max(self.batches, 1), latest_ready=self._latest_ready,
-            corrupt=len(self.replaced), replaced=tuple(self.replaced[:_MAX_NAMED]),
+            corrupt=len(self.replaced), made_fakes=self.made_fakes, replaced=tuple(self.replaced[:_MAX_NAMED]),
+            corrupt_by_dataset=self._corrupt_by_dataset(),
         )  # fmt: skip
 
-    def replacement_report(self, out: Path) -> str:
-        """The damaged images of an epoch and their replacements, for the log."""
-        replaced = self.replaced[:_MAX_NAMED]
+    def _corrupt_by_dataset(self) -> dict[str, int]:
+        if self._mixture is None:
+            return {}
+        counts = Counter(self._mixture.dataset_of(image.row) for image in self.replaced)
+        return {name: counts[number] for number, name in enumerate(self._mixture.names)}
+
+    def replacement_report(self, out: Path, kind: str = "images") -> str:
+        """The damaged images, or clips, of an epoch and their replacements, for the log."""
+        replaced, damaged, outs = self.replaced[:_MAX_NAMED], "", str(out)
+        if self._mixture is not None:
+            counts = {name: count for name, count in self._corrupt_by_dataset().items() if count}
+            damaged = f" ({_counts(counts)})"
+            folders = dict(zip(self._mixture.names, self._mixture.outs, strict=True))
+            outs = "` and `facefeed verify ".join(str(folders[name]) for name in counts)
         first = "\n".join(f"  {image.face_id} -> {image.replaced_by}: {image.reason}" for image in replaced)
         return (
-            f"epoch {self.epoch}: {len(self.replaced)} damaged images were replaced by others of their videos "
+            f"epoch {self.epoch}: {len(self.replaced)} damaged {kind}{damaged} were replaced by others of their videos "
             "or labels; run "
-            f"`facefeed verify {out}`. The first:\n{first}"
+            f"`facefeed verify {outs}`. The first:\n{first}"
         )
 
 
+def _counts(by_name: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in by_name.items())
+
+
 _MAX_NAMED = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixedDataset:
+    """One dataset of a mixture. items: its selected images, or clips. share: of every batch, 0 to 1. drawn: items of
+    an epoch. passes: how often an epoch passes through it.
+    """
+
+    name: str
+    out: Path
+    items: int
+    share: float
+    drawn: int
+    passes: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +148,9 @@ class LoaderDescription:
 
     window_bytes: images that should fit the page cache at a time (two windows); None without windows.
     read_amplification: bytes read from storage for each byte of an image, at least 1; whole pages of 4 KiB with random
-    access, sequential runs with windows. shared_bytes: memory of the batches in flight between processes.
+    access, sequential runs with windows. shared_bytes: memory of the batches in flight between processes. items: what
+    rows, global_batch, padded_images and dropped_images count. datasets: of a mixture, in the order of the values of
+    the field `dataset_index`.
     """
 
     order: str
@@ -127,19 +167,27 @@ class LoaderDescription:
     window_bytes: int | None
     read_amplification: float
     shared_bytes: int
+    items: str = "images"
+    datasets: tuple[MixedDataset, ...] = ()
 
     def __str__(self) -> str:
         ends = f"{self.padded_images} repeated" if self.padded_images else f"{self.dropped_images} dropped"
         lines = [
             f"order: {self.order}",
-            f"rows: {self.rows:,}" + "".join(f"; {note}" for note in self.notes),
-            f"batches: {self.batches:,} on rank {self.rank} of {self.num_replicas}, {self.global_batch} images a step"
-            f" over all ranks; {ends} at the end of an epoch",
+            f"{'rows' if self.items == 'images' else self.items}: {self.rows:,}"
+            + "".join(f"; {n}" for n in self.notes),
+            f"batches: {self.batches:,} on rank {self.rank} of {self.num_replicas}, {self.global_batch} {self.items} "
+            f"a step over all ranks; {ends} at the end of an epoch",
             f"workers: {self.num_workers}, {self.shared_bytes / 1e6:.0f} MB of batches under way",
             f"reads: {self.read_amplification:.2f} bytes from storage for each byte of an image",
         ]
         if self.window_bytes is not None:
             lines.append(f"window: {self.window_bytes / 1e6:.0f} MB of page cache for two windows")
+        for number, each in enumerate(self.datasets):
+            lines.append(
+                f"dataset {number}: {each.name}, {each.share:.2%} of each batch, {each.drawn:,} {self.items} an epoch, "
+                f"{each.passes:.2f} passes through {each.items:,}; {each.out}"
+            )
         if self.unknown_labels:
             lines.append(f"labels: {self.unknown_labels:,} rows have none (-1)")
         return "\n".join(lines)

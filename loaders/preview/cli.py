@@ -33,12 +33,14 @@ def augment(
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # its import would access the network
 
+    from ...pipeline.console import plural  # noqa: PLC0415
     from .gallery import Gallery, write_page  # noqa: PLC0415
 
     gallery = Gallery.of(out, file, split=split, faces=faces, variants=variants, seed=seed)
     size_bytes = write_page(gallery, page)
     click.echo(
-        f"{page}: {len(gallery.rows)} faces, each in {variants} variants, {size_bytes / 1e6:.1f} MB; "
+        f"{page}: {plural(len(gallery.rows), 'face')}, each in {plural(variants, 'variant')}, "
+        f"{size_bytes / 1e6:.1f} MB; "
         f"the transform takes {gallery.microseconds_per_image:,.0f} us an image (median)",
         err=True,
     )

@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+import cv2
 import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
@@ -17,9 +19,9 @@ from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.page import html
 from ..augment.compose import FaceCompose
 from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipeline
-from ..augment.seeding import Reseeder, derive_seed
 from ..dataset.face_dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
+from ..seeding import Reseeder, derive_seed
 from .selection import find_partner, select_positions
 
 SIDE_PX: Final = 224
@@ -32,18 +34,33 @@ _QUALITY: Final = 92
 class Picture:
     """An image. `face`: is drawn over it; None where the pipeline does not transform points.
 
-    `mix`: the image's share in a blend with its partner, else 1.
+    `label`: the name of its label where a transform changed it; of a mixture the shares.
     """
 
     image: NDArray[np.uint8]
     face: Face | None
-    mix: float = 1.0
+    label: str | None = None
 
     @property
     def uri(self) -> str:
         """The image as a data URI."""
         jpeg = simplejpeg.encode_jpeg(np.ascontiguousarray(self.image), quality=_QUALITY, colorsubsampling="444")
         return f"data:image/jpeg;base64,{base64.b64encode(jpeg).decode()}"
+
+    @property
+    def mask_uri(self) -> str | None:
+        """The mask in red, as transparent as it is small, as a data URI; None where it is empty or missing."""
+        if not self.mask_share or self.face is None or self.face.mask is None:
+            return None
+        opacity = np.rint(self.face.mask.astype(np.float32) * 255).astype(np.uint8)
+        red = np.zeros((*opacity.shape, 4), np.uint8)
+        red[..., 2], red[..., 3] = 255, opacity
+        return f"data:image/png;base64,{base64.b64encode(cv2.imencode('.png', red)[1].tobytes()).decode()}"
+
+    @property
+    def mask_share(self) -> float | None:
+        """The mean of the mask, 0..1; None where there is none."""
+        return None if self.face is None or self.face.mask is None else float(self.face.mask.mean())
 
 
 @dataclass(frozen=True)
@@ -89,10 +106,12 @@ class Gallery:
         """
         pipeline = read_pipeline(file)
         dataset = FaceDataset(out, split=split, image_size=SIDE_PX)
+        if isinstance(pipeline, FaceCompose):
+            pipeline.check_dataset(dataset.labels, has_68="landmarks_68" in dataset.index.schema.names)
         positions = select_positions(dataset, faces)
         if not positions:
             raise UsageError(f"{out}: has no faces in split {split}; try another --split")
-        timed_transform = _TimedTransform(pipeline, file)
+        timed_transform = _TimedTransform(pipeline, file, dataset.labels)
         timed_transform.warm_up(dataset.face(positions[0]).resized(SIDE_PX))
         rows = [_gallery_row(dataset, position, timed_transform, variants, seed) for position in positions]
         return cls(
@@ -124,8 +143,8 @@ def write_page(gallery: Gallery, page: Path) -> int:
 class _TimedTransform:
     """Applies a pipeline to faces as the loader does, and measures its time."""
 
-    def __init__(self, pipeline: Any, file: Path) -> None:
-        self.pipeline, self.file = pipeline, file
+    def __init__(self, pipeline: Any, file: Path, labels: Sequence[str]) -> None:
+        self.pipeline, self.file, self.labels = pipeline, file, labels
         self.takes_points = isinstance(pipeline, FaceCompose)
         self.microseconds: list[float] = []
         self._reseeder = Reseeder([pipeline])
@@ -144,7 +163,8 @@ class _TimedTransform:
     def _transform(self, face: Face, partner: Face | None) -> Picture:
         arguments: dict[str, Any] = {"image": face.image}
         if self.takes_points:
-            arguments = {**{name: getattr(face, name) for name in FACE_FIELDS}, "partner": partner}
+            names = (*FACE_FIELDS, "landmarks_68", "label")
+            arguments = {**{name: getattr(face, name) for name in names}, "partner": partner}
         start_ns = time.perf_counter_ns()
         try:
             result = self.pipeline(**arguments)
@@ -157,7 +177,10 @@ class _TimedTransform:
         image = self._require_image(result["image"])
         if not self.takes_points:
             return Picture(image, None)
-        return Picture(image, replace(face, **{name: result[name] for name in FACE_FIELDS}), result["mix"])
+        transformed = replace(face, **{name: result[name] for name in names})
+        label = transformed.label
+        changed = label is not None and label != face.label
+        return Picture(image, transformed, _label_text(self.labels, label) if changed else None)
 
     def _require_image(self, image: Any) -> NDArray[np.uint8]:
         if isinstance(image, np.ndarray) and image.dtype == np.uint8 and image.ndim == 3 and image.shape[2] == 3:
@@ -169,6 +192,14 @@ class _TimedTransform:
         )
 
 
+def _label_text(labels: Sequence[str], label: float | None) -> str:
+    """The name of a label; of a fraction the shares of the two labels around it."""
+    if label is None or label < 0:
+        return "unknown"
+    lower, share = labels[int(label)], label % 1
+    return f"{share:.0%} {labels[int(label) + 1]}, {1 - share:.0%} {lower}" if share else lower
+
+
 def _gallery_row(
     dataset: FaceDataset, position: int, timed_transform: _TimedTransform, variants: int, seed: int
 ) -> GalleryRow:
@@ -178,7 +209,7 @@ def _gallery_row(
     return GalleryRow(
         video_id=info["video_id"],
         frame_index=info["frame_index"],
-        label=dataset.labels[info["label"]] if info["label"] >= 0 else "unknown",
+        label=_label_text(dataset.labels, info["label"]),
         original=Picture(face.image, face),
         variants=[
             timed_transform.variant(face, partner, derive_seed(seed, position, number)) for number in range(variants)

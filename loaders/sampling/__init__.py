@@ -1,7 +1,7 @@
 """The order of an epoch and the part of each rank, as pure functions of numbers that are the same on every machine.
 
     Shuffling (shuffle=, window_images=) + max_per_video=, index, batch -> RowShuffler
-    Quotas, Weights, Pairs or Unbalanced (balance=) .bind(rows, RowShuffler) -> BoundBalance
+    Quotas, Weights, Pairs, BlendPairs or Unbalanced (balance=) .bind(rows, RowShuffler) -> BoundBalance
     BoundBalance.epoch_rows(epoch, key) -> all rows of an epoch in order
     EpochSampler: those rows, cut into steps and ranks -> BatchRequest
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,17 +22,27 @@ from .bound_balance import BoundBalance, BoundQuotas, BoundUnits, BoundWeights
 from .pairing import pair_with_source
 from .row_shuffler import RowShuffler
 
-BalanceName = Literal["none", "classes", "pairs"]
+BalanceName = Literal["none", "classes", "pairs", "blend_pairs"]
 """The balances that commands offer by name; see `balance_from_name`."""
 
 _MAX_WEIGHT = 1e9  # keeps the sum over any number of rows precise
 
 
 class Balance(Protocol):
-    """What a loader accepts as `balance`."""
+    """What a loader accepts as `balance`.
+
+    One that has `is_paired = True` gives rows of a real and its fake in turn; one whose epochs depend on the images of
+    a step, over all ranks, has `depends_on_batch = True`.
+    """
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """Binds the balance to the selected rows; raises `UsageError` where these rows cannot provide it."""
+
+
+def check_balance(balance: Any) -> None:
+    """Raises `UsageError` on what is no balance."""
+    if isinstance(balance, type) or not hasattr(balance, "bind"):
+        raise UsageError(f"balance={balance!r}: must be a balance, such as Quotas({{'real': 1, 'fake': 1}})")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +134,8 @@ class Pairs:
     Even positions of a batch are real, odd ones fake. Fakes whose source has no row are left out, and counted.
     """
 
+    is_paired: ClassVar[bool] = True
+
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         real, fake, orphans = pair_with_source(rows, shuffler.index)
@@ -136,7 +148,33 @@ class Pairs:
         return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 
 
-def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | Pairs | None:
+@dataclass(frozen=True, kw_only=True)
+class BlendPairs:
+    """Each real face twice, side by side: as it is, then as the fake that `SelfBlend` makes of it.
+
+    All other transforms draw the same for both, so the blend is all that differs, as published. Even positions of a
+    batch are real, odd ones fake, whatever the transform's `p`. Rows of other labels are left out, and counted.
+
+    `real`: name of the label that `SelfBlend` takes for real.
+    """
+
+    real: str = "real"
+
+    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+        """See `Balance`."""
+        label_ids, names = _value_ids(rows, shuffler.index, "label")
+        _check_names({self.real: 1}, names, "label")
+        reals = rows[label_ids == names.index(self.real)]
+        if not len(reals):
+            raise UsageError(f"BlendPairs: no selected row has label {self.real!r}")
+        if shuffler.max_per_video is not None:
+            raise UsageError("max_per_video: BlendPairs gives each face twice in a batch; take frames_per_video")
+        others = len(rows) - len(reals)
+        notes = [f"{others:,} {'face' if others == 1 else 'faces'} of other labels than {self.real}"] if others else []
+        return BoundUnits(np.stack([reals, reals], axis=1), shuffler, notes)
+
+
+def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | Pairs | BlendPairs | None:
     """Returns the balance of a command's `--balance` for these rows; "classes": equal quotas of the labels they have.
 
     Raises `UsageError` where no row has a known label.
@@ -145,6 +183,8 @@ def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | P
         return None
     if name == "pairs":
         return Pairs()
+    if name == "blend_pairs":
+        return BlendPairs()
     label_ids = np.unique(index.numbers("label", rows))
     labels = [index.labels[label_id] for label_id in label_ids if label_id >= 0]
     if not labels:

@@ -6,24 +6,43 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
+from ...pipeline.dataset.index import Index
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..dataset.face_dataset import FaceDataset
-from ..dataset.selection import Rows
-from .balance import Balance
+from ..dataset.selection import ClipRows, Rows
+from .balance import Balance, Unbalanced, check_balance
 from .bound_balance import BoundBalance
 from .order import BLOCK_ROWS, Shuffling, derive_key
+from .repeats import count_earlier
 from .row_shuffler import RowShuffler
 
 _MAX_ORDER_CHARS = 200
 _STATE_VERSION = 2  # 1 counted steps, 2 counts images
+
+
+class OrderedItems(Protocol):
+    """What an epoch orders: the rows of a `FaceDataset`, or `ClipItems`. `rows`: uint32 (items,), ascending."""
+
+    @property
+    def index(self) -> Index:
+        """Of the dataset."""
+
+    @property
+    def rows(self) -> Rows:
+        """A row of the index for each item."""
+
+    @property
+    def split(self) -> str | None:
+        """That the rows are of; None: all."""
+
+    def __len__(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -31,7 +50,9 @@ class BatchRequest:
     """Which batch to prepare: the `rows` of the index and their positions in the step's global batch.
 
     rows: uint32 (N,). global_positions: int64 (N,), 0 .. batch size x ranks - 1. first_image: images of the epoch, over
-    all ranks, before this step. slot: the slot of the shared pool to write the images to, or None.
+    all ranks, before this step. slot: the slot of the shared pool to write the images to, or None. clips: of a loader
+    of clips, the images of each, N clips; `rows` then name the items. repeats: uint32 (N,), how often each row came
+    before in the epoch; None where nobody asks.
     """
 
     epoch: int
@@ -40,6 +61,8 @@ class BatchRequest:
     global_positions: NDArray[np.int64]
     first_image: int
     slot: int | None = None
+    clips: ClipRows | None = None
+    repeats: NDArray[np.uint32] | None = None
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -77,7 +100,7 @@ class EpochSampler(DistributedSampler[int]):
     """
 
     def __init__(  # not super().__init__: it needs a process group at once, which may be initialized later
-        self, dataset: FaceDataset, *, batch_size: int, shuffling: Shuffling, balance: Balance,
+        self, dataset: OrderedItems, *, batch_size: int, shuffling: Shuffling, balance: Balance,
         max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
     ) -> None:  # fmt: skip
         self.batch_size = validation.require_int("batch_size", batch_size, minimum=1, example=64)
@@ -85,18 +108,20 @@ class EpochSampler(DistributedSampler[int]):
         self.max_per_video = validation.optional_int("max_per_video", max_per_video, minimum=1, example=2)
         if self.max_per_video is not None and shuffling.mode == "none":
             raise UsageError(f"max_per_video={self.max_per_video}: needs shuffle")
-        if isinstance(balance, type) or not hasattr(balance, "bind"):
-            raise UsageError(f"balance={balance!r}: must be a balance, such as Quotas({{'real': 1, 'fake': 1}})")
-        self.dataset: FaceDataset
+        check_balance(balance)
+        self.dataset: OrderedItems  # type: ignore[assignment]
         self.dataset, self._shuffling, self.balance = dataset, shuffling, balance
         self.drop_last, self.shuffle = drop_last, False
         self._rank, self._num_replicas = _checked_ranks(rank, num_replicas)
         self.epoch, self.first_image = 0, 0
         self.keeps_position = False
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
+        self.counts_repeats = False
+        """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
         self.prepare_request: Callable[[EpochSampler, BatchRequest], BatchRequest] = _unprepared
         self._bound_balance_cache: tuple[tuple[int, Balance], BoundBalance] | None = None
         self._rows_cache: tuple[tuple[int, int, Balance], Rows] | None = None
+        self._repeats_cache: tuple[Rows, NDArray[np.uint32]] | None = None
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -197,7 +222,20 @@ class EpochSampler(DistributedSampler[int]):
         rows = self.rows(epoch)
         start = step * self.global_batch if first_image is None else first_image
         positions = self._rank_part(np.arange(start, min(start + self.global_batch, len(rows))))
-        return BatchRequest(epoch, step, rows[positions % len(rows)], positions - start, start)
+        return BatchRequest(
+            epoch, step, rows[positions % len(rows)], positions - start, start, repeats=self._repeats(epoch, positions)
+        )
+
+    def _repeats(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.uint32] | None:
+        """How often the rows at these positions came before in the epoch; padding does not count as coming again."""
+        if not self.counts_repeats:
+            return None
+        if isinstance(self.balance, Unbalanced):
+            return np.zeros(len(positions), np.uint32)
+        rows = self.rows(epoch)
+        if self._repeats_cache is None or self._repeats_cache[0] is not rows:
+            self._repeats_cache = rows, count_earlier(rows)
+        return self._repeats_cache[1][positions % len(rows)]
 
     def _rank_part(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
         """The rank's part of a step's positions in the epoch; padding continues behind the last position."""
@@ -242,6 +280,7 @@ class EpochSampler(DistributedSampler[int]):
             "rows": f"{len(data)} rows {self._rows_hash:016x}",
             "order": _shortened(
                 f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
+                + getattr(data, "identity", "")
             ),
             "seed": self.seed,
         }
@@ -267,11 +306,12 @@ class EpochSampler(DistributedSampler[int]):
                     f"load_state_dict: the state has {name}={state.get(name)!r}, this loader {own!r}; make the loader "
                     "with the same data and settings, or start the epoch anew"
                 )
-        if self.max_per_video is not None and state.get("global_batch") != self.global_batch:
+        reason = "max_per_video" if self.max_per_video is not None else "epochs of so many batches"
+        if self._depends_on_batch and state.get("global_batch") != self.global_batch:
             raise UsageError(
                 f"load_state_dict: the state has global_batch={state.get('global_batch')!r}, this loader "
-                f"{self.global_batch}; with max_per_video the order depends on it; take the same batch_size x ranks, "
-                "or start the epoch anew"
+                f"{self.global_batch}; with {reason} the order depends on it; take the same batch_size x ranks, or "
+                "start the epoch anew"
             )
         epoch, images = state.get("epoch"), self._delivered_images(state)
         if type(epoch) is not int or epoch < 0 or images is None or not 0 <= images <= self.num_images:
@@ -280,6 +320,11 @@ class EpochSampler(DistributedSampler[int]):
                 f"no position in epochs of {self.num_images} images"
             )
         self.position, self.keeps_position = (epoch, images), True
+
+    @property
+    def _depends_on_batch(self) -> bool:
+        """Whether the order depends on how many images a step has."""
+        return self.max_per_video is not None or getattr(self.balance, "depends_on_batch", False)
 
     def _delivered_images(self, state: Mapping[str, Any]) -> int | None:
         """Images of whole units that a state counts as delivered; None where its counts are invalid."""

@@ -12,7 +12,9 @@ import torch
 
 from ..batching.batch_dataset import WorkerBatch
 from ..batching.shared_pool import SharedBatchPool, empty_pinned
+from ..device.seeded_transform import SeededTransform
 from ..normalise import normalise
+from .jpeg_decoder import JpegDecoder
 from .prefetch import prefetch_to_device
 
 _log = logging.getLogger("facefeed.loaders")
@@ -27,9 +29,9 @@ _IMAGES_TOO_LARGE = (
 class BatchFinalizer:
     """Turns worker batches into `(batch, number of images)`, one for one and in order.
 
-    On the CPU, images stay as the worker wrote them; with `pin_memory`, they are copied to page-locked memory. For a
-    device, they are copied as uint8 and normalised there; on CUDA the next batch is transferred on a side stream while
-    the step works on the current one.
+    On the CPU, images stay as the worker wrote them; with `pin_memory`, batches are copied to page-locked memory. For a
+    device, images are copied as uint8 and normalised there; on CUDA the next batch is transferred on a side stream
+    while the step works on the current one.
 
     Args:
         pool: that worker batches refer to, or None.
@@ -38,6 +40,9 @@ class BatchFinalizer:
         as_dict: whether a batch is a dict of columns, else `(images, labels)`.
         device: that batches come on; None: the CPU.
         pin_memory: copy to page-locked memory; needs an accelerator.
+        frames: T where batches are of clips, whose images become (N, T, C, H, W); else None.
+        transform: the `device_transform`, or None.
+        decoder: of batches of JPEGs; None where workers decode.
         allocate_pinned: `allocate_pinned(shape, dtype)` is a block to copy from, not reused while a copy from it is
             pending, even if its tensor is gone; see `empty_pinned`.
 
@@ -49,6 +54,9 @@ class BatchFinalizer:
     as_dict: bool
     device: str | torch.device | None
     pin_memory: bool
+    frames: int | None = None
+    transform: SeededTransform | None = None
+    decoder: JpegDecoder | None = None
     allocate_pinned: Callable[[Sequence[int], torch.dtype], torch.Tensor] = empty_pinned
 
     def __post_init__(self) -> None:
@@ -65,11 +73,18 @@ class BatchFinalizer:
         """On CUDA this enqueues copies and kernels on the current stream, and does not wait for them."""
         if batch.collated is not None:
             return batch.collated, batch.count
-        images = self._images(batch)
+        if batch.jpegs is None:
+            images = self._transfer(self._images(batch))
+        else:
+            assert self.decoder is not None
+            batch, images = self.decoder(batch)
+        return self._assemble(images, batch), batch.count
+
+    def _transfer(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A tensor of the CPU on the device; to CUDA by page-locked memory, so that the host does not wait."""
         if self.pin_memory or self._is_cuda:
-            images = self.allocate_pinned(images.shape, images.dtype).copy_(images)
-        images = images.to(self._device, non_blocking=self._is_cuda)
-        return self._assemble(images, batch.columns), batch.count
+            tensor = self.allocate_pinned(tensor.shape, tensor.dtype).copy_(tensor)
+        return tensor.to(self._device, non_blocking=self._is_cuda)
 
     def _images(self, batch: WorkerBatch) -> torch.Tensor:
         """(N, H, W, 3) on the CPU, as the worker wrote them."""
@@ -85,20 +100,26 @@ class BatchFinalizer:
             _log.warning(_IMAGES_TOO_LARGE, height, width, max(height, width))
         return batch.images
 
-    def _assemble(self, images: torch.Tensor, columns: dict[str, Any]) -> Any:
-        """The batch, from images (N, H, W, 3) as the worker wrote them, on the device."""
-        needs_normalising = images.dtype == torch.uint8 and self.dtype == "float32"
-        images = normalise(images) if needs_normalising else images.movedim(-1, -3)
-        if not self.channels_last:
-            images = images.contiguous()
-        tensors = _to_tensors(columns, self._device)
-        return {"image": images, **tensors} if self.as_dict else (images, tensors["label"])
+    def _assemble(self, images: torch.Tensor, batch: WorkerBatch) -> Any:
+        """The batch of the training loop, from images (N, H, W, 3) on the device."""
+        if self.transform is not None:
+            assert batch.seeds is not None
+            images = self.transform(images, batch.seeds, self.frames or 1)
+        elif images.dtype == torch.uint8 and self.dtype == "float32":
+            images = normalise(images)
+        else:
+            images = images.movedim(-1, -3)
+        images = images.contiguous(memory_format=torch.channels_last if self.channels_last else torch.contiguous_format)
+        if self.frames is not None:
+            images = images.view(-1, self.frames, *images.shape[1:])
+        tensors = _to_tensors(batch.columns, self._transfer)
+        return {"image": images, **tensors} if self.as_dict else (images, *tensors.values())
 
 
-def _to_tensors(columns: Any, device: torch.device) -> Any:
+def _to_tensors(columns: Any, transfer: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     """Every array as a tensor on the device; strings unchanged."""
     if isinstance(columns, dict):
-        return {name: _to_tensors(values, device) for name, values in columns.items()}
+        return {name: _to_tensors(values, transfer) for name, values in columns.items()}
     if isinstance(columns, list):
-        return [_to_tensors(value, device) for value in columns]
-    return torch.from_numpy(columns).to(device) if isinstance(columns, np.ndarray) else columns
+        return [_to_tensors(value, transfer) for value in columns]
+    return transfer(torch.from_numpy(columns)) if isinstance(columns, np.ndarray) else columns

@@ -10,6 +10,8 @@ from pathlib import Path
 from types import FunctionType
 from typing import Any
 
+import torch
+
 from ...pipeline.errors import UsageError
 
 
@@ -38,7 +40,8 @@ class _ImportablePickler(pickle.Pickler):
 
     def reducer_override(self, item: Any) -> Any:
         """Called by pickle for each object that it visits."""
-        if type(item).__module__.split(".")[0] in ("torch", "multiprocessing"):
+        is_of_torch = type(item).__module__.split(".")[0] in ("torch", "multiprocessing")
+        if is_of_torch and not isinstance(item, torch.nn.Module):
             return int, ()  # reduced by multiprocessing itself, only while a worker starts
         if isinstance(item, (FunctionType, type)):
             if "<" in item.__qualname__:  # <lambda>, <locals>

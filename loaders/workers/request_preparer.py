@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from ..batching.batch_dataset import BatchDataset
 from ..sampling.epoch_sampler import BatchRequest, EpochSampler
 from .readahead import ReadAhead
@@ -19,7 +21,10 @@ class RequestPreparer:
         self._last_window = -1  # that was read ahead
 
     def __call__(self, sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
-        """Returns the request with a slot, where there is a pool with a free one."""
+        """Returns the request with its clips, and with a slot, where there is a pool with a free one."""
+        if (clips := self._dataset.clips) is not None:
+            are_pairs = getattr(sampler.balance, "is_paired", False)
+            request = replace(request, clips=clips.clips(request.rows, request.epoch, are_pairs=are_pairs))
         if sampler.shuffling.mode == "window":
             self._read_ahead(sampler, request)
         pool = self._dataset.pool
@@ -34,6 +39,8 @@ class RequestPreparer:
         self._next_step = request.epoch, request.step + 1
         first, last = sampler.window_range(request)
         windows = sampler.windows(request.epoch)
+        clips = self._dataset.clips
         for number in range(max(first, self._last_window + 1), min(last + 2, len(windows))):
-            self._readahead.submit(windows[number])
+            rows = windows[number]
+            self._readahead.submit(rows if clips is None else np.unique(clips.clips(rows, request.epoch).rows))
             self._last_window = number

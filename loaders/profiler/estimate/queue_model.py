@@ -110,35 +110,41 @@ class QueueModel:
             step_seconds,
             self.transport_seconds if transport_seconds is None else transport_seconds,
         )
-        loads, steps, transports = (
-            np.array(duration) for duration in np.broadcast_arrays(*map(np.atleast_1d, durations))
-        )
-        count = len(loads)
-        load_start_at, load_end_at, requested_at, received_at, device_free_at, step_begin_at, step_end_at = (
-            np.zeros(count) for _ in range(7)
-        )
+        loads, steps, transports = np.broadcast_arrays(*(np.array(given, np.float64, ndmin=1) for given in durations))
         num_workers, max_in_flight, lead_steps = self.num_workers, self.max_in_flight, self.lead_steps
-        for n in range(count):
-            device_free_at[n] = step_end_at[n - 1] if n else 0.0
-            requested_at[n] = max(
+        # Lists of Python's floats: reading and writing single elements of arrays takes several times as long.
+        load_start_at, load_end_at, requested_at, received_at, device_free_at, step_begin_at, step_end_at = (
+            list[float]() for _ in range(7)
+        )
+        for n, (load, step, transport) in enumerate(
+            zip(loads.tolist(), steps.tolist(), transports.tolist(), strict=True)
+        ):
+            device_free = step_end_at[n - 1] if n else 0.0
+            requested = max(
                 received_at[n - 1] + self.launch_seconds if n else 0.0,
                 step_end_at[n - 1 - lead_steps] if n > lead_steps else 0.0,
             )
             if num_workers == 0:
-                load_start_at[n] = requested_at[n]
+                load_start = requested
             else:
-                worker_free_at = load_end_at[n - num_workers] + self.turnaround_seconds if n >= num_workers else 0.0
-                load_start_at[n] = max(worker_free_at, received_at[n - max_in_flight] if n >= max_in_flight else 0.0)
-            load_end_at[n] = load_start_at[n] + loads[n]
-            received_at[n] = max(requested_at[n], load_end_at[n]) + transports[n]
-            step_begin_at[n] = max(received_at[n], device_free_at[n])
-            step_end_at[n] = step_begin_at[n] + steps[n]
+                worker_free = load_end_at[n - num_workers] + self.turnaround_seconds if n >= num_workers else 0.0
+                load_start = max(worker_free, received_at[n - max_in_flight] if n >= max_in_flight else 0.0)
+            load_end = load_start + load
+            received = max(requested, load_end) + transport
+            step_begin = max(received, device_free)
+            load_start_at.append(load_start)
+            load_end_at.append(load_end)
+            requested_at.append(requested)
+            received_at.append(received)
+            device_free_at.append(device_free)
+            step_begin_at.append(step_begin)
+            step_end_at.append(step_begin + step)
         return QueueTimeline(
-            load_start_at=load_start_at,
-            load_end_at=load_end_at,
-            requested_at=requested_at,
-            received_at=received_at,
-            device_free_at=device_free_at,
-            step_begin_at=step_begin_at,
-            step_seconds=steps,
+            load_start_at=np.array(load_start_at),
+            load_end_at=np.array(load_end_at),
+            requested_at=np.array(requested_at),
+            received_at=np.array(received_at),
+            device_free_at=np.array(device_free_at),
+            step_begin_at=np.array(step_begin_at),
+            step_seconds=steps.copy(),
         )

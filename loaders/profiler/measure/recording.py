@@ -172,6 +172,8 @@ class Recording(StepTimes):
 
 
 def count_images(batch: Any) -> int:
-    """Images in a batch: the length of its first tensor; 0 without tensors."""
+    """Images in a batch: the length of its first tensor, of clips (N, T, 3, H, W) N x T; 0 without tensors."""
     first = next(iter_tensors(batch), None)
-    return len(first) if first is not None and first.ndim else 0
+    if first is None or not first.ndim:
+        return 0
+    return len(first) * (first.shape[1] if first.ndim == 5 and first.shape[2] == 3 else 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Self
 
 import numpy as np
@@ -126,17 +127,17 @@ class StepTimes:
         """Time to load each batch, in whichever process; without timings, the wait for it."""
         return self.load_end_at - self.load_start_at if self.batch_timings else self.wait_seconds
 
-    @property
+    @cached_property
     def load_start_at(self) -> Seconds:
         """When loading of each batch began."""
         return np.array([timing.start_at for timing in self.batch_timings])
 
-    @property
+    @cached_property
     def load_end_at(self) -> Seconds:
         """When each batch was ready."""
         return np.array([timing.end_at for timing in self.batch_timings])
 
-    @property
+    @cached_property
     def host_transport_seconds(self) -> Seconds:
         """Host time to receive each ready, requested batch (queue, unpickling, sampler); device work may hide it."""
         fetch_seconds = self.host_received_at - self.host_requested_at
@@ -165,7 +166,7 @@ class StepTimes:
             0.0,
         )
 
-    @property
+    @cached_property
     def sampler_seconds(self) -> Seconds:
         """Sampler time within each `next()`. Workers load meanwhile, but the loop does not run."""
         sampler_seconds = (

@@ -15,13 +15,18 @@ import numpy as np
 import pytest
 from facefeed.loaders.augment import (
     AlignedMixup,
+    BackgroundRemoval,
     BlockMask,
     FaceCompose,
     FaceCutout,
+    FaceXRay,
     HullHalfBlackout,
     LandmarkBlackout,
+    LandmarkJitter,
+    MouthCrop,
     RegionCrop,
     RegionDropout,
+    SelfBlend,
 )
 from facefeed.pipeline.errors import UsageError
 
@@ -47,11 +52,12 @@ def a_face(image: np.ndarray | None = None, mask: np.ndarray | None = None) -> d
         "regions": {name: box.copy() for name, box in REGIONS.items()},
         "mask": mask,
         "partner": None,
+        "label": 0,
     }
 
 
 def same_face(face: dict[str, Any], other_face: dict[str, Any]) -> bool:
-    arrays = all(np.array_equal(face[key], other_face[key]) for key in ("image", "landmarks", "hull"))
+    arrays = all(np.array_equal(face[key], other_face[key]) for key in ("image", "landmarks", "hull", "mask", "label"))
     return arrays and all(
         np.array_equal(face["regions"][name], other_face["regions"][name]) for name in face["regions"]
     )
@@ -62,11 +68,15 @@ def full_pipeline() -> FaceCompose:
         [
             A.HorizontalFlip(p=0.5),
             A.Affine(rotate=(-20, 20), scale=(0.8, 1.2), p=0.7),
+            LandmarkJitter(p=0.5),
+            SelfBlend(p=0.5),
             AlignedMixup(p=0.5),
             A.OneOf([RegionCrop(p=0.3), A.Sequential([RegionDropout(p=0.5), LandmarkBlackout(p=0.5)], p=1)], p=0.5),
             HullHalfBlackout(p=0.3),
             BlockMask(p=0.3),
             FaceCutout(p=0.5),
+            BackgroundRemoval(p=0.3),
+            FaceXRay(p=0.5),
             A.ImageCompression(p=0.3),
         ]
     )
@@ -166,7 +176,6 @@ def test_nothing_given_is_written_to() -> None:
         result = compose(**face)
         assert result["image"].dtype == np.uint8
         assert result["image"].shape == (HEIGHT, WIDTH, 3)
-        assert result["mix"] == 1.0
     assert face["landmarks"].tolist() == LANDMARKS.tolist()
 
 
@@ -253,7 +262,8 @@ def test_points_of_a_wrong_shape_are_named() -> None:
 
 @pytest.mark.parametrize(
     "transform", [LandmarkBlackout(p=1), HullHalfBlackout(p=1), BlockMask(p=1), FaceCutout(), RegionDropout(p=1),
-                  RegionCrop(p=1), AlignedMixup(p=1)], ids=lambda transform: type(transform).__name__,
+                  RegionCrop(p=1), AlignedMixup(p=1), SelfBlend(p=1), LandmarkJitter(p=1), MouthCrop(),
+                  BackgroundRemoval()], ids=lambda transform: type(transform).__name__,
 )  # fmt: skip
 def test_a_transform_of_ours_without_a_face_names_the_remedy(transform: Any) -> None:
     with pytest.raises(UsageError, match=f"{type(transform).__name__}: there is no face.*FaceCompose"):

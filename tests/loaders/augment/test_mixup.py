@@ -19,11 +19,12 @@ HULL = np.array([(20, 15), (80, 15), (80, 90), (20, 90)], np.float32)
 
 def a_face(partner: Face | None, level: int = 200, mask: np.ndarray | None = None) -> dict[str, Any]:
     image = np.full((SIDE, SIDE, 3), level, np.uint8)
-    return {"image": image, "landmarks": LANDMARKS, "hull": HULL, "regions": {}, "mask": mask, "partner": partner}
+    points = {"landmarks": LANDMARKS, "hull": HULL, "regions": {}}
+    return {"image": image, **points, "mask": mask, "partner": partner, "label": 1}
 
 
 def a_partner(image: np.ndarray, landmarks: np.ndarray = LANDMARKS) -> Face:
-    return Face(image=image, landmarks=landmarks.astype(np.float32), hull=HULL, regions={})
+    return Face(image=image, landmarks=landmarks.astype(np.float32), hull=HULL, regions={}, label=0)
 
 
 def flat(level: int, side: int = SIDE) -> np.ndarray:
@@ -36,7 +37,7 @@ def test_image_and_label_are_mixed_in_the_same_share() -> None:
     for seed in range(50):
         compose.set_random_seed(seed)
         result = compose(**a_face(a_partner(flat(100))))
-        share = result["mix"]
+        share = result["label"]
         assert isinstance(share, float)
         assert np.abs(result["image"] - (200 * share + 100 * (1 - share))).max() <= 1
         shares.append(share)
@@ -46,7 +47,7 @@ def test_image_and_label_are_mixed_in_the_same_share() -> None:
 def test_shares_are_drawn_from_a_beta_distribution() -> None:
     for alpha in (0.5, 2.0):
         compose = FaceCompose([AlignedMixup(alpha, p=1)], seed=0)
-        shares = np.array([compose(**a_face(a_partner(flat(100, 8), LANDMARKS / 12)))["mix"] for _ in range(1500)])
+        shares = np.array([compose(**a_face(a_partner(flat(100, 8), LANDMARKS / 12)))["label"] for _ in range(1500)])
         assert shares.mean() == pytest.approx(0.5, abs=0.04)
         assert shares.var() == pytest.approx(1 / (4 * (2 * alpha + 1)), abs=0.012)
 
@@ -54,13 +55,13 @@ def test_shares_are_drawn_from_a_beta_distribution() -> None:
 def test_without_a_partner_nothing_happens() -> None:
     result = FaceCompose([AlignedMixup(p=1)])(**a_face(None))
     assert (result["image"] == 200).all()
-    assert result["mix"] == 1.0
+    assert result["label"] == 1.0
 
 
 def test_with_p_zero_nothing_happens() -> None:
     result = FaceCompose([AlignedMixup(p=0)])(**a_face(a_partner(flat(0))))
     assert (result["image"] == 200).all()
-    assert result["mix"] == 1.0
+    assert result["label"] == 1.0
 
 
 def dotted(landmarks: np.ndarray, side: int, extra: tuple[float, float]) -> np.ndarray:
@@ -94,9 +95,9 @@ def test_the_partner_is_aligned_with_the_face_by_its_landmarks(flips: list[Any])
     face = {**a_face(partner, level=0), "landmarks": LANDMARKS + half}
     result = FaceCompose([*flips, AlignedMixup(p=1)], seed=3)(**face)
     moved = FaceCompose(flips)(**{**a_face(None), "hull": mole + half})
-    assert 0.05 < result["mix"] < 0.95
+    assert 0.05 < result["label"] < 0.95
     for channel, points in ((0, result["landmarks"] - half), (1, moved["hull"] - half)):
-        bright = result["image"][..., channel] > 0.5 * 255 * (1 - result["mix"])
+        bright = result["image"][..., channel] > 0.5 * 255 * (1 - result["label"])
         count, _, _, centres = cv2.connectedComponentsWithStats(bright.astype(np.uint8))
         assert count - 1 == len(points)
         for x, y in points:
@@ -106,7 +107,7 @@ def test_the_partner_is_aligned_with_the_face_by_its_landmarks(flips: list[Any])
 def test_where_the_partner_has_no_pixels_the_image_stays() -> None:
     partner_landmarks = LANDMARKS - np.float32([30, 30])  # a tight crop: its face fills it
     result = FaceCompose([AlignedMixup(p=1)], seed=0)(**a_face(a_partner(flat(100, 50), partner_landmarks)))
-    expected = 200 * result["mix"] + 100 * (1 - result["mix"])
+    expected = 200 * result["label"] + 100 * (1 - result["label"])
     assert np.abs(result["image"][32:78, 32:78] - expected).max() <= 1
     assert (result["image"][:29] == 200).all()
     assert (result["image"][:, 81:] == 200).all()
@@ -121,14 +122,14 @@ def test_the_mask_stays_the_fakes() -> None:
 
 def test_mixing_twice_leaves_the_product_of_the_shares() -> None:
     result = FaceCompose([AlignedMixup(2, p=1), AlignedMixup(2, p=1)], seed=1)(**a_face(a_partner(flat(100))))
-    assert np.abs(result["image"] - (100 + 100 * result["mix"])).max() <= 2
+    assert np.abs(result["image"] - (100 + 100 * result["label"])).max() <= 2
 
 
 @pytest.mark.parametrize("landmarks", [np.full((5, 2), 7.0), np.full((5, 2), np.nan)], ids=["one place", "nowhere"])
 def test_landmarks_that_cannot_be_aligned_leave_the_image_unchanged(landmarks: np.ndarray) -> None:
     result = FaceCompose([AlignedMixup(p=1)])(**a_face(a_partner(flat(100), landmarks)))
     assert (result["image"] == 200).all()
-    assert result["mix"] == 1.0
+    assert result["label"] == 1.0
 
 
 def test_what_is_no_face_is_refused_as_partner_and_alpha_must_be_above_zero() -> None:

@@ -10,7 +10,7 @@ import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import pytest
 import torch
 from assets_rows import make_small, shown
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import Clip, FaceDataLoader
 from facefeed.loaders.batching.in_flight import InFlightBatches, SharedMemorySpace
 from facefeed.loaders.workers.processes import describe_deaths
 from facefeed.pipeline.errors import UsageError
@@ -24,7 +24,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_flight(**options: Any) -> InFlightBatches:
-    settings = {"num_workers": 2, "prefetch_factor": 2, "batch_size": 64, "side_px": 224, "dtype": torch.float32}
+    settings = {
+        "num_workers": 2,
+        "prefetch_factor": 2,
+        "batch_size": 64,
+        "image_items": 224 * 224 * 3,
+        "dtype": torch.float32,
+    }
     return InFlightBatches(**{**settings, **options})
 
 
@@ -32,7 +38,7 @@ def test_its_size_is_that_of_all_batches_that_may_be_under_way() -> None:
     assert (in_flight().num_batches, in_flight().batch_bytes) == (7, 64 * 224 * 224 * 3 * 4)
     assert in_flight().total_bytes == 7 * 64 * 224 * 224 * 3 * 4
     assert in_flight(dtype=torch.uint8).total_bytes * 4 == in_flight().total_bytes
-    assert (in_flight(side_px=None).num_batches, in_flight(side_px=None).total_bytes) == (0, 0)
+    assert (in_flight(image_items=None).num_batches, in_flight(image_items=None).total_bytes) == (0, 0)
 
 
 def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> None:
@@ -47,15 +53,17 @@ def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> N
 
 
 def test_what_fits_is_made_and_without_workers_none_of_it_is_shared() -> None:
-    small = in_flight(side_px=8)
+    small = in_flight(image_items=8 * 8 * 3)
     space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=small.total_bytes)
     pool = small.allocate(space)
     assert pool is not None
     assert pool.blocks.is_shared()
-    pool = in_flight(side_px=8, num_workers=0).allocate(SharedMemorySpace(total_bytes=64 * MB, free_bytes=0))
+    pool = in_flight(image_items=8 * 8 * 3, num_workers=0).allocate(
+        SharedMemorySpace(total_bytes=64 * MB, free_bytes=0)
+    )
     assert pool is not None
     assert not pool.blocks.is_shared()
-    assert in_flight(side_px=None).allocate(space) is None
+    assert in_flight(image_items=None).allocate(space) is None
 
 
 def test_the_room_of_this_machine_is_that_of_its_file_system(tmp_path: Path) -> None:
@@ -72,6 +80,24 @@ def test_a_loader_that_needs_more_than_there_is_starts_no_worker(dataset: Path) 
     with pytest.raises(UsageError, match=r"need [\d,]+ MB of /dev/shm, of whose .* are free; .*--shm-size="):
         next(iter(loader))
     assert loader._iterator is None
+
+
+@pytest.mark.parametrize(
+    ("num_workers", "message"),
+    [
+        (
+            0,
+            r"^batch_size=4, Clip\(frames=1000000000\): 3 batches of .* need .* of memory, which .*; take fewer frames",
+        ),
+        (1, r"batch_size=4, Clip\(frames=1000000000\): 5 batches under way .* of /dev/shm.* or take fewer frames"),
+    ],
+)
+def test_clips_that_no_memory_holds_are_refused_by_their_frames(dataset: Path, num_workers: int, message: str) -> None:
+    clip = Clip(frames=10**9, pad=True)
+    loader = FaceDataLoader(dataset, 4, clip=clip, num_workers=num_workers)
+    with pytest.raises(UsageError, match=message) as refused:
+        next(iter(loader))
+    assert ("num_workers=0 needs none" in str(refused.value)) == (num_workers > 0)
 
 
 def test_a_worker_that_ran_out_of_shared_memory_is_distinguished_from_others() -> None:

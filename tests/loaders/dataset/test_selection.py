@@ -117,6 +117,7 @@ def test_a_loader_of_no_rows_has_no_batches(dataset: Path) -> None:
         ([], 'try .*"score", ">"'),
         ("score > 1", 'try .*"score", ">"'),
         (3, 'try .*"score", ">"'),
+        ({"score": 0.9}, 'try .*"score", ">"'),
         ([("score", ">", "high")], "the columns are face_id, video_id"),
         ([("method", ">", 3)], "the columns are face_id, video_id"),
         (pc.field("label"), "must be true or false for each row; .*the columns are face_id, video_id"),

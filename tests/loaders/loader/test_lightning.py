@@ -223,7 +223,8 @@ def test_a_part_of_each_epoch_is_the_beginning_of_that_epoch(dataset: Path, unin
 
 def test_two_ranks_share_each_epoch_and_lightning_leaves_the_order_alone(dataset: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    script.write_text(_SCRIPT.format(tests=python_path(__file__).split(os.pathsep), out=str(dataset)), encoding="utf-8")
+    tests = python_path(Path(__file__).parent).split(os.pathsep)
+    script.write_text(_SCRIPT.format(tests=tests, out=str(dataset)), encoding="utf-8")
     process = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=240, check=False)
     assert process.returncode == 0, process.stderr[-3000:]
     ranks = [json.loads((dataset / f"rank{rank}.json").read_text()) for rank in (0, 1)]

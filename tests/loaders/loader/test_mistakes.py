@@ -12,10 +12,12 @@ import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
 import pyarrow.compute as pc
 import pytest
+import torch
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import SequentialSampler, Subset
+from torchvision import transforms
 from torchvision.transforms import v2
 
 
@@ -54,8 +56,16 @@ def top_level(image: Any) -> dict[str, Any]:
         ({"fields": 3}, "fields=3: must be a tuple of names"),
         ({"transform": [A.HorizontalFlip()]}, r"transform=.*must be one transform; try A\.Compose"),
         ({"transform": 5}, "transform=5: must be callable; try an Albumentations pipeline"),
-        ({"transform": lambda x: x}, "transform: is called with image= and must return a dict with 'image'"),
-        ({"transform": v2.RandomHorizontalFlip()}, "transform: is called with image= .*wrap it in a function"),
+        ({"transform": lambda: None}, r"transform: is called with an image, uint8 \(H, W, 3\).*wrap it in a function"),
+        ({"transform": lambda x, y: x}, r"transform: is called with an image, .*wrap it in a function"),
+        ({"transform": v2.RandomHorizontalFlip}, "transform=.*must be callable; try .*v2.Compose"),
+        ({"transform": transforms.ColorJitter()}, "ColorJitter of torchvision.transforms takes PIL .* that of .*v2"),
+        ({"transform": transforms.Compose([])}, "Compose of torchvision.transforms takes PIL images"),
+        ({"face_transform": [v2.RandomHorizontalFlip()]}, "no transform of Albumentations; .* torchvision's to transf"),
+        ({"mask_size": 14}, r"mask_size=14: batches have no mask; give fields=\('image', 'label', 'mask'\)"),
+        ({"mask_size": 1.5}, r"mask_size=1\.5: must be a whole number of at least 1; try 14"),
+        ({"mask_size": 0}, "mask_size=0: must be at least 1; try 14"),
+        ({"mask_size": 300, "fields": ("image", "mask")}, "mask_size=300: must be at most image_size, 224; try 14"),
         ({"face_transform": A.Compose([A.HorizontalFlip()])}, "hull and regions would not follow Compose; give a list"),
         ({"face_transform": A.HorizontalFlip()}, "landmarks, .* would not follow HorizontalFlip; give a list"),
         ({"face_transform": [top_level]}, "face_transform: .*top_level.* is no transform of Albumentations"),
@@ -106,9 +116,15 @@ def test_a_state_that_is_none_is_refused(dataset: Path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda image: image, "transform returned ndarray: must return a dict with 'image'"),
-        (lambda image: None, "transform returned NoneType: must return a dict with 'image'"),
-        (lambda image: {"img": image}, "transform returned a dict of img: must return a dict with 'image'"),
+        (lambda image: None, r"transform returned NoneType: must return an image, uint8 \(H, W, 3\), or a dict"),
+        (lambda image: {"image": None}, "transform returned NoneType: must return an image"),
+        (lambda image: {"img": image}, "transform returned a dict of img: must return an image, .* or a dict with 'im"),
+        (lambda image: image / 255, r"transform returned ndarray float64 \(224, 224, 3\): must be a uint8 array"),
+        (lambda image: image.transpose(2, 0, 1), r"returned ndarray uint8 \(3, 224, 224\): must be a uint8 array"),
+        (lambda image: image[:0], r"returned ndarray uint8 \(0, 224, 3\): must be a uint8 array"),
+        (v2.ToDtype(torch.float32, scale=True), r"Image torch.float32 \(3, 224, 224\): .* uint8 .*leave ToDtype"),
+        (v2.Grayscale(), r"returned Image torch.uint8 \(1, 224, 224\): must be an image of v2.*take Grayscale\(3\)"),
+        (v2.ToPILImage(), r"transform returned Image: must be an image of v2.*leave .* ToPILImage out"),
     ],
 )
 def test_what_is_no_result_of_a_transform_is_refused(dataset: Path, wrong: Any, message: str) -> None:
@@ -157,7 +173,13 @@ def test_functions_that_workers_cannot_import_are_refused_before_they_start(data
         return image
 
     nested = A.Compose([A.Lambda(image=shade)])
-    for name, wrong in (("transform", local), ("transform", nested), ("collate_fn", lambda items: items)):
+    modules = torch.nn.Sequential(v2.RandomHorizontalFlip(), v2.Lambda(lambda image: image))
+    wrong_ones = [
+        ("transform", local), ("transform", nested), ("transform", lambda image: image),
+        ("transform", v2.Compose([v2.Lambda(lambda image: image)])), ("transform", modules),
+        ("collate_fn", lambda items: items),
+    ]  # fmt: skip
+    for name, wrong in wrong_ones:
         with pytest.raises(UsageError, match=rf"{name}: workers cannot import .*<.*top level .* or take num_workers=0"):
             FaceDataLoader(dataset, num_workers=1, **{name: wrong})
         FaceDataLoader(dataset, num_workers=0, **{name: wrong})

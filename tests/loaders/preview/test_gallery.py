@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 from assets_dataset import Clip, make_dataset
 from click.testing import CliRunner, Result
-from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout
-from facefeed.loaders.augment.pipeline_file import describe_pipeline, read_pipeline
+from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
+from facefeed.loaders.augment.pipeline_file import dataset_arguments, describe_pipeline, read_pipeline
+from facefeed.loaders.dataset.face_dataset import FaceDataset
 from facefeed.loaders.preview.cli import augment
 from facefeed.loaders.preview.selection import spread_positions
 from facefeed.pipeline.errors import UsageError
@@ -148,7 +149,7 @@ def test_a_seed_repeats_the_pictures_and_another_one_changes_them(out: Path, pip
 
 def test_a_fake_is_mixed_with_the_frame_it_was_made_from(out: Path, pipeline: Path, tmp_path: Path) -> None:
     page = page_of(out, pipeline, tmp_path / "a.html", "--faces", 9, "--variants", 2)
-    mixed = ["its own" in section for section in page.sections]
+    mixed = ["% real" in section for section in page.sections]
     assert mixed == [section.strip().startswith("fake") for section in page.sections]
     assert sum(mixed) == 4
 
@@ -205,8 +206,10 @@ def as_json(*transforms: dict[str, Any]) -> str:
         (as_json({"__class_fullname__": "Magic", "p": 1}), "Magic: neither Albumentations"),
         (as_json({"__class_fullname__": "HorizontalFlip", "p": 7}), "HorizontalFlip: p Input should be less"),
         (as_json({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}), "Argument(s) 'q' are not valid"),
+        (as_json({"__class_fullname__": "Resize", "height": 9, "width": 9}), "Resize has no p, the probability"),
         (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "hull": 2, "p": 1}), "hull=2: must be"),
-        (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}), "unexpected keyword"),
+        (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}),
+         "FaceCutout: has no argument 'x'; it has landmark, hull, block, min_visible_px, p"),
         (as_json("words"), "holds something that is no transform"),  # type: ignore[arg-type]
         (json.dumps({"transform": {"__class_fullname__": "HorizontalFlip", "p": 1}}), "holds HorizontalFlip alone"),
     ],
@@ -247,6 +250,41 @@ def test_a_pipeline_that_fails_on_a_face_is_reported_in_one_line(
     assert isinstance(result.exception, UsageError)
     assert message in str(result.exception)
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_dataset_without_what_a_transform_needs_is_refused_as_the_loader_refuses_it(
+    out: Path, tmp_path: Path
+) -> None:
+    path = tmp_path / "mouth.yaml"
+    compose = FaceCompose([MouthCrop(96), A.RandomCrop(88, 88)])
+    A.save(compose, path, data_format="yaml")
+    with pytest.raises(UsageError) as refused:
+        FaceDataset(out, face_transform=compose)
+    result = run(out, path, "--page", tmp_path / "a.html")
+    assert str(result.exception) == str(refused.value)
+    assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_a_packaged_pipeline_is_found_by_its_bare_name_in_any_folder(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert "SelfBlend" in [line.name for line in describe_pipeline(read_pipeline(Path("self_blend.yaml")))]
+    assert dataset_arguments(Path("resize_64.yaml")).keys() == {"face_transform"}
+    assert run(out, "example.yaml", "--faces", 1, "--variants", 1).exit_code == 0
+    A.save(FaceCompose([FaceCutout(p=1)]), "self_blend.yaml", data_format="yaml")
+    own = describe_pipeline(read_pipeline(Path("self_blend.yaml")))
+    assert [line.name for line in own] == ["FaceCompose", "FaceCutout"], "a file of one's own comes first"
+
+
+@pytest.mark.parametrize("path", ["self_blnd.yaml", "loaders/augment/self_blend.yaml", "__init__.py"])
+def test_a_pipeline_that_is_not_there_is_named_with_those_that_are_packaged(
+    path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    packaged = "background.yaml, example.yaml, resize_64.yaml, self_blend.yaml, self_blend_64.yaml"
+    with pytest.raises(UsageError, match=f"{path}: No such file; .* comes with facefeed: {packaged}$"):
+        read_pipeline(Path(path))
 
 
 def test_unusable_paths_are_reported_and_nothing_is_written(out: Path, pipeline: Path, tmp_path: Path) -> None:

@@ -13,12 +13,13 @@ import torch
 from assets_clock import Clock
 from assets_loaders import CountingStream, LoaderOfStreams
 from assets_rows import make_small, shown
-from facefeed.loaders import DevicePrefetcher, FaceDataLoader
+from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
 from facefeed.loaders.profiler.measure import step_clock as ticks
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
 from facefeed.loaders.profiler.measure.recording import count_images
 from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, step_clock_for
+from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.judge import judge
@@ -128,6 +129,20 @@ def test_the_batches_of_a_prefetcher_and_of_a_plain_list_are_seen_as_well(datase
         36,
         [0, 1, 2, 3, 4] * 2 + [0, 1],
     )
+
+
+def test_of_clips_the_images_are_counted(dataset: Path) -> None:
+    loader = FaceDataLoader(dataset, 3, image_size=16, num_workers=0, clip=Clip(frames=4, clips_per_video=9))
+    recording = MeasuredLoop(loader).record(4, lambda _: None)
+    assert recording.num_images.tolist() == [12] * 4
+    assert count_images(torch.zeros(5, 3, 4, 8, 8)) == 5
+
+
+def test_a_loader_of_clips_is_profiled(dataset: Path) -> None:
+    clip = Clip(frames=4, clips_per_video=9)
+    loader = FaceDataLoader(dataset, 3, image_size=16, num_workers=0, clip=clip)
+    result = profile(with_longer_epoch(loader, 40), SleepingStep(0.001), steps=60, quick=True)
+    assert result.live.num_images.tolist()[0] == 12
 
 
 def test_a_stretch_ends_when_its_time_is_over() -> None:

@@ -134,7 +134,7 @@ class VirtualHostMemory:
 
 
 def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_asked_for() -> None:
-    memory = VirtualHostMemory(blocks=6, num_bytes=96)
+    memory = VirtualHostMemory(blocks=7, num_bytes=96)  # of five images whose copies are pending, an image, a label
     worker_batches = [
         WorkerBatch(step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
         for step in range(6)
@@ -156,6 +156,25 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
             memory.synchronize()
     memory.synchronize()
     assert [int(images.unique()) for (images,) in copied] == [0, 1, 2, 3, 4, 5]
+
+
+def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits() -> None:
+    allocated: list[torch.Tensor] = []
+
+    def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+        allocated.append(torch.empty(tuple(shape), dtype=dtype))
+        return allocated[-1]
+
+    columns = {"label": np.array([1, 0]), "hull": [np.ones((3, 2), np.float32), np.zeros((4, 2), np.float32)]}
+    finalizer = BatchFinalizer(
+        pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True,
+        allocate_pinned=allocate,
+    )  # fmt: skip
+    images = torch.zeros((2, 4, 4, 3), dtype=torch.uint8)
+    ((batch, _),) = finalizer(iter([WorkerBatch(0, 2, None, images, {**columns, "names": ["a", None]})]))
+    given = [batch["image"], batch["label"], *batch["hull"]]
+    assert [tensor.data_ptr() for tensor in given] == [tensor.data_ptr() for tensor in allocated]
+    assert (batch["label"].tolist(), batch["hull"][0].tolist()) == ([1, 0], [[1, 1]] * 3)
 
 
 def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it() -> None:

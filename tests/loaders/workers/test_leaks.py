@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import gc
+import json
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import assets_leaks
 import psutil
 import pytest
 from assets_dataset import make_dataset
-from assets_loaders import (
-    DEADLINE_SECONDS,
-    FIELDS,
-    Noise,
-    is_sending,
-    loader,
-    shared_names,
-    start_training,
-    take_steps,
-    wait_until,
-)
+from assets_leaks import EPOCHS
+from assets_loaders import DEADLINE_SECONDS, FIELDS, is_sending, shared_names, start_training, take_steps, wait_until
 from assets_paths import python_path
-from facefeed.loaders import FaceDataLoader
 
 LARGE = {"prefetch_factor": 8, "fields": [*FIELDS, "video_id", "hull", "regions", "landmarks"]}
 """The columns of these batches fill the pipe that they come through, so that a worker waits in the middle of one."""
@@ -118,91 +108,25 @@ def test_what_the_fork_server_imports_starts_no_thread() -> None:
 # ---- epoch by epoch
 
 
-@dataclass(frozen=True)
-class Held:
-    """What this process and its workers hold."""
-
-    descriptors: int
-    of_workers: tuple[int, ...]
-    processes: int
-    threads: int
-    shared: int
-
-    @classmethod
-    def by(cls, batches: FaceDataLoader | None = None) -> Held:
-        gc.collect()
-        process = psutil.Process()
-        workers = [] if batches is None or batches._iterator is None else batches._iterator._workers
-        return cls(
-            descriptors=process.num_fds(),
-            of_workers=tuple(psutil.Process(worker.pid).num_fds() for worker in workers),
-            processes=len(process.children(recursive=True)),
-            threads=process.num_threads(),
-            shared=len(shared_names(process)),
-        )
-
-    def exceeds(self, other: Held) -> bool:
-        own, earlier = (
-            (usage.descriptors, *usage.of_workers, usage.processes, usage.threads, usage.shared)
-            for usage in (self, other)
-        )
-        return any(held > held_before for held, held_before in zip(own, earlier, strict=True))
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {"persistent_workers": True},
-        {"persistent_workers": False},
-        {"persistent_workers": True, "shuffle": "window", "window_images": 128},
-        {"persistent_workers": True, "image_size": None},
-    ],
-    ids=["persistent", "new", "window", "outside the ring"],
-)
-def test_after_ten_epochs_no_more_is_held_than_after_two(dataset: Path, options: dict[str, Any]) -> None:
-    batches = loader(dataset, num_workers=2, transform=Noise(), **options)
-    for _ in range(2):
-        list(batches)
-    early = Held.by(batches)
-    for epoch in range(8):
-        for step, batch in enumerate(batches):  # noqa: B007 (held, and released below)
-            if epoch % 2 and step == 6:
-                break
-        del batch
-    list(batches)
-    wait_until(lambda: not Held.by(batches).exceeds(early), "as much as after two epochs")
-
-
-def test_loaders_that_are_let_go_leave_nothing_open(dataset: Path) -> None:
-    def iterate(steps: int) -> None:
-        iterator = iter(loader(dataset, num_workers=1))
-        for _ in range(steps):
-            next(iterator)
-
-    iterate(1)
-    early = Held.by()
-    for steps in (0, 1, 5, 11):
-        iterate(steps)
-    wait_until(lambda: not Held.by().exceeds(early), "as much as after one loader")
-
-
-def test_a_loader_without_workers_starts_no_process_and_no_thread(dataset: Path) -> None:
-    # In a process of its own: here, threads that other tests left open and close things of theirs at any moment.
-    code = """
-import sys
-from pathlib import Path
-from assets_loaders import loader
-from test_leaks import Held
-dataset = Path(sys.argv[1])
-list(loader(dataset, num_workers=0))  # the first has torch and pyarrow start threads of theirs
-early = Held.by()
-for _ in range(3):
-    list(loader(dataset, num_workers=0))
-late = Held.by()
-print(late.exceeds(early), early, late)
-"""
+@pytest.fixture(scope="module")
+def usages(dataset: Path) -> dict[str, dict[str, Any]]:
+    """What is held early and late in each scenario of `assets_leaks`."""
     process = subprocess.run(
-        [sys.executable, "-c", code, str(dataset)],
-        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": python_path(__file__)},
+        [sys.executable, assets_leaks.__file__, str(dataset)], capture_output=True, text=True, check=True,
+        env={**os.environ, "PYTHONPATH": python_path()},
     )  # fmt: skip
-    assert process.stdout.startswith("False "), process.stdout
+    usages: dict[str, dict[str, Any]] = json.loads(process.stdout)
+    return usages
+
+
+@pytest.mark.parametrize("options", EPOCHS)
+def test_after_ten_epochs_no_more_is_held_than_after_two(usages: dict[str, dict[str, Any]], options: str) -> None:
+    assert not usages[options]["leaks"], usages[options]
+
+
+def test_loaders_that_are_released_leave_nothing_open(usages: dict[str, dict[str, Any]]) -> None:
+    assert not usages["released"]["leaks"], usages["released"]
+
+
+def test_a_loader_without_workers_starts_no_process_and_no_thread(usages: dict[str, dict[str, Any]]) -> None:
+    assert not usages["without workers"]["leaks"], usages["without workers"]

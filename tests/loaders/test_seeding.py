@@ -16,7 +16,7 @@ import torch
 from assets_rows import SIDE, OwnNumber, draws_of_collate, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
-from facefeed.loaders.augment.seeding import derive_seed
+from facefeed.loaders.seeding import derive_seed
 from torchvision.transforms import v2
 
 Pixels = np.ndarray[Any, Any]

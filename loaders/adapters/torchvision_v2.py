@@ -1,0 +1,91 @@
+"""Applies transforms of `torchvision.transforms.v2`: points and mask of a face move with its image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torchvision import tv_tensors
+
+from ...pipeline.errors import UsageError
+from ..augment.points import HALF_PX, FacePoints, InitialPoints
+from ..face import Face
+from .v2_tensors import CentredMask, CornerPoints
+
+
+def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
+    """Applies a transform of v2 to an `Image` (3, H, W), or a dict of it and what is delivered; see `Adapter`.
+
+    The dict has `image`; `points`, all points of the face as one `KeyPoints`, from the first pixel's corner, in which
+    regions are the corners of their boxes; and `mask`, a `Mask` (H, W).
+    """
+    image = tv_tensors.Image(torch.from_numpy(face.image).permute(2, 0, 1))
+    moving = _moving(face, delivered)
+    if not moving:  # also for modules that take an image and nothing else
+        return replace(face, image=_pixels(transform(image)))
+    try:
+        output = transform({"image": image, **moving})
+    except TypeError as error:
+        raise UsageError(
+            f"transform: {type(transform).__name__} does not take {' and '.join(moving)} beside an image ({error}); "
+            f"leave {', '.join(delivered)} out of fields, or such a transform out"
+        ) from error
+    if not isinstance(output, Mapping) or (missing := [name for name in ("image", *moving) if name not in output]):
+        kind = type(output).__name__ if not isinstance(output, Mapping) else f"no {', '.join(missing)}"
+        raise UsageError(f"transform returned {kind}: must return a dict of all that it was given")
+    face = replace(face, image=_pixels(output["image"]))
+    if "points" in moving:
+        face = _with_points(face, output["points"])
+    if "mask" in moving:
+        mask = output["mask"].as_subclass(torch.Tensor).numpy()
+        if mask.shape != face.image.shape[:2]:
+            raise UsageError(f"transform returned a mask {mask.shape}: must be of its image, {face.image.shape[:2]}")
+        face = replace(face, mask=np.ascontiguousarray(mask))
+    return face
+
+
+def _moving(face: Face, delivered: Sequence[str]) -> dict[str, Any]:
+    """What of the face has to move with its image, as tensors of v2."""
+    moving: dict[str, Any] = {}
+    if any(name != "mask" for name in delivered):
+        xy = torch.from_numpy(_initial(face).points[:, :2] + HALF_PX)
+        moving["points"] = CornerPoints(xy, canvas_size=face.image.shape[:2])
+    if "mask" in delivered and face.mask is not None:
+        moving["mask"] = CentredMask(torch.from_numpy(np.ascontiguousarray(face.mask)))
+    return moving
+
+
+def _initial(face: Face) -> InitialPoints:
+    return InitialPoints(face.landmarks, face.hull, face.regions, face.landmarks_68)
+
+
+def _with_points(face: Face, moved: torch.Tensor) -> Face:
+    """The face with its points moved; raises `UsageError` where there is not one for each."""
+    initial = _initial(face)
+    if moved.shape != initial.points[:, :2].shape:
+        raise UsageError(
+            f"transform: makes {len(moved)} points of {len(initial.points)}, so a face cannot follow it; leave "
+            "SanitizeKeyPoints out, no point is lost outside the frame"
+        )
+    points = initial.points.copy()
+    points[:, :2] = moved.as_subclass(torch.Tensor).numpy() - HALF_PX
+    after = FacePoints(points, initial).in_crop()
+    return replace(
+        face, landmarks=after.landmarks, hull=after.hull, regions=after.regions, landmarks_68=after.landmarks_68
+    )
+
+
+def _pixels(image: Any) -> NDArray[np.uint8]:
+    """The image of v2 as an array (H, W, 3); raises `UsageError` where it is none of uint8 and three channels."""
+    is_tensor = isinstance(image, torch.Tensor)
+    if not is_tensor or image.dtype != torch.uint8 or image.ndim != 3 or len(image) != 3 or not image.numel():
+        dtype_and_shape = f" {image.dtype} {tuple(image.shape)}" if is_tensor else ""
+        raise UsageError(
+            f"transform returned {type(image).__name__}{dtype_and_shape}: must be an image of v2, uint8 (3, H, W); "
+            "leave ToDtype, Normalize and ToPILImage out, the loader normalises, and take Grayscale(3)"
+        )
+    return np.ascontiguousarray(image.as_subclass(torch.Tensor).permute(1, 2, 0).numpy())

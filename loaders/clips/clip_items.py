@@ -1,0 +1,157 @@
+"""`ClipItems`: the clips of a dataset, as the items that an epoch orders."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...pipeline.dataset.frame_numbers import comparable_frames
+from ...pipeline.dataset.index import Index
+from ...pipeline.errors import UsageError
+from ..dataset.face_dataset import FaceDataset
+from ..dataset.replacement import replacement_candidates
+from ..dataset.selection import ClipRows, Rows
+from ..sampling.order import derive_key, hash_numbers
+from .clip import Clip
+from .clip_table import ClipTable
+from .runs import find_runs
+
+_MAX_CANDIDATES = 32
+
+
+class ClipItems:
+    """The clips of a dataset in place of its rows: what `EpochSampler` and balances ask of a dataset.
+
+    An item is a segment of the clips that one video has of one label; each epoch takes one clip of it. It is named by a
+    row of the index, the first one of its middle clip, so that whatever the index knows of that row holds for it: its
+    video, method, people; but for the label, which is the clip's.
+
+    Pickled by its settings; a process that needs the clips finds them again.
+
+    Args:
+        dataset: whose selected rows the clips are of.
+        clip: the settings, `pick` included.
+        seed: of the draws.
+        sampling: how the dataset's frames were sampled; see `find_runs`.
+
+    """
+
+    def __init__(self, dataset: FaceDataset, clip: Clip, seed: int, sampling: Mapping[str, Any]) -> None:
+        self.dataset, self.clip, self.seed, self.sampling = dataset, clip, seed, sampling
+        self.split = dataset.split
+        self._table: ClipTable | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_table": None}
+
+    @property
+    def table(self) -> ClipTable:
+        """The items; found at the first call."""
+        if self._table is None:
+            index, max_gap_seconds = self.dataset.index, self.clip.max_gap_seconds
+            runs = find_runs(index, self.dataset.rows, max_gap_seconds=max_gap_seconds, sampling=self.sampling)
+            self._table = ClipTable(index, runs, self.clip)
+        return self._table
+
+    @property
+    def index(self) -> Index:
+        """The index of the dataset, in which an item's row has the label of its clips."""
+        return self.table.index
+
+    @property
+    def rows(self) -> Rows:
+        """The row that names each item, ascending: uint32 (items,)."""
+        return self.table.anchors
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def identity(self) -> str:
+        """What the clips of an epoch depend on besides the items' rows."""
+        table = self.table
+        content = hashlib.blake2b(table.runs.rows.data, digest_size=8)
+        for positions in (table.runs.starts, table.firsts):
+            content.update(positions.data)
+        return f" {self.clip} {content.hexdigest()}"
+
+    @property
+    def notes(self) -> list[str]:
+        """Which tracks give no clip."""
+        runs, span = self.table.runs, self.clip.span
+        is_short = runs.lengths < span
+        if self.clip.pad or not is_short.any():
+            return []
+        faces = int(runs.lengths[is_short].sum())
+        num_tracks = int(runs.tracks[-1]) + 1
+        tracks = num_tracks - self.table.num_tracks_with_clips
+        return [
+            f"{tracks:,} of {num_tracks:,} tracks without a clip, as no {span} of their images follow one another "
+            f"without a gap; {faces:,} {'face is' if faces == 1 else 'faces are'} in runs that are too short"
+        ]
+
+    def check(self) -> None:
+        """Raises `UsageError` where there are faces, and no clip."""
+        if len(self.dataset) and not len(self):
+            longest = int(self.table.runs.lengths.max())
+            raise UsageError(
+                f"{self.clip}: no track has {self.clip.span} images in a row without a gap, the longest run has "
+                f"{longest}; take fewer frames or a smaller stride, a larger max_gap_seconds, or pad=True; or run "
+                "precompute with --every 1"
+            )
+
+    def clips(self, items: ArrayLike, epoch: int, *, are_pairs: bool = False) -> ClipRows:
+        """The rows of the clips that an epoch has of these items, given by their rows.
+
+        `are_pairs`: each fake follows the item of its source, which then begins at the same, or the nearest, frame.
+        """
+        at = np.searchsorted(self.table.anchors, np.asarray(items, np.uint32))
+        drawn = self._drawn(at, epoch)
+        if are_pairs:
+            for real in range(0, len(at), 2):
+                drawn[real] = self._beside(int(at[real]), int(drawn[real + 1]))
+        return self.table.clips(drawn)
+
+    def _drawn(self, at: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
+        """The numbers of the drawn candidates of the items at these positions."""
+        table = self.table
+        if self.clip.pick != "random":
+            return table.middles[at]
+        key = derive_key(table.index.fingerprint, self.seed, "clips", epoch)
+        uniform = hash_numbers(table.anchors[at].astype(np.uint64), key) / 2.0**64
+        sizes = table.segment_ends[at] - table.segment_starts[at]
+        drawn: NDArray[np.int64] = np.minimum((uniform * sizes).astype(np.int64), sizes - 1)
+        return table.segment_starts[at] + drawn
+
+    def _beside(self, at: int, fake: int) -> int:
+        """The candidate of the item's video and label nearest to a fake one in frames; of two, that of its track."""
+        table = self.table
+        firsts = table.runs.rows[table.firsts[table.group_starts[at] : table.group_ends[at]]]
+        fake_row = int(table.runs.rows[table.firsts[fake]])
+        frame, frames = comparable_frames(table.index, fake_row, firsts)
+        other_track = table.index.numbers("track_id", firsts) != table.index.number("track_id", fake_row)
+        return int(table.group_starts[at]) + int(np.lexsort((other_track, np.abs(frames - frame)))[0])
+
+    def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
+        """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.
+
+        Other clips of the item's segment, from the drawn one on; then the clips of other items, in the order in which
+        `replacement_candidates` yields rows. `damaged` may grow meanwhile.
+        """
+        table = self.table
+        at = np.searchsorted(table.anchors, [item])
+        start, end = int(table.segment_starts[at[0]]), int(table.segment_ends[at[0]])
+        drawn = int(self._drawn(at, epoch)[0])
+        same_segment = (table.clips([number]) for number in (*range(drawn + 1, end), *range(start, drawn)))
+        yield from islice(_sound(same_segment, damaged), _MAX_CANDIDATES)
+        others = replacement_candidates(table.index, item, table.anchors, columns)
+        yield from _sound((self.clips([other], epoch) for other in others), damaged)
+
+
+def _sound(clips: Iterator[ClipRows], damaged: Sequence[int]) -> Iterator[ClipRows]:
+    return (clip for clip in clips if not np.isin(clip.rows, damaged).any())

@@ -1,0 +1,115 @@
+"""`ClipTable`: all clips that may be drawn from a dataset, and which of them are one item."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ...pipeline.dataset.index import Index
+from ..dataset.selection import ClipRows, Rows
+from .clip import Clip
+from .labels import clip_labels
+from .runs import Runs
+
+_CHUNK = 1 << 16  # candidates whose labels are looked at together
+
+
+class ClipTable:
+    """Candidates, that is clips that may be drawn, and items, each a segment of them.
+
+    runs: of the rows. firsts: int64 (candidates,), where each begins in `runs.rows`. anchors: uint32 (items,),
+    ascending. segment_starts, segment_ends, middles: int64 (items,), of an item's candidates.
+    group_starts, group_ends: int64 (items,), of the candidates of its video and label. index: the dataset's, in which
+    the row that names an item has the label of its clips.
+    """
+
+    def __init__(self, index: Index, runs: Runs, clip: Clip) -> None:
+        self.runs, self._clip = runs, clip
+        firsts, run = _candidates(runs, clip)
+        self.num_tracks_with_clips = len(np.unique(runs.tracks[run]))
+        self.firsts, self._ends = firsts, np.append(runs.starts, len(runs.rows))[1:][run]
+        labels = self._labels(index, run)
+        video = index.codes("video_id", runs.rows[firsts]).astype(np.int64)
+        group = video * (len(index.labels) + 1) + labels + 1
+        order = np.argsort(group, kind="stable")
+        self.firsts, self._ends, labels, group = firsts[order], self._ends[order], labels[order], group[order]
+        group_starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(group)])
+        group_ends = np.append(group_starts, len(group))[1:]
+        starts, ends, of_group = _segments(group_starts, group_ends, clip)
+        middles = (starts + ends) // 2
+        by_row = np.argsort(runs.rows[self.firsts[middles]], kind="stable")
+        self.segment_starts, self.segment_ends, self.middles = starts[by_row], ends[by_row], middles[by_row]
+        self.anchors: Rows = runs.rows[self.firsts[self.middles]]
+        self.group_starts, self.group_ends = group_starts[of_group[by_row]], group_ends[of_group[by_row]]
+        self.index: Index = cast("Index", _ClipIndex(index, self.anchors, labels[self.middles]))
+
+    def clips(self, candidates: ArrayLike) -> ClipRows:
+        """The rows of these candidates."""
+        positions, num_valid = self._positions(np.asarray(candidates))
+        return ClipRows(self.runs.rows[positions], num_valid)
+
+    def _positions(self, candidates: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Where their images are in `runs.rows`, int64 (N, T); and how many of each are valid, int64 (N,)."""
+        clip, first = self._clip, self.firsts[candidates]
+        num_valid = np.minimum((self._ends[candidates] - 1 - first) // clip.stride + 1, clip.frames)
+        frame = np.minimum(np.arange(clip.frames), num_valid[:, np.newaxis] - 1)
+        return first[:, np.newaxis] + clip.stride * frame, num_valid
+
+    def _labels(self, index: Index, run: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The label of each candidate, of the run of that number: int64 (candidates,)."""
+        of_rows = index.numbers("label", self.runs.rows).astype(np.int64)
+        labels = of_rows[self.firsts]
+        starts = self.runs.starts
+        is_mixed = np.zeros(0, np.bool_)
+        if len(starts):
+            is_mixed = (np.minimum.reduceat(of_rows, starts) != np.maximum.reduceat(of_rows, starts))[run]
+        mixed = np.flatnonzero(is_mixed)
+        for start in range(0, len(mixed), _CHUNK):
+            part = mixed[start : start + _CHUNK]
+            labels[part] = clip_labels(of_rows[self._positions(part)[0]])
+        return labels
+
+
+def _candidates(runs: Runs, clip: Clip) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Where each clip that may be drawn begins in `runs.rows`, and its run: two int64 (candidates,)."""
+    step = clip.span if clip.pick == "all" else 1
+    counts = np.maximum(runs.lengths - clip.span, -1) // step + 1
+    if clip.pad:
+        counts = -(-runs.lengths // step) if clip.pick == "all" else np.maximum(counts, 1)
+    run = np.repeat(np.arange(len(counts)), counts)
+    number_in_run = np.arange(len(run)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return runs.starts[run] + step * number_in_run, run
+
+
+def _segments(
+    groups: NDArray[np.int64], ends: NDArray[np.int64], clip: Clip
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Start and end of each segment of the groups of candidates, and which group it is of: three int64 (items,)."""
+    sizes = ends - groups
+    picked = sizes if clip.pick == "all" else np.minimum(sizes, clip.clips_per_video or 1)
+    group = np.repeat(np.arange(len(groups)), picked)
+    number = np.arange(len(group)) - np.repeat(np.cumsum(picked) - picked, picked)
+    starts, ends = (groups[group] + (number + end) * sizes[group] // picked[group] for end in (0, 1))
+    return starts, ends, group
+
+
+class _ClipIndex:
+    """An index in which the rows that name items have the labels of their clips."""
+
+    def __init__(self, index: Index, anchors: Rows, labels: NDArray[np.int64]) -> None:
+        self._index, self._anchors, self._labels = index, anchors, labels
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._index, name)
+
+    def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
+        """See `Index`."""
+        if name == "label":
+            return self._labels[np.searchsorted(self._anchors, np.asarray(rows, np.uint32))]
+        return self._index.numbers(name, rows)
+
+    def number(self, name: str, row: int) -> Any:
+        """See `Index`."""
+        return self.numbers(name, [row])[0]

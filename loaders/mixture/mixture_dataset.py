@@ -1,0 +1,141 @@
+"""`MixtureDataset`: several precomputed datasets as one `FaceDataset`."""
+
+from __future__ import annotations
+
+import logging
+import re
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os.path import commonpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+
+import numpy as np
+
+from ...pipeline.dataset.crops import crop_protocol
+from ...pipeline.dataset.manifest import Manifest
+from ...pipeline.dataset.stored_images import StoredImages
+from ...pipeline.errors import UsageError
+from ..dataset.cuts import cuts_of
+from ..dataset.face_dataset import Crop, FaceDataset, Transform
+from ..dataset.selection import Filters, Rows, select_rows
+from .mixed_index import MixedIndex
+from .names import Rename
+
+if TYPE_CHECKING:
+    from ...pipeline.dataset.index import Index
+
+_log = logging.getLogger("facefeed.loaders")
+
+_FRAMING = ("margin", "align")  # settings of precompute: how large a face is in its crop, and how it is turned
+
+_Result = TypeVar("_Result")
+
+
+class MixtureDataset(FaceDataset):
+    """The faces of several datasets, those of the first one first; split, filters and all else are applied to each.
+
+    `index` is a `MixedIndex`, `out` the folder that they all lie in.
+
+    Args:
+        outs: the folders by name.
+        rename: see `names.Rename`.
+        split: as for `FaceDataset`, like all others.
+
+    Raises:
+        UsageError: as `FaceDataset`, with the name of the dataset, and where labels or names cannot be mapped.
+        CorruptDataError: as `FaceDataset`.
+
+    """
+
+    def __init__(  # not super().__init__: it takes over the attributes of the datasets
+        self, outs: Mapping[str, Path], *, rename: Rename | None, split: str | None,
+        image_size: int | Literal["auto"] | None, crop: Crop | None,
+        face_transform: Transform | Sequence[Any] | None, transform: Transform | None, filters: Filters | None,
+        frames_per_video: int | None,
+    ) -> None:  # fmt: skip
+        self._set_transforms(face_transform, transform)
+        transforms = dict(self.__dict__)
+        protocol = None if crop is None else crop_protocol(crop)
+        image_size = self._checked_image_size(image_size, protocol)
+        options = {"split": split, "crop": crop, "filters": filters, "frames_per_video": frames_per_video}
+        parts = [_open(name, out, **options) for name, out in outs.items()]
+        self.__dict__.update(parts[0].__dict__ | transforms)
+        self.image_size = image_size
+        mixed = MixedIndex({name: part.index for name, part in zip(outs, parts, strict=True)}, rename)
+        _check_filters(mixed, filters)
+        self.index, self.labels = cast("Index", mixed), mixed.labels
+        self.out = Path(commonpath([part.out for part in parts]))
+        self._check_transforms()
+        images = [StoredImages(index) for index in mixed.indexes]
+        self._read_image = _ByDataset([each.image for each in images], mixed.offsets)
+        self._read_mask = _ByDataset([each.mask for each in images], mixed.offsets)
+        self._cuts = cuts_of(self.index, protocol, image_size)
+        self._select_rows = _JoinedRows(
+            [partial(select_rows, part.index, split, filters, part.frames_per_video) for part in parts], mixed.offsets
+        )
+        self._rows = _joined([part.rows for part in parts], mixed.offsets)
+        if protocol is None:
+            _warn_of_framing(mixed)
+        for label in mixed.labels:
+            if lacking := mixed.datasets_without(label):
+                _log.warning("label %r: %s has none; the same under another name? see rename=", label, lacking)
+
+
+def _check_filters(index: MixedIndex, filters: Filters | None) -> None:
+    """Raises `UsageError` on filters of a column that a dataset numbers or names in another way than the mixture."""
+    for column, name in index.changed_columns().items():
+        if filters is not None and re.search(rf"\b{column}\b", str(filters)):
+            raise UsageError(
+                f"filters={filters}: {column} has other {'numbers' if column == 'label' else 'names'} in {name} than "
+                "in the mixture, and filters read those of each dataset; select by balance=Quotas, which goes by the "
+                "mixture's names"
+            )
+
+
+def _warn_of_framing(index: MixedIndex) -> None:
+    """Logs a warning where the crops of the datasets show faces differently, so that they can be told apart."""
+    configs = [Manifest.read(out).config for out in index.outs]
+    for setting in _FRAMING:
+        values = [config.get(setting) for config in configs]
+        if any(value != values[0] for value in values):
+            _log.warning(
+                "crops were stored with different --%s (%s): a network may learn the dataset by it; give crop=",
+                setting, ", ".join(f"{name}: {value}" for name, value in zip(index.names, values, strict=True)),
+            )  # fmt: skip
+
+
+def _open(name: str, out: Path, **options: Any) -> FaceDataset:
+    try:
+        return FaceDataset(out, **options)
+    except UsageError as error:
+        raise UsageError(f"{name} ({out}): {error}") from error
+
+
+@dataclass(frozen=True)
+class _ByDataset(Generic[_Result]):
+    """A function of a row of the mixture that calls that of its dataset with its row there."""
+
+    functions: Sequence[Callable[[int], _Result]]
+    offsets: Sequence[int]
+
+    def __call__(self, row: int) -> _Result:
+        dataset = bisect_right(self.offsets, row) - 1
+        return self.functions[dataset](row - self.offsets[dataset])
+
+
+@dataclass(frozen=True)
+class _JoinedRows:
+    """Selects the rows of all datasets anew, in a process that needs them."""
+
+    select: Sequence[Callable[[], Rows]]
+    offsets: Sequence[int]
+
+    def __call__(self) -> Rows:
+        return _joined([select() for select in self.select], self.offsets)
+
+
+def _joined(parts: Sequence[Rows], offsets: Sequence[int]) -> Rows:
+    return np.concatenate([rows + np.uint32(offset) for rows, offset in zip(parts, offsets, strict=False)])

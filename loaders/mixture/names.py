@@ -1,0 +1,108 @@
+"""Names of a mixture: of its datasets, and the labels and classes of each in terms of the whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from ...pipeline.dataset.index import Index
+from ...pipeline.errors import UsageError
+
+Rename: TypeAlias = Mapping[str, Mapping[str, Mapping[str, str]]]
+"""For a dataset and a column, what its names are called in the mixture: {"dfdc": {"label": {"1": "fake"}}}."""
+
+ID_COLUMNS = ("video_id", "source_id", "identity")
+"""Columns in which two datasets may use one name for two things."""
+
+_NOT_RENAMED = (*ID_COLUMNS, "file", "split")
+_FIRST_LABELS = ("real", "fake")  # 0 and 1 in every mixture, as in the published sets
+
+
+def is_several(datasets: Any) -> bool:
+    """Whether the loader's first argument is a mixture: a list of folders, or folders by name."""
+    return isinstance(datasets, (list, tuple, Mapping))
+
+
+def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Path]:
+    """The folders of a mixture by the names of its datasets, which are those of the folders where only these are given.
+
+    Raises `UsageError` on what is no folder, or where two have one name.
+    """
+    items: list[tuple[Any, Any]]
+    if isinstance(datasets, Mapping):
+        items = list(datasets.items())
+    else:
+        items = [(Path(out).absolute().name if _is_path(out) else "", out) for out in datasets]
+    if not items:
+        raise UsageError(f"dataset={datasets!r}: must name a folder at least; try ['ffpp', 'dfdc']")
+    folders: dict[str, Path] = {}
+    for name, out in items:
+        if not isinstance(name, str) or not _is_path(out):
+            raise UsageError(
+                f"dataset: {out!r} in a mixture: must be a folder that `facefeed precompute` made; split, filters and "
+                "transforms are the loader's, for all of them"
+            )
+        if name in folders:
+            raise UsageError(
+                f"dataset: {folders[name]} and {out} are both called {name!r}; name them, "
+                f"{{'first': {str(folders[name])!r}, 'second': {str(out)!r}}}"
+            )
+        folders[name] = Path(out)
+    return folders
+
+
+def _is_path(out: Any) -> bool:
+    return isinstance(out, (str, os.PathLike)) and bool(os.fspath(out))
+
+
+def check_rename(rename: Any, indexes: Mapping[str, Index]) -> Rename:
+    """Returns the `rename` argument; raises `UsageError` where it names what the datasets, by name, do not have."""
+    if rename is None:
+        return {}
+    form = "must be like {'dfdc': {'label': {'1': 'fake'}}}: for a dataset and a column, its names and the mixture's"
+    if not _is_mapping_of_mappings(rename):
+        raise UsageError(f"rename={rename!r}: {form}")
+    for dataset, columns in rename.items():
+        if dataset not in indexes:
+            raise UsageError(f"rename: no dataset is called {dataset!r}; there are {', '.join(indexes)}")
+        index = indexes[dataset]
+        allowed = ["label", *(name for name in index.categorical_columns if name not in _NOT_RENAMED)]
+        for column, names in columns.items():
+            if column not in allowed:
+                raise UsageError(f"rename: {dataset}: {column!r}: must be {', '.join(allowed[:-1])} or {allowed[-1]}")
+            own = index.labels if column == "label" else index.categories(column)
+            for name, new in names.items():
+                if name not in own:
+                    raise UsageError(
+                        f"rename: {dataset} ({index.out}) has no {column} {name!r}; it has {', '.join(own) or 'none'}"
+                    )
+                if not isinstance(new, str) or not new:
+                    raise UsageError(f"rename: {dataset}: {column}: {name!r} -> {new!r}: must be a name")
+    return rename  # type: ignore[no-any-return]
+
+
+def _is_mapping_of_mappings(rename: Any) -> bool:
+    return isinstance(rename, Mapping) and all(
+        isinstance(columns, Mapping) and all(isinstance(names, Mapping) for names in columns.values())
+        for columns in rename.values()
+    )
+
+
+def merged_labels(labels: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
+    """The labels of a mixture, of those of its datasets by name: real is 0, fake 1, others follow as they first occur.
+
+    Raises `UsageError` where names differ by upper and lower case alone.
+    """
+    found: dict[str, tuple[str, str]] = {}  # label and dataset by its lower case
+    for dataset, names in labels.items():
+        for name in names:
+            known, first = found.setdefault(name.lower(), (name, dataset))
+            if known != name:
+                raise UsageError(
+                    f"labels: {dataset} has {name!r} and {first} has {known!r}; if they are the same, give "
+                    f"rename={{{dataset!r}: {{'label': {{{name!r}: {known!r}}}}}}}"
+                )
+    first_labels = [found.pop(name)[0] for name in _FIRST_LABELS if name in found]
+    return (*first_labels, *(name for name, _ in found.values()))

@@ -1,0 +1,158 @@
+"""What a training run notices of the clips of an epoch: which come, how often, with which label."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_random import examples
+from assets_rows import order_of
+from assets_tracks import CONSTANT, Track, TracksOnly, tracks
+from facefeed.loaders import Clip, Quotas
+from facefeed.loaders.clips.clip_items import ClipItems
+from facefeed.loaders.clips.labels import clip_labels
+from facefeed.pipeline.errors import UsageError
+from hypothesis import given
+from hypothesis import strategies as st
+
+LABELS = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=31).map(tuple)
+picks = st.sampled_from(["even", "random", "all"])
+
+
+def items_of(made: TracksOnly, seed: int = 0, **settings: Any) -> ClipItems:
+    data: Any = made
+    return ClipItems(data, Clip(**settings), seed, {"every": 1})
+
+
+def video(length: int, name: str = "a.mp4", **options: Any) -> TracksOnly:
+    return TracksOnly([Track(name, 0, (0.04,) * (length - 1), **options)])
+
+
+def firsts(items: ClipItems, epoch: int = 0) -> list[int]:
+    return sorted(items.clips(items.rows, epoch).rows[:, 0].tolist())
+
+
+@examples(150)
+@given(tracks(CONSTANT, labels=LABELS), st.integers(1, 5), st.integers(1, 4), picks, st.integers(0, 3))
+def test_an_epoch_has_so_many_different_clips_of_each_video_and_label(
+    people: list[Track], frames: int, clips_per_video: int, pick: Any, epoch: int
+) -> None:
+    made = TracksOnly(people)
+    every = items_of(made, frames=frames, pick="even", clips_per_video=10_000)
+    settings = {"frames": frames, "pick": pick} | ({} if pick == "all" else {"clips_per_video": clips_per_video})
+    items = items_of(made, **settings)
+    clips = items.clips(items.rows, epoch)
+    labels = clip_labels(made.index.numbers("label", clips.rows.ravel()).reshape(clips.rows.shape))
+    assert items.index.numbers("label", items.rows).tolist() == labels.tolist()
+    assert made.of(clips.rows[:, 0], "video_id") == made.of(items.rows, "video_id")
+    assert len({tuple(rows) for rows in clips.rows.tolist()}) == len(items)
+    if pick == "all":
+        assert max(Counter(clips.rows.ravel().tolist()).values(), default=1) == 1
+        return
+    available = Counter(
+        zip(made.of(every.rows, "video_id"), every.index.numbers("label", every.rows).tolist(), strict=True)
+    )
+    picked = Counter(zip(made.of(items.rows, "video_id"), labels.tolist(), strict=True))
+    assert picked == {group: min(count, clips_per_video) for group, count in available.items()}
+
+
+def test_even_clips_are_the_middles_of_equal_segments_in_every_epoch() -> None:
+    items = items_of(video(103), frames=4, pick="even", clips_per_video=4)  # 100 clips
+    assert firsts(items) == firsts(items, 5) == [12, 37, 62, 87]
+
+
+def test_random_clips_are_drawn_anew_for_each_epoch_and_seed_within_their_segments() -> None:
+    made = video(103)
+    items = items_of(made, frames=4, pick="random", clips_per_video=4)
+    epochs = [firsts(items, epoch) for epoch in range(200)]
+    assert epochs == [firsts(items_of(made, frames=4, pick="random", clips_per_video=4), epoch) for epoch in range(200)]
+    for number, drawn in enumerate(zip(*epochs, strict=True)):
+        assert set(drawn) <= set(range(25 * number, 25 * number + 25))
+        assert len(set(drawn)) == 25  # in 200 draws every one of 25
+    assert epochs != [firsts(items_of(made, seed=1, frames=4, pick="random", clips_per_video=4), e) for e in range(200)]
+
+
+def test_videos_draw_independently() -> None:
+    made = TracksOnly([Track(f"{name}.mp4", 0, (0.04,) * 102) for name in "abcdefgh"])
+    items = items_of(made, frames=4, pick="random")
+    assert len(set(made.of(firsts(items), "ordinal"))) > 4
+
+
+def test_all_clips_follow_one_another_and_padding_adds_the_rest_of_each_run() -> None:
+    made = video(23, lost=frozenset([10]))
+    assert firsts(items_of(made, frames=4, pick="all")) == [0, 4, 10, 14, 18]
+    padded = items_of(made, frames=4, pick="all", pad=True)
+    clips = padded.clips(padded.rows, 0)
+    assert sorted(clips.rows[:, 0].tolist()) == [0, 4, 8, 10, 14, 18]
+    assert sorted(set(clips.rows.ravel().tolist())) == list(range(22))
+    assert firsts(items_of(made, frames=3, stride=2, pick="all")) == [0, 5, 10, 15]
+
+
+def test_a_clip_is_fake_if_any_frame_is_and_unknown_only_where_none_is_and_one_is_unknown() -> None:
+    frames = [[0, 0], [0, 1], [1, 1], [-1, -1], [-1, 0], [-1, 1], [2, 1]]
+    assert clip_labels(np.array(frames, np.int8)).tolist() == [0, 1, 1, -1, -1, 1, 2]
+
+
+def test_a_video_that_is_fake_in_part_has_real_clips_and_fake_ones() -> None:
+    labels = (0,) * 10 + (1,) * 5 + (0,) * 15
+    items = items_of(video(30, labels=labels), frames=4, pick="random", clips_per_video=2)
+    assert items.index.numbers("label", items.rows).tolist() == [0, 1, 1, 0]
+    for epoch in range(50):
+        for item, rows in zip(items.rows, items.clips(items.rows, epoch).rows.tolist(), strict=True):
+            is_fake = any(10 <= row < 15 for row in rows)
+            assert items.index.number("label", int(item)) == is_fake
+
+
+@examples(50)
+@given(st.integers(0, 20), st.integers(1, 4))
+def test_quotas_hold_for_the_labels_of_clips_in_every_batch_and_epoch(epoch: int, half: int) -> None:
+    people = [
+        Track(f"{number}.mp4", 0, (0.04,) * 29, labels=(0,) * (3 * number) + (1,) * 4 + (0,)) for number in range(6)
+    ]
+    made = TracksOnly(people)
+    items = items_of(made, frames=5, pick="random", clips_per_video=3)
+    sampler = order_of(items, batch_size=2 * half, balance=Quotas({"real": 1, "fake": 1}))  # type: ignore[arg-type]
+    for step in range(len(sampler)):
+        request = sampler.request(epoch, step)
+        clips = items.clips(request.rows, epoch).rows
+        labels = made.index.numbers("label", clips.ravel()).reshape(clips.shape).max(axis=1)
+        assert 2 * labels.sum() == len(labels)
+
+
+def test_tracks_that_are_too_short_are_counted() -> None:
+    short = Track("a.mp4", 1, (0.04,) * 2)
+    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 29, lost=frozenset([3])), short, Track("b.mp4", 0, (0.04,) * 9)])
+    assert items_of(made, frames=8, pick="even").notes == [
+        "1 of 3 tracks without a clip, as no 8 of their images follow one another without a gap; 6 faces are in runs "
+        "that are too short"
+    ]
+    assert items_of(made, frames=3, pick="even").notes == []
+    assert items_of(made, frames=8, pick="even", pad=True).notes == []
+
+
+def test_a_dataset_without_any_clip_is_an_error_that_names_the_longest_run() -> None:
+    items = items_of(video(15, lost=frozenset([5])), frames=10, pick="even")
+    with pytest.raises(UsageError, match=r"no track has 10 images in a row without a gap, the longest run has 9; take"):
+        items.check()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"frames": 0}, "Clip: frames=0: must be at least 1; try 16"),
+        ({"frames": 2.5}, r"Clip: frames=2\.5: must be a whole number"),
+        ({"stride": 0}, "Clip: stride=0"),
+        ({"of": "video"}, "of='video': must be 'track'; the faces of a whole video are those of several people"),
+        ({"pick": "first"}, "pick='first': must be 'even', 'random', 'all'"),
+        ({"pick": "all", "clips_per_video": 3}, "clips_per_video=3: pick='all' takes all"),
+        ({"clips_per_video": 0}, "clips_per_video=0: must be at least 1"),
+        ({"max_gap_seconds": 0}, "max_gap_seconds=0: must be a finite number above 0"),
+        ({"max_gap_seconds": float("nan")}, "max_gap_seconds=nan"),
+        ({"pad": "zeros"}, "pad='zeros': must be True or False"),
+    ],
+)
+def test_settings_that_cannot_hold_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Clip(**{"frames": 8, **settings})

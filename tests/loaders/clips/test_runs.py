@@ -1,0 +1,144 @@
+"""What a training run notices of the images in a clip: one person, in order of time, none missing between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_random import examples
+from assets_tracks import CONSTANT, JITTER, VARIABLE, Track, TracksOnly, tracks
+from facefeed.loaders import Clip
+from facefeed.loaders.clips.clip_table import ClipTable
+from facefeed.loaders.clips.runs import find_runs
+from hypothesis import given
+from hypothesis import strategies as st
+
+EVERY_FRAME = {"every": 1}
+lengths, strides = st.integers(1, 6), st.integers(1, 3)
+
+
+def table_of(made: TracksOnly, clip: Clip, sampling: dict[str, Any] | None = None) -> ClipTable:
+    sampling = EVERY_FRAME if sampling is None else sampling
+    runs = find_runs(made.index, made.rows, max_gap_seconds=clip.max_gap_seconds, sampling=sampling)
+    return ClipTable(made.index, runs, clip)
+
+
+def all_clips(made: TracksOnly, clip: Clip, sampling: dict[str, Any] | None = None) -> Iterator[list[int]]:
+    """The valid rows of every clip that any epoch may have."""
+    table = table_of(made, clip, sampling)
+    clips = table.clips(np.arange(len(table.firsts)))
+    for rows, num_valid in zip(clips.rows.tolist(), clips.num_valid.tolist(), strict=True):
+        assert rows[num_valid:] == [rows[num_valid - 1]] * (clip.frames - num_valid)
+        yield rows[:num_valid]
+
+
+def steps(values: list[Any]) -> set[Any]:
+    return set(np.diff(values).tolist())
+
+
+@pytest.mark.parametrize("interval", [CONSTANT, JITTER, VARIABLE], ids=["constant", "jitter", "variable"])
+@pytest.mark.parametrize("pad", [False, True])
+def test_a_clip_is_of_one_person_in_order_and_never_steps_over_a_lost_frame_or_a_cut(interval: Any, pad: bool) -> None:
+    @examples(150)
+    @given(tracks(interval), lengths, strides)
+    def holds(people: list[Track], frames: int, stride: int) -> None:
+        made = TracksOnly(people)
+        for rows in all_clips(made, Clip(frames=frames, stride=stride, pad=pad)):
+            assert len(set(zip(made.of(rows, "video_id"), made.of(rows, "track_id"), strict=True))) == 1
+            assert len(set(made.of(rows, "shot"))) == 1
+            assert steps(made.of(rows, "ordinal")) <= {stride}
+            assert all(step > 0 for step in steps(made.of(rows, "pts_seconds")))
+            assert pad or len(rows) == frames
+
+    holds()
+
+
+@examples(150)
+@given(tracks(VARIABLE), lengths, st.floats(0.01, 0.2))
+def test_no_step_in_a_clip_is_longer_than_the_gap_that_was_given(
+    people: list[Track], frames: int, max_gap_seconds: float
+) -> None:
+    made = TracksOnly(people)
+    for rows in all_clips(made, Clip(frames=frames, max_gap_seconds=max_gap_seconds)):
+        assert all(step <= max_gap_seconds + 1e-5 for step in steps(made.of(rows, "pts_seconds")))
+
+
+@examples(150)
+@given(tracks(CONSTANT), lengths, strides)
+def test_every_clip_without_a_gap_is_there(people: list[Track], frames: int, stride: int) -> None:
+    made = TracksOnly(people)
+    expected = set()
+    for track in people:
+        rows = {row["ordinal"]: row for row in track.rows()}
+        for first in rows:
+            span = range(first, first + (frames - 1) * stride + 1)
+            if all(ordinal in rows and rows[ordinal]["shot"] == rows[first]["shot"] for ordinal in span):
+                expected.add((track.video, track.track, first))
+    names = ("video_id", "track_id", "ordinal")
+    clips = [rows[0] for rows in all_clips(made, Clip(frames=frames, stride=stride))]
+    assert sorted(zip(*(made.of(clips, name) for name in names), strict=True)) == sorted(expected)
+
+
+@examples(100)
+@given(tracks(CONSTANT), lengths)
+def test_a_padded_clip_is_given_by_every_run_that_is_too_short_and_by_no_other(
+    people: list[Track], frames: int
+) -> None:
+    made = TracksOnly(people)
+    padded = [rows for rows in all_clips(made, Clip(frames=frames, pad=True)) if len(rows) < frames]
+    whole = {row for rows in all_clips(made, Clip(frames=frames)) for row in rows}
+    in_padded = [row for rows in padded for row in rows]
+    assert sorted(in_padded) == sorted(set(made.rows.tolist()) - whole)
+
+
+def test_frames_that_were_sampled_by_rate_are_gaps_where_one_is_missing() -> None:
+    # 25 frames a second sampled at 10 and at 15: steps of 3 and 2 frames, and of 2, 2 and 1.
+    for fps, pattern in ((10, (3, 2)), (15, (2, 2, 1))):
+        ordinals = np.cumsum([0, *pattern * 8]).tolist()
+        times = tuple((np.diff(ordinals) / 25).tolist())
+        for lost in range(1, len(times)):
+            made = TracksOnly([Track("a.mp4", 0, times, lost=frozenset([lost]), frames=tuple(ordinals))])
+            clips = list(all_clips(made, Clip(frames=2), {"fps": float(fps)}))
+            assert len(clips) == len(times) - 2
+            assert all(steps(made.of(rows, "ordinal")) == {1} for rows in clips)
+
+
+def test_two_frames_far_apart_are_no_clip_though_nothing_else_tells_the_rate() -> None:
+    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 30, lost=frozenset(range(1, 30)))])
+    assert list(all_clips(made, Clip(frames=2))) == []
+    assert list(all_clips(made, Clip(frames=2), {"fps": 25.0})) == []
+    assert len(list(all_clips(made, Clip(frames=2, max_gap_seconds=1.2)))) == 1
+    # Of 25 frames a second sampled at 15, 0, 2 and 3: the one in the middle is lost.
+    made = TracksOnly([Track("a.mp4", 0, (0.08, 0.04), lost=frozenset([1]), frames=(0, 2, 3))])
+    assert list(all_clips(made, Clip(frames=2), {"fps": 15.0})) == []
+    neighbours = TracksOnly([Track("a.mp4", 0, (0.2,))])  # a video that is slower than the rate it was sampled at
+    assert len(list(all_clips(neighbours, Clip(frames=2), {"fps": 15.0}))) == 1
+
+
+def test_frames_of_a_folder_follow_their_numbers() -> None:
+    numbers = (7, 9, 11, 15, 17, 19)
+    made = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=numbers)])
+    clips = [made.of(rows, "frame_number") for rows in all_clips(made, Clip(frames=3))]
+    assert clips == [[7, 9, 11], [15, 17, 19]]
+    unordered = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=(3, 1, 2, 6, 5, 4))])
+    assert [unordered.of(rows, "frame_number") for rows in all_clips(unordered, Clip(frames=6))] == [[1, 2, 3, 4, 5, 6]]
+
+
+def test_a_pause_of_the_picture_is_a_gap_unless_it_is_allowed() -> None:
+    made = TracksOnly([Track("a.mp4", 0, (*(0.04,) * 9, 2.0, *(0.04,) * 9))])
+    assert {len(rows) for rows in all_clips(made, Clip(frames=11, pad=True))} == {10}
+    assert len(list(all_clips(made, Clip(frames=11, max_gap_seconds=2)))) == 10
+
+
+def test_rows_that_are_not_selected_are_lost_frames() -> None:
+    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 19)])
+    made.rows = made.rows[made.rows != 8]
+    assert sorted({len(rows) for rows in all_clips(made, Clip(frames=12, pad=True))}) == [8, 11]
+
+
+def test_selected_frames_that_are_evenly_spaced_have_no_gaps() -> None:
+    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 39)])
+    made.rows = made.rows[::5]
+    assert len(list(all_clips(made, Clip(frames=8), {}))) == 1
