@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
@@ -54,7 +55,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def train_dataloader(self) -> FaceDataLoader:
         """Returns a shuffled, balanced, augmenting loader; the first after loading a checkpoint resumes from it."""
-        loader = self._train_loader(self.dataset("train", **_transforms(self.options.transform)))
+        loader = self._train_loader(self.dataset("train", **transform_arguments(self.options.transform)))
         if self._pending_state is not None:
             self._resume(loader, self._pending_state)
             self._pending_state = None
@@ -107,8 +108,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             "a schedule of your own continues by its count of steps, so it may end too early or too late"
         )
 
-    def dataset(self, split: str, **transforms: Any) -> FaceDataset:
-        """Returns the dataset of a split."""
+    def dataset(self, split: str, **settings: Any) -> FaceDataset:
+        """Returns the dataset of a split; `settings`: of `FaceDataset`, besides those of the options."""
         options = self.options
         return FaceDataset(
             self.out,
@@ -116,7 +117,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             image_size=options.image_size,
             crop=options.crop,
             frames_per_video=options.frames_per_video,
-            **transforms,
+            **settings,
         )
 
     def loader_arguments(self) -> dict[str, Any]:
@@ -133,17 +134,28 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         }  # fmt: skip
 
     def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
-        dataset = self.dataset(split)
+        dataset = self.dataset(split, **transform_arguments(self.options.eval_transform))
         return FaceDataLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+        labels = np.unique(dataset.index.numbers("label", dataset.rows))
+        if len(labels) == 1 and getattr(dataset.face_transform, "self_blend", None) is None:
+            label = _label_name(self.classes, int(labels[0]))
+            rank_zero_warn(
+                f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
+                "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
+            )
         balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
 
-def _transforms(file: str | None) -> dict[str, Any]:
+def _label_name(classes: tuple[str, ...], label: int) -> str:
+    return classes[label] if label >= 0 else "-1, unknown"
+
+
+def transform_arguments(file: str | None) -> dict[str, Any]:
     """Returns the augmentation pipeline in a file, as the keyword argument of `FaceDataset` that takes it."""
     if file is None:
         return {}

@@ -11,11 +11,12 @@ import numpy as np
 import torch
 
 from ..loaders import FaceDataLoader, FaceDataset
+from ..pipeline.console import plural
 from ..pipeline.errors import UsageError
 from .checkpoints.plain import read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos
 from .config.options import DataOptions
-from .datamodule import VIDEOS_KEY
+from .datamodule import VIDEOS_KEY, transform_arguments
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
@@ -48,10 +49,10 @@ def evaluate(
 ) -> list[Evaluation]:  # fmt: skip
     """Evaluates a checkpoint of a `FaceClassifier` on a split of each dataset, on the GPU if there is one.
 
-    Image size and frames per video are those of training. Classes are matched by name, so datasets may number them
-    differently, or have fewer. A dataset with a class unknown to the checkpoint, or without faces in the split, yields
-    an `Evaluation` with a `reason`; the others are evaluated. A note tells how many videos of a dataset the checkpoint
-    was trained on, or that this is unknown.
+    Image size, frames per video and the transform of validation are those of training. Classes are matched by name,
+    so datasets may number them differently, or have fewer. A dataset with a class unknown to the checkpoint, or without
+    faces in the split, yields an `Evaluation` with a `reason`; the others are evaluated. A note tells how many videos
+    of a dataset the checkpoint was trained on, or that this is unknown.
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.
@@ -125,9 +126,10 @@ def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list
         ]
     if not (count := count_trained_on(videos, trained)):
         return []
+    were = "was" if count == 1 else "were"
     return [
-        f"warning: {count:,} of {len(videos):,} videos were in the training split of this run, so these figures do not "
-        "say how good it is on others; measure it on videos that it has not seen"
+        f"warning: {count:,} of {plural(len(videos), 'video')} {were} in the training split of this run, so these "
+        "figures do not say how good it is on others; measure it on videos that it has not seen"
     ]
 
 
@@ -162,7 +164,7 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
 def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
-        frames_per_video=data.frames_per_video,
+        frames_per_video=data.frames_per_video, **transform_arguments(data.eval_transform),
     )  # fmt: skip
     if not len(dataset):
         raise UsageError(f"{out}: its split {split} has no faces; take another --split, or all")
@@ -206,7 +208,10 @@ def _evaluate_dataset(
             progress(name, done, len(dataset))
     unlabelled = done - len(metrics.faces)
     if unlabelled:
-        notes = [f"{name}: {unlabelled:,} faces without a label take no part", *notes]
+        notes = [
+            f"{name}: {plural(unlabelled, 'face')} without a label {'takes' if unlabelled == 1 else 'take'} no part",
+            *notes,
+        ]
     return Evaluation(
         dataset=str(dataset.out), name=name, split=split, faces=len(metrics.faces), videos=len(metrics.videos),
         figures=metrics.result(), notes=notes,

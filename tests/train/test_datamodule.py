@@ -97,7 +97,7 @@ def killed(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
 
     def stage(ranks: int, **options: Any) -> dict[str, Any]:
         arguments = {"out": str(out), "run": str(folder / f"{ranks}"), "ranks": ranks, **options}
-        return {"run": f"{SUPPORT}/assets_train.py:train_in_process", "ranks": ranks, "arguments": arguments}
+        return {"run": f"{SUPPORT}/train/assets_train.py:train_in_process", "ranks": ranks, "arguments": arguments}
 
     codes = in_processes(stage(1, kill_at=KILLED_AT, workers=1), stage(1), stage(2, kill_at=KILLED_AT), stage(2))
     assert codes == [[-signal.SIGKILL], [0], [-signal.SIGKILL] * 2, [0, 0]]
@@ -155,6 +155,16 @@ def test_without_a_balance_an_epoch_holds_every_face_once_and_pairs_put_each_fak
         assert batch["label"].tolist() == [0, 1] * (len(batch["label"]) // 2)
 
 
+def test_real_faces_beside_the_fakes_made_of_them_are_trained_on_and_the_other_splits_are_whole(out: Path) -> None:
+    file = Path(__file__).resolve().parents[2] / "loaders" / "augment" / "self_blend.yaml"
+    module = data(out, balance="blend_pairs", transform=str(file))
+    loader = module.train_dataloader()
+    labels = [label for batch in loader for label in batch["label"].tolist()]
+    assert labels == [0, 1] * (len(labels) // 2)
+    assert loader.stats().made_fakes == len(labels) // 2
+    assert {label for batch in module.val_dataloader() for label in batch["label"].tolist()} == {0, 1}
+
+
 def test_frames_per_video_thins_every_split_and_seeds_give_other_orders(out: Path) -> None:
     thin = data(out, frames_per_video=2, balance="none")
     assert len(faces(thin.train_dataloader())) == 3 * 2
@@ -179,6 +189,15 @@ def test_a_pipeline_file_is_applied_to_training_alone(out: Path, tmp_path: Path)
         black = -torch.tensor([0.485, 0.456, 0.406])[:, None, None]
         assert torch.allclose(pixels[1] - black, 1 - (pixels[0] - black), atol=1e-5)
         assert torch.equal(next(iter(module.val_dataloader()))["image"], validated["image"])
+
+
+def test_an_evaluation_transform_is_applied_to_validation_and_test_alone(out: Path, tmp_path: Path) -> None:
+    albumentations.save(FaceCompose([albumentations.InvertImg(p=1.0)]), str(tmp_path / "a.yaml"), data_format="yaml")
+    plain, inverted = data(out), data(out, eval_transform=str(tmp_path / "a.yaml"))
+    for split in ("val", "test"):
+        pixels = [next(iter(getattr(module, f"{split}_dataloader")()))["image"] for module in (plain, inverted)]
+        assert not torch.equal(*pixels)
+    assert torch.equal(*(next(iter(module.train_dataloader()))["image"] for module in (plain, inverted)))
 
 
 def test_a_dataset_with_one_class_or_unknown_labels_in_training_is_trained_on_what_there_is(tmp_path: Path) -> None:
@@ -217,9 +236,10 @@ def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path
         ({"batch_size": 0}, "batch_size=0: must be at least 1; try 64"),
         ({"batch_size": 2.5}, "batch_size=2.5: must be a whole number; try 64"),
         ({"image_size": True}, "image_size=True: must be a whole number; try 224"),
-        ({"balance": "even"}, "balance='even': must be one of none, classes, pairs"),
+        ({"balance": "even"}, "balance='even': must be one of none, classes, pairs, blend_pairs"),
         ({"frames_per_video": 0}, "frames_per_video=0: must be at least 1; try 32"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0; try 2"),
+        ({"eval_transform": ""}, "eval_transform='': must be the path of a pipeline's file, or None"),
         ({"transform": ""}, "transform='': must be the path of a pipeline's file, or None"),
         ({"seed": "x"}, "seed='x': must be a whole number; try 0"),
     ],
@@ -238,6 +258,9 @@ def test_what_the_loader_cannot_keep_is_refused_with_its_remedy(out: Path, tmp_p
     make_dataset(tmp_path / "empty", (("val", (Clip("real/anna.mp4", 3),)),))
     with pytest.raises(UsageError, match="has no face to train on, its split train is empty"):
         data(tmp_path / "empty").train_dataloader()
+    make_dataset(tmp_path / "reals", (("train", (Clip("real/anna.mp4", 3),)),))
+    with pytest.warns(UserWarning, match="all faces of train have the label real, so there is nothing to tell apart"):
+        data(tmp_path / "reals").train_dataloader()
 
 
 @pytest.mark.parametrize(("devices", "workers"), [(1, 64), (2, 32)])

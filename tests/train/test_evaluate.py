@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import assets_dataset
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
@@ -54,9 +53,8 @@ def result(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Result:
 def labelled(labels: tuple[str, ...], number_of: dict[str, int], out: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A dataset with these classes; each clip's number by the folder it is in."""
     entry = Clip.entry
-    monkeypatch.setattr(assets_dataset, "LABELS", labels)
     monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), label=number_of[clip.name.split("/")[0]]))
-    make_dataset(out, (("test", (Clip("real/emil.mp4", 6), Clip("fake/emil-talk.mp4", 5))),))
+    make_dataset(out, (("test", (Clip("real/emil.mp4", 6), Clip("fake/emil-talk.mp4", 5))),), labels=labels)
     return out
 
 

@@ -13,7 +13,7 @@ from ...pipeline.errors import UsageError
 
 Loss = Literal["bce", "ce", "focal"]
 Schedule = Literal["constant", "cosine", "linear"]
-BalanceName = Literal["none", "classes", "pairs"]
+BalanceName = Literal["none", "classes", "pairs", "blend_pairs"]
 _OPTIONAL = ("frames_per_video", "num_workers")
 
 
@@ -89,10 +89,12 @@ class DataOptions:
         image_size: side of the images, px.
         crop: crop protocol as `FaceDataset` takes it: "deepfakebench", "ffpp", "sbi", or a mapping such as
             {"margin": 0.3, "size": 299, "align": "arcface"}; None: the stored crop.
-        transform: path of an Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it; for
-            training only.
+        transform: path of an Albumentations pipeline, as `A.save` writes it and `facefeed augment` shows it, or the
+            name of one that comes with facefeed, as "self_blend.yaml"; for training only.
+        eval_transform: the same for validation and test, for experiments that change what the classifier sees at all.
         balance: "none", every face once an epoch; "classes", equally many of each in every batch; "pairs", each fake
-            after its original.
+            after its original; "blend_pairs", real faces alone, each followed by the fake that `SelfBlend` in the
+            transform makes of it. Of training; validation and test have every face once.
         frames_per_video: number of evenly spaced frames of each video, in all splits; None: all.
         num_workers: loader processes; None: one per usable core.
         seed: of order and augmentations.
@@ -106,6 +108,7 @@ class DataOptions:
     image_size: int = 224
     crop: Mapping[str, Any] | str | None = None
     transform: str | None = None
+    eval_transform: str | None = None
     balance: BalanceName = "classes"
     frames_per_video: int | None = None
     num_workers: int | None = None
@@ -126,8 +129,10 @@ class DataOptions:
 
             crop_protocol(self.crop)
             object.__setattr__(self, "crop", self.crop if isinstance(self.crop, str) else dict(self.crop))
-        if self.transform is not None and not (isinstance(self.transform, str) and self.transform):
-            raise UsageError(f"transform={self.transform!r}: must be the path of a pipeline's file, or None")
+        for name in ("transform", "eval_transform"):
+            path = getattr(self, name)
+            if path is not None and not (isinstance(path, str) and path):
+                raise UsageError(f"{name}={path!r}: must be the path of a pipeline's file, or None")
 
 
 def _classes(classes: Any) -> tuple[str, ...]:

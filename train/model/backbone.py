@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from functools import cache
 from textwrap import shorten
 from typing import Any
 
@@ -64,6 +65,7 @@ class Backbone(nn.Module):
             )
 
 
+@cache
 def _size_error(name: str, side_px: int) -> str | None:
     """Returns the error of a network on square images of a size; None if it takes them."""
     import timm  # noqa: PLC0415 (takes seconds)

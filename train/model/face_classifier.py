@@ -204,13 +204,24 @@ def may_log(metric: str) -> bool:
 def _columns(batch: Any) -> Mapping[str, Any]:
     """Returns a batch as a mapping of column names."""
     if isinstance(batch, Mapping) and {"image", "label"} <= batch.keys():
+        _refuse_clips(batch["image"])
         return batch
+    if isinstance(batch, (tuple, list)) and batch and isinstance(batch[0], Tensor):
+        _refuse_clips(batch[0])
     if isinstance(batch, (tuple, list)) and len(batch) == 2:
         return {"image": batch[0], "label": batch[1]}
     raise UsageError(
         f"a batch is {type(batch).__name__}: must be (images, labels), or a dict with 'image' and 'label'; with "
         "FaceDataLoader leave fields out, or name both in it"
     )
+
+
+def _refuse_clips(images: Tensor) -> None:
+    if images.ndim == 5:
+        raise UsageError(
+            f"images are {tuple(images.shape)}: FaceClassifier classifies single images, not clips; leave clip= out, "
+            "or train a model of your own as docs/guides/clips.md shows"
+        )
 
 
 def _check_batch(columns: Mapping[str, Any], classes: tuple[str, ...]) -> None:

@@ -11,11 +11,13 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from lightning.pytorch import Callback
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.progress import Progress as Bar
 from rich.text import Text
+from torch import Tensor
 
 from ...pipeline.console import duration_text
 from .checkpointer import logged_metrics
@@ -48,6 +50,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._shown_at = 0.0
         self._timed_since: float | None = None
         self._first_step = self._total_steps = 0
+        self._losses: list[Tensor] = []
 
     def report(self, text: str, **event: Any) -> None:
         """Prints `text`, or `event` as JSON; never interprets rich markup in names."""
@@ -108,11 +111,13 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
         """Shows the step, at most once per interval: reading the loss waits for the device."""
+        loss = outputs["loss"].detach() * trainer.accumulate_grad_batches  # Lightning has divided it by them
+        self._losses.append(loss)
         if self._timed_since is None:  # the ETA excludes the first step, which waits for workers and compilation
             self._timed_since, self._first_step = time.monotonic(), trainer.global_step
         interval_seconds = _BAR_SECONDS if self._bar is not None else _JSON_SECONDS if self._as_json else _LOG_SECONDS
         if self._console is not None and time.monotonic() - self._shown_at >= interval_seconds:
-            self._show(trainer, float(outputs["loss"]))
+            self._show(trainer, float(loss))
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Shows that validation runs."""
@@ -121,10 +126,14 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             self._bar.status_line = "validating"
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Reports the metrics."""
+        """Reports the mean training loss since the last validation, on this rank, and the metrics."""
         figures = logged_metrics(trainer, "val")
+        if self._losses:  # none where weights are validated that were trained before
+            figures = {"train/loss": float(torch.stack(self._losses).mean()), **figures}
+            self._losses.clear()
         finite_figures = {name: value if math.isfinite(value) else None for name, value in figures.items()}
         labels = {
+            "train/loss": "train loss",
             "val/loss": "val loss",
             "val/auc": "AUC",
             "val/video_auc": "AUC of videos",

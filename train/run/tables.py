@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ...pipeline.console import duration_text, stderr_console
+from ...pipeline.console import duration_text, plural, stderr_console
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation
@@ -49,7 +49,9 @@ def _training_table(result: Result) -> Table:
     start = "pretrained" if model["pretrained"] else "from scratch"
     table.add_row("recipe", f"{config['recipe']}: {model['backbone']}, {start}, {data['image_size']} px")
     table.add_row("levers", escape(config["levers"] or "none"))
-    table.add_row("done", f"{result.epochs} epochs, {result.steps:,} steps, {result.images:,} images")
+    table.add_row(
+        "done", ", ".join(map(plural, (result.epochs, result.steps, result.images), ("epoch", "step", "image")))
+    )
     table.add_row("time", duration_text(result.seconds))
     if result.images_per_second is not None:
         table.add_row("speed", f"{result.images_per_second:,.0f} images/s")
@@ -107,8 +109,8 @@ def _auc_caveat(videos: int) -> str:
     """Returns what an AUC over this many videos means."""
     if videos < _FEW_VIDEOS:
         return (
-            f"An AUC over {videos} videos shows that everything is connected, not that fakes are found: for that take "
-            "thousands, and datasets of other makers."
+            f"An AUC over {plural(videos, 'video')} shows that everything is connected, not that fakes are found: for "
+            "that take thousands, and datasets of other makers."
         )
     return "This AUC is of the dataset that was trained on; facefeed evaluate says what it is on others."
 

@@ -21,7 +21,7 @@ from facefeed.train.ladder.results import Measurement
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.runner import measure_ladder
 
-MODULE = SUPPORT / "assets_ladder_modules.py"
+MODULE = SUPPORT / "train" / "assets_ladder_modules.py"
 SUBJECT = Subject(out="out", videos="videos", module=None)
 
 

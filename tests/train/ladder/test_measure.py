@@ -24,7 +24,7 @@ from facefeed.train.levers.registry import LADDER_TEXTS
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is none of ours
 
-MODULES = SUPPORT / "assets_ladder_modules.py"
+MODULES = SUPPORT / "train" / "assets_ladder_modules.py"
 SMALL = ("model.backbone=test_resnet", "data.image_size=32", "data.batch_size=16", "data.num_workers=0")
 FACES = Subject(out="", videos=None, module=None, recipe="quick", changes=SMALL)
 OWN = Subject(out=None, videos=None, module=f"{MODULES}:OnItsOwn", recipe="quick")

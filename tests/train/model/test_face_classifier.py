@@ -283,6 +283,10 @@ def test_a_size_classes_or_labels_that_do_not_fit_are_refused_before_the_first_s
         trainer(max_steps=1).fit(classifier(), batches(torch.zeros(8, 3, 32, 32, dtype=torch.uint8), torch.zeros(8)))
     with pytest.raises(UsageError, match=r"a batch is Tensor: must be \(images, labels\)"):
         trainer(max_steps=1).fit(classifier(), DataLoader(noise(8, 2)[0]))
+    clips = torch.zeros(8, 4, 3, 32, 32)
+    for columns in ((clips, torch.zeros(8)), (clips, torch.zeros(8), torch.ones(8, 4))):
+        with pytest.raises(UsageError, match="FaceClassifier classifies single images, not clips; leave clip= out"):
+            trainer(max_steps=1).fit(classifier(), DataLoader(TensorDataset(*columns), batch_size=4))
 
 
 def test_a_run_without_an_end_needs_a_constant_rate_and_a_warm_up_that_fits(out: Path) -> None:

@@ -167,7 +167,7 @@ def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_ove
     def stage(name: str, seen: str, **arguments: Any) -> dict[str, Any]:
         kwargs = {"out": str(out), "run": str(tmp_path / name), "seen": str(tmp_path / seen), "epochs": 1, **arguments}
         return {
-            "run": f"{SUPPORT}/assets_fit.py:session",
+            "run": f"{SUPPORT}/train/assets_fit.py:session",
             "ranks": 2 if "levers" in arguments else 1,
             "arguments": kwargs,
         }
