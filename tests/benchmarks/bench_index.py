@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from facefeed.pipeline.dataset.index import _BATCH_ROWS, Index, index_schema
+from facefeed.pipeline.dataset.index import BATCH_ROWS, Index, index_schema
 from facefeed.pipeline.dataset.schema import face_schema
 
 ROWS = 10_000_000
@@ -57,7 +57,7 @@ class Simulation:
 
     def batch(self, start: int) -> pa.RecordBatch:
         """Rows `start` and on, as many as the real writer puts into a batch."""
-        rows = np.arange(start, min(start + _BATCH_ROWS, self.rows))
+        rows = np.arange(start, min(start + BATCH_ROWS, self.rows))
         videos = rows // ROWS_A_VIDEO
         rng = np.random.default_rng(start)
         columns = []
@@ -111,7 +111,7 @@ def write(out: Path, rows: int) -> None:
     """Writes OUT/index.arrow a batch at a time."""
     simulation = Simulation(rows)
     with pa.ipc.new_file(out / "index.arrow", simulation.schema) as writer:
-        for start in range(0, rows, _BATCH_ROWS):
+        for start in range(0, rows, BATCH_ROWS):
             writer.write_batch(simulation.batch(start))
 
 

@@ -254,7 +254,7 @@ def main() -> None:
     """Prints the lanes that were asked for."""
     import sys  # noqa: PLC0415
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support" / "pipeline"))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--media", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "media")
     parser.add_argument("--lanes", nargs="+", default=["truth", "noise", "swap", "boxes", "masks"])

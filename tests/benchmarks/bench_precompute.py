@@ -1,22 +1,27 @@
 """What precompute costs, stage by stage, side by side in one run: decode alone, detect alone, the whole job.
 
     python tests/benchmarks/bench_precompute.py [--videos DIR] [--repeats 3] [--workers 1 2] [--every 10]
-        [--detectors mtcnn track]
+        [--detectors mtcnn track] [--landmarks template5 mesh]
 
 Prints one JSON object with every repeat: frames a second (wanted frames), MB/s of video, and for the whole job the
-peak memory of all its processes (PSS, so that shared pages count once). Without --videos the built-in sample is used.
+CPU time and peak memory of all its processes (PSS, so that shared pages count once), the peak memory of its largest
+worker (without the decoder), and the seconds from its start until a worker starts its decoder. Without --videos the
+built-in sample is used.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,9 +47,7 @@ def decode_only(videos: list[Path], sampling: Sampling) -> dict[str, float]:
 
 def detect_only(videos: list[Path], sampling: Sampling, name: str) -> dict[str, float]:
     """The detector on frames that lie in memory already; one thread, as a slot on a full machine has."""
-    import torch  # noqa: PLC0415 (seconds, and only this stage needs it)
-
-    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
     detector = DETECTORS[name]().load()
     seconds, frames = 0.0, 0
     with MediaReader() as reader:
@@ -58,25 +61,57 @@ def detect_only(videos: list[Path], sampling: Sampling, name: str) -> dict[str, 
     return rates(frames, videos, seconds)
 
 
-def whole_job(source: Path, videos: list[Path], workers: int, every: int, detector: str) -> dict[str, float]:
+def whole_job(
+    source: Path, videos: list[Path], workers: int, every: int, detector: str, landmarks: str
+) -> dict[str, float]:
     """The command itself, from start to exit, into a fresh OUT; its own start-up is counted in `seconds`."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), f"{folder}/out"]
         command += ["--workers", str(workers), "--max-failed", "100%", "--allow-unlabelled", "--json"]
-        command += ["--every", str(every), "--detector", detector]
-        started = time.perf_counter()
+        command += ["--every", str(every), "--detector", detector, "--landmarks", landmarks]
+        started, cpu_before = time.perf_counter(), cpu_seconds_of_children()
         job = psutil.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        peak_bytes = 0
+        peak_bytes = worker_peak_bytes = start_seconds = 0.0
         while job.poll() is None:
-            peak_bytes = max(peak_bytes, sum(memory_bytes(process) for process in [job, *job.children(recursive=True)]))
-            time.sleep(0.25)
+            workers_ = [process for process in children_of(job) if is_worker(process)]
+            if not start_seconds and any(children_of(worker) for worker in workers_):
+                start_seconds = time.perf_counter() - started
+            bytes_by_process = {process: memory_bytes(process) for process in [job, *children_of(job, recursive=True)]}
+            peak_bytes = max(peak_bytes, sum(bytes_by_process.values()))
+            worker_peak_bytes = max([worker_peak_bytes, *(bytes_by_process.get(worker, 0) for worker in workers_)])
+            time.sleep(0.05 if not start_seconds else 0.25)
         figures = json.loads(job.stdout.read())
         seconds = time.perf_counter() - started
     return {
         **rates(figures["this_run"]["frames"], videos, seconds),
         "frames_per_second_at_work": figures["frames_per_second"],
+        "faces": figures["this_run"]["faces"],
+        "cpu_seconds": round(cpu_seconds_of_children() - cpu_before, 2),
+        "start_seconds": round(start_seconds, 2),
         "peak_memory_mb": round(peak_bytes / 1e6),
+        "worker_peak_memory_mb": round(worker_peak_bytes / 1e6),
     }
+
+
+def children_of(process: psutil.Process, *, recursive: bool = False) -> list[psutil.Process]:
+    try:
+        return process.children(recursive=recursive)
+    except psutil.Error:
+        return []
+
+
+def is_worker(process: psutil.Process) -> bool:
+    """Whether a child of the job is a worker, rather than the decoder that it tries inputs with."""
+    try:
+        return "multiprocessing.spawn" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False
+
+
+def cpu_seconds_of_children() -> float:
+    """User and system time of all processes that this one started and has waited for, and of theirs."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
 
 
 def memory_bytes(process: psutil.Process) -> int:
@@ -116,6 +151,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--every", type=int, default=10)
     parser.add_argument("--detectors", nargs="+", default=["mtcnn"], choices=list(DETECTORS))
+    parser.add_argument("--landmarks", nargs="+", default=["template5"], choices=["template5", "mesh"])
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         source = arguments.videos or Path(folder) / "sample"
@@ -126,9 +162,9 @@ def main() -> None:
         stages: dict[str, Any] = {"decode_only": lambda: decode_only(videos, sampling)}
         for name in arguments.detectors:
             stages[f"{name}_only"] = lambda name=name: detect_only(videos, sampling, name)
-            for workers in arguments.workers:
-                stages[f"whole_job_{name}_{workers}_workers"] = lambda workers=workers, name=name: whole_job(
-                    source, videos, workers, arguments.every, name
+            for workers, landmarks in itertools.product(arguments.workers, arguments.landmarks):
+                stages[f"whole_job_{name}_{landmarks}_{workers}_workers"] = partial(
+                    whole_job, source, videos, workers, arguments.every, name, landmarks
                 )
         repeats: dict[str, list[dict[str, float]]] = {name: [] for name in stages}
         for _ in range(arguments.repeats):  # in turn, so that a drifting machine drifts under all of them

@@ -111,12 +111,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device")
     arguments = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = str(
-        arguments.threads
-    )  # for threads that are yet to come; torch's call is for this one
-    import torch  # noqa: PLC0415 (so that it sees that)
-
-    torch.set_num_threads(arguments.threads)
+    os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     detector = MTCNNDetector(device=arguments.device).load()
     names = [AT_ONCE, IN_SERIES] if arguments.serial else [AT_ONCE]
     runs: dict[str, list[Run]] = {name: [] for name in names}

@@ -66,7 +66,7 @@ def write(out: Path, rows: int) -> Path:
     simulation = Simulation(rows, jpeg)
     out.mkdir()
     with pa.ipc.new_file(out / "index.arrow", simulation.schema) as writer:
-        for start in range(0, rows, bench_index._BATCH_ROWS):
+        for start in range(0, rows, bench_index.BATCH_ROWS):
             writer.write_batch(simulation.batch(start))
     image = out / "image"
     image.write_bytes(jpeg)

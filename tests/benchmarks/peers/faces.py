@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
-from facefeed.pipeline.dataset.index import IndexBuilder, index_schema
+from facefeed.pipeline.dataset.index import index_schema
+from facefeed.pipeline.dataset.index_builder import IndexBuilder
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, face_schema, parquet_writer_options
 
