@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Callable
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 import pytest
 import torch
-from accelerate import Accelerator
 from assets_dataset import make_dataset
 from assets_docs import DOCS, GUIDES, PAGES, README, blocks, name_of
+from assets_mixtures import make_one
 from assets_train import small_dataset
+from click.testing import CliRunner
 from facefeed.data.recipe import draw_clips
 from facefeed.loaders import FaceDataLoader
+from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.faces import FaceDetector
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.landmarks import Landmarker
@@ -27,16 +31,17 @@ from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
 
 RUN_HERE = {README, *(GUIDES / f"{name}.md" for name in (
-    "detectors", "ladder", "landmarks", "levers", "loading", "precompute", "profiling", "quickstart", "training",
+    "added-columns", "augmentations", "clips", "detectors", "device", "ladder", "landmarks", "levers", "loading",
+    "mixtures", "precompute", "profiling", "quickstart", "training",
 )), DOCS / "sample.md"}  # fmt: skip
-RUN_ELSEWHERE = {GUIDES / "layouts.md", GUIDES / "monitoring.md"}  # by the tests of these parts
+RUN_ELSEWHERE = {GUIDES / "layouts.md", GUIDES / "loops.md", GUIDES / "monitoring.md"}  # by the tests of these parts
 TRAINS = [GUIDES / f"{name}.md" for name in ("ladder", "levers", "training")]
 
 
 def run(block: str, names: dict[str, Any] | None = None) -> dict[str, Any]:
     """Runs a block as a script whose workers are this process."""
     seen = {"__name__": "__main__"} if names is None else names
-    exec(re.sub(r'(FaceDataLoader\(\s*"out")', r"\1, num_workers=0", block), seen)
+    exec(re.sub(r'(FaceDataLoader\(\s*(?:"out"|\[[^]]*\]))', r"\1, num_workers=0", block), seen)
     return seen
 
 
@@ -66,42 +71,83 @@ def test_the_first_examples_give_the_shapes_they_state(page: Path) -> None:
     assert (seen["images"].dtype, seen["labels"].dtype) == (torch.float32, torch.int64)
 
 
-def test_the_loaders_examples_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    model = torch.nn.Linear(2, 2)
+def test_the_examples_of_added_columns_add_read_and_join_them(out: Path) -> None:
+    definition, *others = blocks("python", GUIDES / "added-columns.md")
+    Path("quality.py").write_text(definition)
+    seen = run(definition)
+    for block in others:
+        run(block, seen)
+    assert seen["summary"].indexed == ["brightness", "contrast"]
+    assert next(iter(seen["loader"]))["brightness"].shape == (64,)
+    assert seen["rows"].count("face_id").fetchall() == [(Manifest.read(out).rows,)]
+    assert {"image", "contrast"} <= set(seen["rows"].columns)
+    again = CliRunner().invoke(main, ["add", "out", "quality.py:Quality", "--json"])
+    assert json.loads(again.stdout)["rows_before"] == Manifest.read(out).rows
+
+
+def test_the_loaders_examples_run(out: Path) -> None:
     seen: dict[str, Any] = {
-        "__name__": "__main__", "A": albumentations, "pc": pc, "accelerator": Accelerator(cpu=True), "model": model,
-        "optimizer": torch.optim.SGD(model.parameters()), "pipeline": albumentations.Compose([]),
+        "__name__": "__main__", "A": albumentations, "pc": pc, "pipeline": albumentations.Compose([]),
     }  # fmt: skip
-    for name, value in {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1",
-                        "MASTER_PORT": "0"}.items():  # fmt: skip
-        monkeypatch.setenv(name, value)  # as torchrun does
     for block in blocks("python", GUIDES / "loading.md"):
-        if "transformers" in block:
-            continue  # has a test of its own
         run(block.replace('"method", "in", ["Deepfakes", "FaceSwap"]', '"label", "in", [0, 1]'), seen)
     assert seen["images"].shape[1:] == (3, 224, 224)
     assert isinstance(seen["loader"], FaceDataLoader)
     assert seen["state"]["images"] >= 0
+    assert (seen["masks"].shape[1:], seen["masks"].dtype) == ((14, 14), torch.float32)
+    assert seen["noisy"](np.zeros((4, 4, 3), np.uint8)).max() < 8
     assert (out.parent / "pipeline.yaml").is_file()
 
 
-@pytest.mark.filterwarnings("ignore")  # the Trainer's own advice
+def test_the_examples_of_clips_give_the_shapes_they_state_and_train_a_model(
+    out: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, model = blocks("python", GUIDES / "clips.md")
+    seen: dict[str, Any] = {"__name__": "__main__"}
+    run(first.replace("batch_size=4", "batch_size=2"), seen)
+    assert (seen["clips"].shape, seen["clips"].dtype) == ((2, 16, 3, 112, 112), torch.float32)
+    assert (seen["labels"].shape, seen["labels"].dtype) == ((2,), torch.int64)
+    run(model)
+    assert re.search(r"loss \d\.\d\d epoch 0: 96 images in 2 batches", capsys.readouterr().out)
+
+
+def test_the_examples_of_mixtures_give_each_dataset_its_share_and_map_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("ffpp", "celebdf"):
+        make_one(tmp_path / name, 90)
+    make_one(tmp_path / "dfdc", 30)
+    monkeypatch.chdir(tmp_path)
+    first, mapping = blocks("python", GUIDES / "mixtures.md")
+    seen = run(first)
+    shares = torch.bincount(torch.cat([batch["dataset_index"] for batch in seen["loader"]])[:64])
+    assert shares.tolist() == [32, 16, 16]
+    assert seen["state"]["epoch"] == 1
+    shutil.rmtree(tmp_path / "dfdc")
+    make_one(tmp_path / "dfdc", 30, labels=("0", "1"))
+    assert run(mapping, seen)["loader"].dataset.labels == ("real", "fake")
+
+
 @pytest.mark.usefixtures("out")
-def test_the_hugging_face_trainer_resumes_the_example_at_the_next_unused_image() -> None:
-    (block,) = (block for block in blocks("python", GUIDES / "loading.md") if "transformers" in block)
-    for text, shorter in {
-        "batch_size=64, image_size=112": "batch_size=40, image_size=32",
-        'fields=("image", "label")': 'fields=("image", "label", "row")',
-        "outputs = model(": 'rows.append(inputs["row"].tolist()); outputs = model(',
-        "save_steps=500": "save_steps=2, use_cpu=True, disable_tqdm=True",
-    }.items():
-        block = block.replace(text, shorter)
-    steps: list[list[int]] = []
-    run(block.replace("num_train_epochs=2", "max_steps=2"), {"__name__": "__main__", "rows": steps})
-    loader = run(block, {"__name__": "__main__", "rows": steps})["loader"]
-    assert len(steps) == 2 * len(loader)
-    for epoch in (steps[: len(loader)], steps[len(loader) :]):
-        assert sorted(chain(*epoch)) == loader.dataset.rows.tolist()
+def test_the_examples_of_the_device_transform_and_decode_there() -> None:
+    seen: dict[str, Any] = {"__name__": "__main__"}
+    first, *others = blocks("python", GUIDES / "device.md")
+    run(first, seen)
+    assert (seen["images"].shape[1:], seen["images"].dtype) == ((3, 224, 224), torch.float32)
+    for block in others:
+        run(block, seen)
+        batch = next(iter(seen["loader"]))
+        images = batch["image"] if isinstance(batch, dict) else batch[0]
+        assert images.shape == (64, 3, 224, 224)
+
+
+@pytest.mark.usefixtures("out")
+def test_the_examples_of_augmentations_give_masks_and_transforms() -> None:
+    blend, xray, mouth, background = map(run, blocks("python", GUIDES / "augmentations.md"))
+    masks = [next(iter(seen["loader"]))["mask"] for seen in (blend, xray)]
+    assert masks[0].shape[1:] == (224, 224)
+    assert not masks[1].equal(masks[0])
+    assert [len(mouth["mouths"]), len(background["face_alone"]), len(background["control"])] == [2, 1, 1]
 
 
 def test_the_examples_of_precompute_run(
@@ -177,7 +223,7 @@ def test_the_profilers_example_runs_and_says_what_it_found(capsys: pytest.Captur
 def test_the_samples_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     few = [clip for clip in draw_clips(0) if clip.shot.size == (320, 240)]
-    monkeypatch.setattr("facefeed.data.sample.draw_clips", lambda seed: few)
+    monkeypatch.setattr("facefeed.data.sample.draw_clips", lambda seed, groups: few)
     for block in blocks("python", DOCS / "sample.md"):
         run(block)
     assert (tmp_path / "DIR" / "sample.json").is_file()

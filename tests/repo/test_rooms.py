@@ -59,6 +59,12 @@ def test_importing_all_of_the_loaders_imports_nothing_that_makes_a_dataset() -> 
     assert loaded & {"av", "dask", "distributed", "facenet_pytorch", "lightning"} == set()
 
 
+def test_the_loader_loads_no_augmentations_unless_the_user_does() -> None:
+    loaded = loaded_by("from facefeed.loaders import FaceDataLoader", "import facefeed.loaders.workers.preload")
+    assert "torch" in loaded
+    assert loaded & {"albumentations", "scipy"} == set()
+
+
 def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
     # The cascade comes with the detector's first frame.
     light = (".cascade", ".cascade.pyramid", ".cascade.rois", ".cascade.weights")
@@ -72,7 +78,9 @@ def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
 
 def test_the_loaders_hand_out_their_names_and_no_others() -> None:
     loaders = importlib.import_module("facefeed.loaders")
-    expected = {"DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights"}
+    expected = {
+        "BlendPairs", "Clip", "DevicePrefetcher", "FaceDataLoader", "FaceDataset", "Pairs", "Quotas", "Weights",
+    }  # fmt: skip
     assert {getattr(loaders, name).__name__ for name in loaders.__all__} == expected
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = loaders.Nothing
@@ -142,7 +150,7 @@ def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
 LAYERS = {
     "pipeline": """
         console errors machine
-        files
+        files user_file
         command_group dataset faces interrupts lock video
         baselines export manipulation models page sources
         splits
@@ -150,17 +158,19 @@ LAYERS = {
         commit
         rows verify
         execution inspect
-        dryrun
+        added_columns dryrun
         precompute
         report
         cli
     """,
     "loaders": """
-        face normalise torch_internals validation
+        face normalise seeding torch_internals validation
         augment
+        adapters
         dataset
         preview sampling
-        batching
+        clips mixture
+        batching device
         transfer workers
         loader
         profiler __main__
