@@ -1,7 +1,8 @@
 """Byte ranges of each image and each mask in a Parquet file, read from the page headers.
 
-pyarrow does not expose page headers, so the few fields that are needed are parsed here: the Parquet format's
-`PageHeader` struct in Thrift's compact protocol
+pyarrow does not expose page headers, and it ends the process where a damaged footer contradicts itself on a column
+chunk (it throws a C++ exception past Python). So the few fields that are needed of either are parsed here: the Parquet
+format's `PageHeader` and `FileMetaData` structs in Thrift's compact protocol
 (https://github.com/apache/parquet-format/blob/master/src/main/thrift/parquet.thrift).
 """
 
@@ -13,13 +14,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from ..errors import CorruptDataError
+from .thrift_compact import CompactReader
 
-_STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
+# Field ids of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData.
+_SCHEMA, _FILE_ROWS, _ROW_GROUPS = 2, 3, 4
+_REPETITION, _NAME = 3, 4
+_COLUMNS = 1
+_COLUMN_METADATA = 3
+_PATH, _CHUNK_SIZE, _CHUNK_OFFSET = 3, 7, 9
+_REQUIRED, _OPTIONAL = 0, 1
 # Field ids of PageHeader and DataPageHeader, and the values that the schema's writer options guarantee.
 _PAGE_TYPE, _UNCOMPRESSED_SIZE, _COMPRESSED_SIZE, _DATA_PAGE_HEADER = 1, 2, 3, 5
 _NUM_VALUES, _ENCODING = 1, 2
@@ -27,60 +33,9 @@ _DATA_PAGE_V1 = 0
 _PLAIN = 0
 
 _MAX_HEADER_BYTES = 1024  # headers take some 40: damage is detected within these, not at the end of a long file
-_MAX_HEADER_DEPTH = 4
+_FOOTER_END = b"PAR1"
+_FOOTER_SUFFIX_BYTES = 8  # the footer's length, then `_FOOTER_END`
 _LENGTH_BYTES = 4
-
-
-class _CompactReader:
-    """Reads one Thrift compact struct as nested dicts of field id to value; values other than integers are skipped.
-
-    Raises `ValueError`, or `IndexError` at the end of `data`.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self.data, self.position = data, 0
-
-    def varint(self) -> int:
-        """Reads one unsigned LEB128 integer."""
-        value = shift = 0
-        while True:
-            byte = self.data[self.position]
-            self.position += 1
-            value |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                return value
-            shift += 7
-
-    def _integer(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
-
-    def _value(self, kind: int, depth: int) -> object:
-        if kind in {_TRUE, _FALSE}:
-            return kind == _TRUE
-        if kind in {_I16, _I32, _I64}:
-            return self._integer()
-        if kind == _STRUCT:
-            return self.struct(depth + 1)
-        if kind == _BINARY:
-            self.position += self.varint()
-        elif kind in {_BYTE, _DOUBLE}:
-            self.position += 1 if kind == _BYTE else 8
-        else:
-            raise ValueError(f"unexpected Thrift type {kind} in its header")
-        return None
-
-    def struct(self, depth: int = 0) -> dict[int, object]:
-        if depth > _MAX_HEADER_DEPTH:
-            raise ValueError("its header is nested too deeply")
-        fields: dict[int, object] = {}
-        field_id = 0
-        while (head := self.data[self.position]) != _STOP:
-            self.position += 1
-            field_id = field_id + (head >> 4) if head >> 4 else self._integer()
-            fields[field_id] = self._value(head & 0x0F, depth)
-        self.position += 1
-        return fields
 
 
 ByteRanges = tuple[NDArray[np.int64], NDArray[np.int32]]
@@ -104,16 +59,27 @@ def mask_byte_ranges(path: Path) -> ByteRanges:
 def _byte_ranges(path: Path, column: str, *, nullable: bool) -> ByteRanges:
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-            footer = pq.read_metadata(path)
             data.madvise(mmap.MADV_RANDOM)
-            return _scan_file(data, footer, column, nullable=nullable)
-    except (OSError, ValueError, pa.ArrowException) as error:
+            return _scan_file(data, _read_footer(data), column, nullable=nullable)
+    except (OSError, ValueError) as error:
         raise CorruptDataError(f"{path.name}: column {column}: {error}") from error
 
 
-def _scan_file(data: mmap.mmap, footer: pq.FileMetaData, column: str, *, nullable: bool) -> ByteRanges:
-    rows = footer.num_rows
-    if not 0 <= rows <= len(data):
+def _read_footer(data: mmap.mmap) -> dict[int, object]:
+    """Returns the file's `FileMetaData` by field id."""
+    size = int.from_bytes(data[-_FOOTER_SUFFIX_BYTES : -len(_FOOTER_END)], "little")
+    start = len(data) - _FOOTER_SUFFIX_BYTES - size
+    if data[-len(_FOOTER_END) :] != _FOOTER_END or start < len(_FOOTER_END):
+        raise ValueError("the file does not end as a Parquet file does")
+    try:
+        return CompactReader(data[start : start + size]).struct()
+    except (IndexError, ValueError) as error:
+        raise ValueError(f"the file's footer is damaged: {error}") from error
+
+
+def _scan_file(data: mmap.mmap, footer: dict[int, object], column: str, *, nullable: bool) -> ByteRanges:
+    rows = footer.get(_FILE_ROWS)
+    if not isinstance(rows, int) or not 0 <= rows <= len(data):
         raise ValueError(f"the footer says {rows} rows, more than {len(data)} bytes can hold")
     offsets, sizes = np.zeros(rows, np.int64), np.zeros(rows, np.int32)
     rows_read = 0
@@ -135,15 +101,28 @@ def _scan_file(data: mmap.mmap, footer: pq.FileMetaData, column: str, *, nullabl
     return offsets, sizes
 
 
-def _chunks(footer: pq.FileMetaData, column: str, *, nullable: bool) -> Iterator[tuple[int, int]]:
+def _chunks(footer: dict[int, object], column: str, *, nullable: bool) -> Iterator[tuple[int, int]]:
     """Byte range (start, end) of the column in every row group."""
-    schema = footer.schema
-    numbers = [number for number in range(len(schema)) if schema.column(number).path == column]
-    if not numbers or schema.column(numbers[0]).max_definition_level != int(nullable):
+    name, repetition = column.encode(), _OPTIONAL if nullable else _REQUIRED
+    if (name, repetition) not in [
+        (element.get(_NAME), element.get(_REPETITION)) for element in _structs(footer, _SCHEMA)
+    ]:
         raise ValueError("is not there" if nullable else "is not there, or may hold nulls")
-    for group in range(footer.num_row_groups):
-        chunk = footer.row_group(group).column(numbers[0])
-        yield chunk.data_page_offset, chunk.data_page_offset + chunk.total_compressed_size
+    for group in _structs(footer, _ROW_GROUPS):
+        chunks = [chunk.get(_COLUMN_METADATA) for chunk in _structs(group, _COLUMNS)]
+        chunk = next((chunk for chunk in chunks if isinstance(chunk, dict) and chunk.get(_PATH) == [name]), {})
+        start, size = chunk.get(_CHUNK_OFFSET), chunk.get(_CHUNK_SIZE)
+        if not isinstance(start, int) or not isinstance(size, int):
+            raise ValueError("the footer does not say where it lies")
+        yield start, start + size
+
+
+def _structs(parent: dict[int, object], field_id: int) -> list[dict[int, object]]:
+    """The list of structs in a field; refused where it holds anything else."""
+    values = parent.get(field_id)
+    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
+        raise ValueError(f"the file's footer is damaged: its field {field_id} is not a list of structs")
+    return values
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +135,7 @@ class _Page:
 
 
 def _parse_page(data: mmap.mmap, position: int, end: int, *, nullable: bool, max_rows: int) -> _Page:
-    reader = _CompactReader(data[position : min(position + _MAX_HEADER_BYTES, end)])
+    reader = CompactReader(data[position : min(position + _MAX_HEADER_BYTES, end)])
     header = reader.struct()
     page, page_size = header.get(_DATA_PAGE_HEADER), header.get(_COMPRESSED_SIZE)
     is_plain_v1 = header.get(_PAGE_TYPE) == _DATA_PAGE_V1 and header.get(_UNCOMPRESSED_SIZE) == page_size
@@ -178,7 +157,7 @@ def _parse_page(data: mmap.mmap, position: int, end: int, *, nullable: bool, max
 
 def _decode_levels(data: bytes, rows: int) -> NDArray[np.bool_]:
     """Decodes definition levels of one bit, bool (rows,), from Parquet's RLE/bit-packing hybrid encoding."""
-    reader = _CompactReader(data)
+    reader = CompactReader(data)
     runs: list[NDArray[np.bool_]] = []
     remaining = rows
     while remaining > 0:
