@@ -21,6 +21,8 @@ FUZZ ?= 10
 RUNS ?= 20
 # The run that `make soak` begins with: FIRST=8 RUNS=8 repeats the eighth, FIRST=8 goes on with it.
 FIRST ?= 1
+# A crashed process is not replaced: xdist would run the same test, and so the same crash, eight times more.
+BY_FILE := --dist loadfile --max-worker-restart=0
 # Files with property tests: to collect all others as well takes longer than to run these.
 RANDOM := $(shell grep -rl --include='test_*.py' 'from hypothesis' tests)
 # Tests whose outcome could depend on the order in which processes and threads get on.
@@ -75,21 +77,21 @@ types: $(READY)  ## mypy, strict
 
 # With bytecode kept: a test run starts hundreds of processes, each of which would compile all that it imports.
 unit: $(READY)  ## the tests alone
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 --dist loadfile --no-loadscope-reorder --durations=10
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 $(BY_FILE) --no-loadscope-reorder --durations=10
 
 docs: $(READY)  ## the documentation as pages, docs/_build/index.html; a link that leads nowhere is an error
 	NO_ALBUMENTATIONS_UPDATE=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build
 
 fuzz: $(READY)  ## property tests with FUZZ times as many examples, new at every run; SEED=... repeats one
 	@echo "make fuzz SEED=$(SEED) FUZZ=$(FUZZ)"
-	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 --dist loadfile
+	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 $(BY_FILE)
 
 soak: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
 	@$(BIN)/python -c 'while True: pass' & busy=$$!; trap "kill $$busy" EXIT; \
 	for run in $$(seq $(FIRST) $(RUNS)); do \
 		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
 		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
-		shuffled="--numprocesses $$processes --dist loadfile --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
+		shuffled="--numprocesses $$processes $(BY_FILE) --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
 		for part in "-m hypothesis $(RANDOM)" "$(CONCURRENT)"; do \
 			$(BIN)/pytest -q $$part $$shuffled > .soak.log 2>&1 || { cat .soak.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
 			tail -n 1 .soak.log; \
