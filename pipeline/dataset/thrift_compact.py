@@ -14,9 +14,9 @@ _LONG_LIST = 15  # in place of the length of a list that has as many elements or
 
 
 class CompactReader:
-    """Reads structs as dicts of field id to value: `bool`, `int`, `bytes` (text), a list or a dict.
+    """Reads structs as dicts of field id to value: `int`, `bytes` (text), a list or a dict.
 
-    `None` stands for single bytes, doubles and booleans in lists, which nobody asks for. Reads no further than `data`
+    `None` stands for single bytes, doubles and booleans, which nobody asks for. Reads no further than `data`
     goes, and in time linear in its length, whatever it holds. Raises `ValueError` for what the protocol does not
     allow, `IndexError` at the end of `data`.
     """
@@ -47,7 +47,8 @@ class CompactReader:
             self.position += 1
             field_id = field_id + (head >> 4) if head >> 4 else self._integer()
             kind = head & 0x0F
-            fields[field_id] = kind == _TRUE if kind in {_TRUE, _FALSE} else self._value(kind, depth + 1)
+            # A boolean has no bytes of its own: its kind is its value.
+            fields[field_id] = None if kind in {_TRUE, _FALSE} else self._value(kind, depth + 1)
         self.position += 1
         return fields
 

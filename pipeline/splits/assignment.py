@@ -54,7 +54,8 @@ class SplitRatio:
             edge += share / 100
             if position < edge:
                 return name
-        return max(zip(self.shares, SPLITS, strict=True))[1]
+        # The sum may be rounded to a little below 1.
+        return [name for name, share in zip(SPLITS, self.shares, strict=True) if share][-1]
 
     def distance(self, position: float, split: str) -> float:
         """Distance of `position`, a hash in [0, 1), from the interval of `split`."""
