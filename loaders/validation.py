@@ -27,8 +27,8 @@ _ALTERNATIVES = {
 }
 
 
-def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int) -> int:
-    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer of at least `minimum`."""
+def require_int(name: str, value: Any, *, minimum: int | None = 0, maximum: int | None = None, example: int) -> int:
+    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer within the limits."""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
@@ -37,6 +37,8 @@ def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int)
         kind = "a whole number" if number is None else ""
         bound = "" if minimum is None else f"at least {minimum}"
         raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {example}")
+    if maximum is not None and number > maximum:
+        raise UsageError(f"{name}={value!r}: must be at most {maximum:,}; try {example}")
     return number
 
 
@@ -47,6 +49,8 @@ def optional_int(name: str, value: Any, *, minimum: int, example: int) -> int | 
 
 def require_dataset_folder(dataset: Any) -> Path:
     """Returns the dataset folder as a path; raises `UsageError` where the argument is no such folder."""
+    if isinstance(dataset, (list, tuple, Mapping)):
+        raise UsageError(f"dataset={dataset!r}: only FaceDataLoader takes several datasets, as a mixture")
     if not isinstance(dataset, (str, os.PathLike)) or not os.fspath(dataset):
         raise UsageError(
             f"dataset={dataset!r}: must be the folder that `facefeed precompute` made, or a FaceDataset; for a part of "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -26,13 +27,14 @@ def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
     image = tv_tensors.Image(torch.from_numpy(face.image).permute(2, 0, 1))
     moving = _moving(face, delivered)
     if not moving:  # also for modules that take an image and nothing else
-        return replace(face, image=_pixels(transform(image)))
+        return replace(face, image=_pixels(_called(transform, image)))
     try:
         output = transform({"image": image, **moving})
-    except TypeError as error:
+    except (TypeError, ValueError) as error:
+        _called(transform, image)  # whose error is another where the image alone is refused
         raise UsageError(
-            f"transform: {type(transform).__name__} does not take {' and '.join(moving)} beside an image ({error}); "
-            f"leave {', '.join(delivered)} out of fields, or such a transform out"
+            f"transform: {type(transform).__name__} does not take {' and '.join(moving)} beside an image "
+            f"({_short(error)}); leave {', '.join(delivered)} out of fields, or such a transform out"
         ) from error
     if not isinstance(output, Mapping) or (missing := [name for name in ("image", *moving) if name not in output]):
         kind = type(output).__name__ if not isinstance(output, Mapping) else f"no {', '.join(missing)}"
@@ -46,6 +48,22 @@ def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
             raise UsageError(f"transform returned a mask {mask.shape}: must be of its image, {face.image.shape[:2]}")
         face = replace(face, mask=np.ascontiguousarray(mask))
     return face
+
+
+def _called(transform: Any, image: tv_tensors.Image) -> Any:
+    """The output of a transform of an image alone; raises `UsageError` where it takes none."""
+    try:
+        return transform(image)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"transform: {type(transform).__name__} does not take an image of v2, uint8 (3, H, W): {_short(error)}; "
+            "leave Normalize out, the loader normalises, and what mixes a batch, such as CutMix, to the training loop"
+        ) from error
+
+
+def _short(error: Exception) -> str:
+    """Its text, which may hold a whole image, on one line."""
+    return shorten(str(error), 200, placeholder="...")
 
 
 def _moving(face: Face, delivered: Sequence[str]) -> dict[str, Any]:

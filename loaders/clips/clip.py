@@ -7,10 +7,14 @@ from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Literal
 
+import numpy as np
+
 from ...pipeline.errors import UsageError
 from .. import validation
 
 Pick = Literal["even", "random", "all"]
+
+_MOST_FRAMES = 100_000  # an hour of video; a clip of pads alone would fill the memory
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -30,7 +34,8 @@ class Clip:
         clips_per_video: how many to pick of each video, at most, and of each label where frames of a video have
             several; None: 1, or all of them with "all".
         max_gap_seconds: the longest time between an image of the track and the next that is no gap. None: 1.5 times the
-            typical interval of the video, that is the mean of those up to 1.5 times the median, and no lost frame.
+            typical interval of the video, that is the mean of those up to 1.5 times the median, and no lost frame. For
+            folders of frames it needs `precompute --fps-of-images`.
         pad: a run that is too short gives one clip, filled up by repeating its last image; `valid` is False there.
             Otherwise it gives none, which is counted.
 
@@ -48,9 +53,9 @@ class Clip:
     pad: bool = False
 
     def __post_init__(self) -> None:
-        validation.require_int("Clip: frames", self.frames, minimum=1, example=16)
-        validation.require_int("Clip: stride", self.stride, minimum=1, example=1)
-        validation.optional_int("Clip: clips_per_video", self.clips_per_video, minimum=1, example=4)
+        frames = validation.require_int("Clip: frames", self.frames, minimum=1, maximum=_MOST_FRAMES, example=16)
+        stride = validation.require_int("Clip: stride", self.stride, minimum=1, maximum=_MOST_FRAMES, example=1)
+        clips = validation.optional_int("Clip: clips_per_video", self.clips_per_video, minimum=1, example=4)
         if self.of != "track":
             raise UsageError(
                 f"Clip: of={self.of!r}: must be 'track'; the faces of a whole video are those of several people"
@@ -65,8 +70,13 @@ class Clip:
             raise UsageError(
                 f"Clip: max_gap_seconds={self.max_gap_seconds!r}: must be a finite number above 0; try 0.1"
             )
-        if not isinstance(self.pad, bool):
+        if not isinstance(self.pad, (bool, np.bool_)):
             raise UsageError(f"Clip: pad={self.pad!r}: must be True or False")
+        gap = None if self.max_gap_seconds is None else float(self.max_gap_seconds)
+        # Saved states hold the text of a clip, so equal settings need one form: 4 also where numpy's 4 was given.
+        same_form = {"frames": frames, "stride": stride, "clips_per_video": None if clips == 1 else clips}
+        for name, value in {**same_form, "max_gap_seconds": gap, "pad": bool(self.pad)}.items():
+            object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
         defaults = {field.name: field.default for field in fields(self)}

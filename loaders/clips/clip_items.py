@@ -90,20 +90,23 @@ class ClipItems:
         faces = int(runs.lengths[is_short].sum())
         num_tracks = int(runs.tracks[-1]) + 1
         tracks = num_tracks - self.table.num_tracks_with_clips
-        return [
-            f"{tracks:,} of {num_tracks:,} tracks without a clip, as no {span} of their images follow one another "
-            f"without a gap; {faces:,} {'face is' if faces == 1 else 'faces are'} in runs that are too short"
-        ]
+        too_short = f"{faces:,} {'face is' if faces == 1 else 'faces are'} in runs of under {span} images without a gap"
+        if not tracks:
+            return [f"every track has a clip; {too_short}"]
+        return [f"{tracks:,} of {num_tracks:,} tracks without a clip; {too_short}"]
 
-    def check(self) -> None:
-        """Raises `UsageError` where there are faces, and no clip."""
-        if len(self.dataset) and not len(self):
-            longest = int(self.table.runs.lengths.max())
-            raise UsageError(
-                f"{self.clip}: no track has {self.clip.span} images in a row without a gap, the longest run has "
-                f"{longest}; take fewer frames or a smaller stride, a larger max_gap_seconds, or pad=True; or run "
-                "precompute with --every 1"
-            )
+    def check(self, parts: Mapping[str, tuple[int, int]]) -> None:
+        """Raises `UsageError` where a part of the index has faces, and no clip; `parts`: first row and end by name."""
+        runs = self.table.runs
+        first_rows = runs.rows[runs.starts]
+        for name, (start, end) in parts.items():
+            lengths = runs.lengths[(first_rows >= start) & (first_rows < end)]
+            if len(lengths) and not ((self.rows >= start) & (self.rows < end)).any():
+                raise UsageError(
+                    f"{name}{': ' if name else ''}{self.clip}: no track has {self.clip.span} images in a row without a "
+                    f"gap, the longest run has {int(lengths.max())}; take fewer frames or a smaller stride, a larger "
+                    "max_gap_seconds, or pad=True; or run precompute with --every 1"
+                )
 
     def clips(self, items: ArrayLike, epoch: int, *, are_pairs: bool = False) -> ClipRows:
         """The rows of the clips that an epoch has of these items, given by their rows.

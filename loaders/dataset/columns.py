@@ -11,17 +11,25 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.reserved_names import CLIP_COLUMNS, DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from ..face import Face
 
 POINT_COLUMNS = ("landmarks", "hull", "regions", "landmarks_68")
 
 
+_WHOSE_FIELD = {
+    **dict.fromkeys(CLIP_COLUMNS, ", but a field of clips; give clip=Clip(frames=16)"),
+    DATASET_COLUMN: ", but a field of several datasets, FaceDataLoader(['ffpp', 'dfdc'], ...)",
+}
+"""How messages end on fields that other loaders have."""
+
+
 def check_fields(fields: tuple[str, ...], index: Index, further: Sequence[str] = ()) -> None:
     """Raises `UsageError` where a name is no column and none of `further` ones, or "image" is missing."""
     known = ("image", "row", "mask", *further, *index.schema.names)
     if unknown := [name for name in fields if name not in known]:
-        there = index.hints(unknown[0]) or f"; there are {', '.join(known)}"
+        there = index.hints(unknown[0]) or _WHOSE_FIELD.get(unknown[0]) or f"; there are {', '.join(known)}"
         raise UsageError(f"fields: {unknown[0]!r} is no column{there}")
     if "image" not in fields:
         raise UsageError("fields: must name 'image'; for columns alone read OUT/faces with pyarrow")

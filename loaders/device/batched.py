@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from numbers import Real
 from typing import ClassVar, Protocol
 
 import torch
@@ -45,7 +46,7 @@ class BatchedFlip:
     draws: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        _check_range("p", self.p, 1.0)
+        _check_share(self, "p")
 
     def __call__(self, images: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """See `BatchedTransform`."""
@@ -64,7 +65,7 @@ class BatchedBrightnessContrast:
 
     def __post_init__(self) -> None:
         for name in ("brightness", "contrast", "p"):
-            _check_range(name, getattr(self, name), 1.0)
+            _check_share(self, name)
 
     def __call__(self, images: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """See `BatchedTransform`."""
@@ -88,9 +89,12 @@ class BatchedCrop:
     draws: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        least, largest = self.scale
-        if not 0 < least <= largest <= 1:
-            raise UsageError(f"scale={self.scale}: must be two shares of the side, 0 < least <= largest <= 1")
+        is_pair = isinstance(self.scale, (tuple, list)) and len(self.scale) == 2
+        if not is_pair or not all(map(_is_number, self.scale)) or not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise UsageError(
+                f"BatchedCrop: scale={self.scale!r}: must be two shares of the side, 0 < least <= largest <= 1; try "
+                "(0.8, 1.0)"
+            )
 
     def __call__(self, images: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """See `BatchedTransform`."""
@@ -126,6 +130,11 @@ def _like(images: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
     return values if images.is_floating_point() else values.round_().to(images.dtype)
 
 
-def _check_range(name: str, value: float, largest: float) -> None:
-    if not 0 <= value <= largest:
-        raise UsageError(f"{name}={value!r}: must lie in 0..{largest:g}")
+def _check_share(transform: object, name: str) -> None:
+    value = getattr(transform, name)
+    if not _is_number(value) or not 0 <= value <= 1:
+        raise UsageError(f"{type(transform).__name__}: {name}={value!r}: must be a number from 0 to 1")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import torch
 
+from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
@@ -122,7 +124,7 @@ def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceD
     return cells
 
 
-def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: int) -> ClipItems | None:
+def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: int, collate_fn: Any) -> ClipItems | None:
     """The clips of a dataset, None where images are asked for; raises `UsageError` where there are none.
 
     Logs a warning where tracks give no clip.
@@ -131,26 +133,51 @@ def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: in
         return None
     if not isinstance(clip, Clip):
         raise UsageError(f"clip={clip!r}: must be a Clip, such as Clip(frames=16), or None")
+    if clip.pad and collate_fn is not None:
+        raise UsageError(
+            "collate_fn: gets (clip, label) pairs, without `valid`, so Clip(pad=True) cannot hold: images that only "
+            "fill a clip up would pass for real ones; leave one of them out"
+        )
     _check_clip_transforms(dataset)
+    _check_clip_times(dataset, clip)
     clip = replace(clip, pick=clip.pick or ("random" if shuffle else "even"))
     items = ClipItems(dataset, clip, seed, {} if dataset.frames_per_video else _sampling(dataset, clip))
-    items.check()
+    items.check({name: rows for name, _, rows in _parts(dataset)})
     for note in items.notes:
         _log.warning("clip=%s, split=%s: %s", clip, dataset.split, note)
     return items
 
 
+def _parts(dataset: FaceDataset) -> list[tuple[str, Path, tuple[int, int]]]:
+    """Name, folder, and rows from and to of each dataset of a mixture; of a single one, "" and all rows."""
+    mixture = as_mixed(dataset.index)
+    if mixture is None:
+        return [("", dataset.out, (0, len(dataset.index)))]
+    return list(zip(mixture.names, mixture.outs, pairwise(mixture.offsets), strict=True))
+
+
 def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
     """How the frames of a dataset were sampled; raises `UsageError` where those of a mixture were so differently."""
-    mixture = as_mixed(dataset.index)
-    outs = [dataset.out] if mixture is None else mixture.outs
-    first, *others = (Manifest.read(out).config.get("sampling", {}) for out in outs)
+    first, *others = (Manifest.read(out).config.get("sampling", {}) for _, out, _ in _parts(dataset))
     if clip.max_gap_seconds is None and any(sampling != first for sampling in others):
         raise UsageError(
             "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "
             "precompute with the same --every or --fps, or give Clip(max_gap_seconds=...)"
         )
     return first  # type: ignore[no-any-return]
+
+
+def _check_clip_times(dataset: FaceDataset, clip: Clip) -> None:
+    """Raises `UsageError` on a gap in seconds for images of folders whose rate is unknown: these count as 1 s apart."""
+    if clip.max_gap_seconds is None:
+        return
+    rows = dataset.rows[frame_numbers(dataset.index, dataset.rows) >= 0]
+    for _, out, (start, end) in _parts(dataset):
+        if ((rows >= start) & (rows < end)).any() and "fps_of_images" not in Manifest.read(out).config:
+            raise UsageError(
+                f"Clip: max_gap_seconds={clip.max_gap_seconds!r}: {out} has folders of frames, whose times are not "
+                "known; leave it out, so that their numbers count, or run precompute with --fps-of-images"
+            )
 
 
 def _check_clip_transforms(dataset: FaceDataset) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,7 @@ def check_device_transform(
             )
         if hasattr(step, "draws"):
             validation.require_int(f"device_transform {name_of(step)}.draws", step.draws, example=1)
+        _check_call(step)
         moved = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
         if moved and getattr(step, "moves_pixels", True):
             raise UsageError(
@@ -46,6 +48,22 @@ def check_device_transform(
     if collate_fn is not None:
         raise UsageError("device_transform: the output of collate_fn is delivered unchanged; leave one of them out")
     _check_pin_memory("device_transform", device, pin_memory=pin_memory)
+
+
+def _check_call(step: Any) -> None:
+    """Raises `UsageError` where a transform cannot be called as the loader calls it."""
+    has_draws = hasattr(step, "draws")
+    function = step.forward if isinstance(step, torch.nn.Module) else step
+    try:
+        inspect.signature(function, follow_wrapped=False).bind(*(None, None) if has_draws else (None,))
+    except TypeError as error:
+        call = "images (N, 3, H, W) and numbers (N, draws)" if has_draws else "images (N, 3, H, W)"
+        reason = ", as it has `draws`" if has_draws else ""
+        raise UsageError(
+            f"device_transform {name_of(step)}: is called with {call}{reason}: {error}; see BatchedTransform"
+        ) from error
+    except ValueError:  # a C function without a signature
+        return
 
 
 def check_device_decoding(decode: Any, dataset: FaceDataset, *, collate_fn: Any, device: Any, pin_memory: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
@@ -20,6 +21,7 @@ from .mixed_index import MixedIndex
 from .shares import count_each, interleave, items_until, share_numbers
 
 _MOST = 1e30  # the sum of a few is finite
+_MOST_IMAGES = 200_000_000  # of an epoch: its order takes some 30 bytes each
 
 Weighting: TypeAlias = Sequence[float] | Mapping[str, float]
 """A weight for each dataset of a mixture, in their order or by their names."""
@@ -71,10 +73,21 @@ class MixtureBalance:
             num_units = self.epoch_batches * shuffler.batch_images // unit
         elif self.epoch_of is not None:
             num_units = items_until(shares, self.epoch_of, lengths[self.epoch_of])
+        if self.epoch_batches is not None or self.epoch_of is not None:
+            self._check_length(num_units * unit)
         return BoundMixture(
             bounds=bounds, shares=shares, num_units=num_units, is_shuffled=shuffler.shuffling.mode != "none",
             notes=[f"{name}: {note}" for name, bound in zip(self.names, bounds, strict=True) for note in bound.notes],
         )  # fmt: skip
+
+    def _check_length(self, num_images: int) -> None:
+        """Raises `UsageError` on an epoch whose order would not fit into memory."""
+        if num_images > _MOST_IMAGES:
+            given, remedy = f"epoch_length={self.epoch_batches}", "take fewer batches"
+            if self.epoch_of is not None:
+                given = f"epoch_length={self.names[self.epoch_of]!r}"
+                remedy = "give that dataset a larger weight, or a number of batches"
+            raise UsageError(f"{given}: an epoch of {num_images:,} images, of at most {_MOST_IMAGES:,}; {remedy}")
 
     def _bind_each(self, parts: Sequence[Rows], shufflers: Sequence[RowShuffler]) -> list[BoundBalance]:
         bounds = []
@@ -179,6 +192,9 @@ def _ordered(weights: Weighting, names: Sequence[str]) -> tuple[float, ...]:
                 f"weights: {name}={weight!r}: must be a number above 0 and below 1e30; leave a dataset out that is not "
                 "wanted"
             )
+    if all(float(weight).is_integer() for weight in weights):  # in one form, as saved states hold its text
+        divisor = math.gcd(*map(int, weights))
+        return tuple(float(int(weight) // divisor) for weight in weights)
     return tuple(map(float, weights))
 
 

@@ -39,7 +39,9 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Pa
         raise UsageError(f"dataset={datasets!r}: must name a folder at least; try ['ffpp', 'dfdc']")
     folders: dict[str, Path] = {}
     for name, out in items:
-        if not isinstance(name, str) or not _is_path(out):
+        if not isinstance(name, str) or (not name and isinstance(datasets, Mapping)):
+            raise UsageError(f"dataset: {name!r}, the name of {out!r} in a mixture: must be a text, such as 'ffpp'")
+        if not _is_path(out):
             raise UsageError(
                 f"dataset: {out!r} in a mixture: must be a folder that `facefeed precompute` made; split, filters and "
                 "transforms are the loader's, for all of them"

@@ -67,7 +67,7 @@ class Quotas:
     sum of the shares.
 
     Args:
-        shares: positive integers by value.
+        shares: positive integers by value; in another order they give another sequence of the same shares.
         column: whose values are named: "label" by its names, else a column of strings such as "method".
 
     """
@@ -78,8 +78,11 @@ class Quotas:
     def __post_init__(self) -> None:
         if not isinstance(self.shares, Mapping) or not self.shares:
             raise UsageError(f"Quotas({self.shares!r}): needs a share for each value; try {{'real': 1, 'fake': 1}}")
-        for name, share in self.shares.items():
-            validation.require_int(f"Quotas: {name}", share, minimum=1, example=1)
+        shares = {
+            name: validation.require_int(f"Quotas: {name}", share, minimum=1, example=1)
+            for name, share in self.shares.items()
+        }
+        object.__setattr__(self, "shares", shares)  # in one form, as saved states hold its text
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
@@ -111,6 +114,9 @@ class Weights:
         for name, weight in self.weights.items():
             if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= _MAX_WEIGHT:
                 raise UsageError(f"Weights: {name}={weight!r}: must be a number from 0 to {_MAX_WEIGHT:g}; try 2.0")
+        # In one form, as saved states hold its text.
+        weights = {name: float(self.weights[name]) for name in sorted(self.weights, key=str)}
+        object.__setattr__(self, "weights", weights)
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""

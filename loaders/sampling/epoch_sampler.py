@@ -315,9 +315,11 @@ class EpochSampler(DistributedSampler[int]):
             )
         epoch, images = state.get("epoch"), self._delivered_images(state)
         if type(epoch) is not int or epoch < 0 or images is None or not 0 <= images <= self.num_images:
+            counted = "step" if state["version"] == 1 else "images"
             raise UsageError(
-                f"load_state_dict: epoch={epoch!r}, images={images!r}: "
-                f"no position in epochs of {self.num_images} images"
+                f"load_state_dict: epoch={epoch!r}, {counted}={state.get(counted)!r}: no position in epochs of "
+                f"{self.num_images} images: must be whole numbers within them, as state_dict() gives; was the state "
+                "changed?"
             )
         self.position, self.keeps_position = (epoch, images), True
 

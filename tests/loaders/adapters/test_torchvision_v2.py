@@ -215,6 +215,13 @@ def test_what_points_cannot_follow_is_refused(transform: Any, message: str) -> N
         apply(transform, outside, *EVERYTHING)
 
 
+@pytest.mark.parametrize("delivered", [(), EVERYTHING], ids=["image", "points"])
+@pytest.mark.parametrize("transform", [v2.Normalize([0.5] * 3, [0.5] * 3), v2.CutMix(num_classes=2)], ids=str)
+def test_what_takes_no_image_of_bytes_is_refused_with_what_to_do(transform: Any, delivered: tuple[str, ...]) -> None:
+    with pytest.raises(UsageError, match=r"does not take an image of v2, uint8 .*leave Normalize out.* CutMix"):
+        apply(transform, a_face(), *delivered)
+
+
 class _OwnModule(torch.nn.Module):
     """A module that holds a transform of v2, and takes an array as any function does."""
 

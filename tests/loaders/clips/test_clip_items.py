@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import order_of
 from assets_tracks import CONSTANT, Track, TracksOnly, tracks
-from facefeed.loaders import Clip, Quotas
+from facefeed.loaders import Clip, Quotas, Weights
 from facefeed.loaders.clips.clip_items import ClipItems
 from facefeed.loaders.clips.labels import clip_labels
 from facefeed.pipeline.errors import UsageError
@@ -125,8 +125,7 @@ def test_tracks_that_are_too_short_are_counted() -> None:
     short = Track("a.mp4", 1, (0.04,) * 2)
     made = TracksOnly([Track("a.mp4", 0, (0.04,) * 29, lost=frozenset([3])), short, Track("b.mp4", 0, (0.04,) * 9)])
     assert items_of(made, frames=8, pick="even").notes == [
-        "1 of 3 tracks without a clip, as no 8 of their images follow one another without a gap; 6 faces are in runs "
-        "that are too short"
+        "1 of 3 tracks without a clip; 6 faces are in runs of under 8 images without a gap"
     ]
     assert items_of(made, frames=3, pick="even").notes == []
     assert items_of(made, frames=8, pick="even", pad=True).notes == []
@@ -135,7 +134,36 @@ def test_tracks_that_are_too_short_are_counted() -> None:
 def test_a_dataset_without_any_clip_is_an_error_that_names_the_longest_run() -> None:
     items = items_of(video(15, lost=frozenset([5])), frames=10, pick="even")
     with pytest.raises(UsageError, match=r"no track has 10 images in a row without a gap, the longest run has 9; take"):
-        items.check()
+        items.check({"": (0, 15)})
+
+
+def test_a_part_of_a_mixture_without_any_clip_is_named_though_others_have_some() -> None:
+    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 9), Track("b.mp4", 0, (0.04,) * 3)])
+    items = items_of(made, frames=8, pick="even")
+    items.check({"long": (0, 10)})
+    with pytest.raises(UsageError, match=r"^short: Clip\(.*no track has 8 images.* the longest run has 4; take"):
+        items.check({"long": (0, 10), "short": (10, 14)})
+
+
+def test_a_dataset_whose_tracks_all_have_clips_says_so_of_its_short_runs() -> None:
+    items = items_of(video(30, lost=frozenset([3])), frames=8, pick="even")
+    assert items.notes == ["every track has a clip; 3 faces are in runs of under 8 images without a gap"]
+
+
+@pytest.mark.parametrize(
+    ("one", "same"),
+    [
+        (Clip(frames=4, stride=2), Clip(frames=np.int64(4), stride=np.int32(2))),  # type: ignore[arg-type]
+        (Clip(frames=4), Clip(frames=4, clips_per_video=1)),
+        (Clip(frames=4, max_gap_seconds=1.0), Clip(frames=4, max_gap_seconds=1)),
+        (Clip(frames=4, pad=True), Clip(frames=4, pad=np.bool_(True))),  # type: ignore[arg-type]
+        (Weights({"fake": 3.0, "real": 1.0}), Weights({"real": 1, "fake": 3})),
+        (Quotas({"real": 1, "fake": 3}), Quotas({"real": np.int64(1), "fake": np.int8(3)})),  # type: ignore[dict-item]
+    ],
+    ids=str,
+)
+def test_settings_that_are_equal_are_one_and_the_same_to_a_saved_state(one: Any, same: Any) -> None:
+    assert (one, str(one)) == (same, str(same))
 
 
 @pytest.mark.parametrize(
@@ -150,6 +178,7 @@ def test_a_dataset_without_any_clip_is_an_error_that_names_the_longest_run() -> 
         ({"clips_per_video": 0}, "clips_per_video=0: must be at least 1"),
         ({"max_gap_seconds": 0}, "max_gap_seconds=0: must be a finite number above 0"),
         ({"max_gap_seconds": float("nan")}, "max_gap_seconds=nan"),
+        ({"frames": 10**9, "pad": True}, "Clip: frames=1000000000: must be at most 100,000; try 16"),
         ({"pad": "zeros"}, "pad='zeros': must be True or False"),
     ],
 )

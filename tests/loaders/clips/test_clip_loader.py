@@ -12,6 +12,7 @@ import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import numpy as np
 import pytest
 import torch
+from assets_clips import write_clip
 from assets_dataset import copy_dataset, make_dataset
 from assets_loaders import Noise, start_training, take_steps
 from assets_rows import SIDE, damage, stored_pixels, stored_rows
@@ -19,6 +20,9 @@ from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import AlignedMixup, BlockMask, FaceCutout, HullHalfBlackout, LandmarkBlackout, SelfBlend
 from facefeed.loaders.normalise import normalise
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.video import Sampling
 
 FIELDS = ("image", "label", "row", "video_id", "track_id", "frame_index", "pts_seconds")
 CLIP = Clip(frames=4, stride=2, clips_per_video=6, pick="random")
@@ -123,7 +127,7 @@ def test_with_padding_a_batch_says_which_images_are_valid(dataset: Path) -> None
 
 def test_the_fields_of_clips_are_unknown_where_batches_are_of_images(dataset: Path) -> None:
     for name in ("valid", "labels_per_frame"):
-        with pytest.raises(UsageError, match=f"{name!r} is no column"):
+        with pytest.raises(UsageError, match=f"{name!r} is no column, but a field of clips; give clip="):
             loader_of(dataset, clip=None, fields=("image", name))
 
 
@@ -145,7 +149,7 @@ def test_clips_come_on_a_device_as_images_do(dataset: Path) -> None:
 
 def test_what_gives_no_clip_is_reported(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
     loader = loader_of(dataset, clip=Clip(frames=8))
-    note = "2 of 5 tracks without a clip, as no 8 of their images follow one another without a gap; 12 faces"
+    note = "2 of 5 tracks without a clip; 12 faces are in runs of under 8 images without a gap"
     (record,) = caplog.records
     assert (record.levelno, note in record.getMessage()) == (logging.WARNING, True)
     assert f"clips of 8 images: 3; {note}" in str(loader.describe())
@@ -417,3 +421,23 @@ def test_a_damaged_image_of_a_padded_clip_is_replaced_too(copy: Path, stored: li
     rows = [row for batch in loader for row in batch["row"].flatten().tolist()]
     assert loader.stats().corrupt == 1
     assert cleo[-1] not in rows
+
+
+def test_a_padded_clip_is_never_given_without_saying_what_of_it_is_valid(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"collate_fn: gets \(clip, label\) pairs, without `valid`"):
+        loader_of(dataset, clip=Clip(frames=4, pad=True), collate_fn=list, fields=None)
+
+
+def test_a_gap_in_seconds_is_refused_for_frames_whose_times_nobody_knows(tmp_path: Path) -> None:
+    write_clip(tmp_path / "src/clip", (1, 2, 3, 9, 10, 11), "{:04}.png")
+    for out, rate in (("numbers", None), ("times", 25)):
+        sampling = Sampling(every=1, fps_of_images=rate)
+        options = Options(sampling=sampling, margin=0)
+        precompute(tmp_path / "src", tmp_path / out, options=options, detector="whole-frame", allow_unlabelled=True)
+    settings: dict[str, Any] = {"split": None, "fields": ("image", "frame_number"), "shuffle": False}
+    with pytest.raises(UsageError, match=r"max_gap_seconds=1\.0: .*numbers has folders of frames.*--fps-of-images"):
+        loader_of(tmp_path / "numbers", clip=Clip(frames=3, max_gap_seconds=1), **settings)
+    timed = loader_of(tmp_path / "times", clip=Clip(frames=3, max_gap_seconds=0.05, clips_per_video=9), **settings)
+    assert [batch["frame_number"].tolist() for batch in timed] == [[[1, 2, 3], [9, 10, 11]]]
+    longer = Clip(frames=4, max_gap_seconds=0.3, clips_per_video=9)
+    assert len(loader_of(tmp_path / "times", clip=longer, batch_size=1, **settings)) == 3

@@ -131,6 +131,10 @@ def test_a_dict_holds_the_fields_that_were_asked_for_and_no_others(dataset: Path
     ("fields", "message"),
     [
         (("image", "nonsense"), "fields: 'nonsense' is no column; there are image, row, mask, face_id, video_id"),
+        (
+            ("image", "dataset_index"),
+            "'dataset_index' is no column, but a field of several datasets",
+        ),
         (("label",), "fields: must name 'image'; for columns alone read OUT/faces with pyarrow"),
         ((), "fields: must name 'image'"),
         ("image", "fields"),

@@ -80,11 +80,15 @@ def test_the_numbers_are_uniform_and_differ_between_places() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: BatchedFlip(p=1.5), r"p=1\.5: must lie in 0\.\.1"),
-        (lambda: BatchedBrightnessContrast(contrast=-1), "contrast=-1: must lie in"),
+        (lambda: BatchedFlip(p=1.5), r"BatchedFlip: p=1\.5: must be a number from 0 to 1"),
+        (lambda: BatchedFlip(p="0.5"), r"BatchedFlip: p='0\.5': must be a number"),  # type: ignore[arg-type]
+        (lambda: BatchedBrightnessContrast(contrast=-1), "contrast=-1: must be a number from 0"),
+        (lambda: BatchedBrightnessContrast(brightness=[0.1, 0.2]), r"brightness=\[0\.1"),  # type: ignore[arg-type]
         (lambda: BatchedCrop(scale=(0.9, 0.5)), "must be two shares of the side"),
+        (lambda: BatchedCrop(scale=0.5), r"scale=0\.5: must be two shares"),  # type: ignore[arg-type]
+        (lambda: BatchedCrop(scale=(0.5, 0.6, 0.7)), "must be two shares"),  # type: ignore[arg-type]
+        (lambda: BatchedCrop(scale="ab"), "scale='ab': must be two shares"),  # type: ignore[arg-type]
     ],
-    ids=["flip", "contrast", "crop"],
 )
 def test_values_out_of_range_are_refused(make: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):

@@ -184,9 +184,19 @@ class CountsDraws:
         return images
 
 
+class TakesNoNumbers(torch.nn.Module):
+    draws = 1
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        ({"device_transform": TakesNoNumbers()},
+         r"TakesNoNumbers: is called with images \(N, 3, H, W\) and numbers \(N, draws\), as it has `draws`: too many"),
+        ({"device_transform": lambda: None}, r"is called with images \(N, 3, H, W\): too many positional"),
         ({"device_transform": 3}, "device_transform=3: must be callable"),
         ({"device_transform": BatchedFlip}, "a class has to be called first"),
         ({"device_transform": CountsDraws()}, r"CountsDraws\.draws='two': must be a whole number"),

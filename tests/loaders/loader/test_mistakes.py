@@ -104,6 +104,8 @@ def test_what_is_no_dataset_is_refused_with_how_to_take_a_part_of_one(dataset: P
             UsageError, match=r"dataset=.*must be the folder .*use split=, filters= and frames_per_video"
         ):
             FaceDataLoader(wrong, num_workers=0)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="only FaceDataLoader takes several datasets, as a mixture"):
+        FaceDataset([dataset, dataset])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=rf"faces: is a part of the dataset {dataset}; give that"):
         FaceDataset(dataset / "faces")
 
@@ -111,6 +113,9 @@ def test_what_is_no_dataset_is_refused_with_how_to_take_a_part_of_one(dataset: P
 def test_a_state_that_is_none_is_refused(dataset: Path) -> None:
     with pytest.raises(UsageError, match=r"load_state_dict\(None\): must be what state_dict\(\) gave"):
         FaceDataLoader(dataset, num_workers=0).load_state_dict(None)  # type: ignore[arg-type]
+    loader = FaceDataLoader(dataset, num_workers=0)
+    with pytest.raises(UsageError, match=r"epoch=0, images='3': no position in epochs of \d+ images: must be whole"):
+        loader.load_state_dict({**loader.state_dict(), "images": "3"})
 
 
 @pytest.mark.parametrize(

@@ -208,6 +208,13 @@ def test_a_state_of_another_mixture_is_refused(outs: list[str], options: dict[st
         mixture(outs, **options).load_state_dict(state)
 
 
+def test_weights_of_the_same_ratio_resume_each_others_states(outs: list[str]) -> None:
+    consumed, state = state_after(2, mixture(outs, weights=[1, 1, 2]))
+    resumed = mixture(outs, weights=[3.0, 3, 6])
+    resumed.load_state_dict(state)
+    assert [*consumed, *seen(resumed)] == seen(mixture(outs, weights=[1, 1, 2]))
+
+
 def test_a_state_of_other_datasets_is_refused_and_of_moved_ones_taken(outs: list[str], copies: list[str]) -> None:
     _, state = state_after(2, mixture(outs))
     with pytest.raises(UsageError, match="the state has fingerprint="):
@@ -332,3 +339,30 @@ def test_clips_of_datasets_that_were_sampled_differently_need_a_gap(outs: list[s
         loader([outs[0], other], num_workers=0, clip=Clip(frames=3))
     batches = loader([outs[0], other], num_workers=0, clip=Clip(frames=3, max_gap_seconds=0.05))
     assert len(list(batches)) == len(batches)
+
+
+def test_a_dataset_of_the_mixture_that_has_no_clip_is_named(outs: list[str], tmp_path: Path) -> None:
+    short = make_one(tmp_path / "short", 6)
+    with pytest.raises(UsageError, match=r"^short: Clip\(frames=5.*the longest run has 2"):
+        loader([outs[0], short], num_workers=0, clip=Clip(frames=5))
+
+
+# ---- mistakes
+
+
+def test_names_that_are_no_text_are_named(outs: list[str]) -> None:
+    with pytest.raises(UsageError, match=r"dataset: 1, the name of '.*ffpp' in a mixture: must be a text"):
+        loader({1: outs[0]})  # type: ignore[dict-item, arg-type]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"epoch_length": 10**9}, r"epoch_length=1000000000: an epoch of .* images, of at most .*; take fewer batches"),
+        ({"epoch_length": "ffpp", "weights": [1e-8, 1, 1]}, "epoch_length='ffpp': an epoch of .*a larger weight"),
+    ],
+    ids=["batches", "dataset"],
+)
+def test_an_epoch_that_no_memory_holds_is_refused(outs: list[str], options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        loader(outs, num_workers=0, **options)
