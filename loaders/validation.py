@@ -27,8 +27,8 @@ _ALTERNATIVES = {
 }
 
 
-def require_int(name: str, value: Any, *, minimum: int | None = 0, maximum: int | None = None, example: int) -> int:
-    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer within the limits."""
+def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int) -> int:
+    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer of at least `minimum`."""
     try:
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
@@ -37,8 +37,6 @@ def require_int(name: str, value: Any, *, minimum: int | None = 0, maximum: int 
         kind = "a whole number" if number is None else ""
         bound = "" if minimum is None else f"at least {minimum}"
         raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {example}")
-    if maximum is not None and number > maximum:
-        raise UsageError(f"{name}={value!r}: must be at most {maximum:,}; try {example}")
     return number
 
 

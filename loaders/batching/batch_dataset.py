@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -21,12 +21,13 @@ from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows
 from ..face import Face
 from ..normalise import normalise
-from ..sampling.epoch_sampler import BatchRequest
+from ..sampling.batch_request import BatchRequest
 from ..seeding import Reseeder, derive_seed
 from .batch_buffer import BatchBuffer
 from .device_seeds import device_seeds
 from .packed_jpegs import JpegBuffer, PackedJpegs
 from .shared_pool import SharedBatchPool
+from .worker_batch import Replacement, WorkerBatch
 
 Collate = Callable[[list[tuple[torch.Tensor, int]]], Any]
 
@@ -42,45 +43,6 @@ REBUILD_REFUSED = (
 
 _VISIBLE_SHARE = 1 / 255  # of a blending mask: less changes no pixel
 _COLLATE_SEED = 1  # distinguishes the seed of a batch from that of its first image
-
-
-@dataclass(frozen=True)
-class Replacement:
-    """A damaged image and the image that replaced it, by `face_id`; of clips, the first of the clip that did.
-
-    `row`: of the damaged one, in the index.
-    """
-
-    face_id: str
-    replaced_by: str
-    reason: str
-    row: int
-
-
-@dataclass(frozen=True)
-class WorkerBatch:
-    """A batch as it leaves its worker. Columns are numpy arrays, since each tensor would take a file descriptor.
-
-    step: of the epoch. count: images. slot: of the shared pool that the request named, or None. images: uint8 or
-    float32 (count, H, W, 3); None where they are in the slot. columns: by name. collated: the output of the user's own
-    collate_fn, in place of images and columns. error: why there is no batch. replaced: damaged images that were
-    replaced. image_size: (H, W) of the images. made_fakes: real faces that `SelfBlend` made fakes of. seeds: of what is
-    drawn on the device, one for each image or clip; see `device_seeds`. jpegs: where `images`, or the slot, holds JPEGs
-    that are not decoded yet; see `JpegBatchDataset`.
-    """
-
-    step: int
-    count: int
-    slot: int | None
-    images: torch.Tensor | None = None
-    columns: dict[str, Any] = field(default_factory=dict)
-    collated: Any = None
-    error: FacefeedError | None = None
-    replaced: list[Replacement] = field(default_factory=list)
-    image_size: tuple[int, ...] = ()
-    made_fakes: int = 0
-    seeds: NDArray[np.uint64] | None = None
-    jpegs: PackedJpegs | None = None
 
 
 class BatchDataset(FaceDataset):
@@ -215,6 +177,7 @@ class _BatchLoad:
         self._items: list[Any] = [None] * self._rows.size
 
     def run(self) -> WorkerBatch:
+        """Loads all images; raises `CorruptDataError` where one is damaged and there is no replacement."""
         dataset, request, count = self._dataset, self._request, self._rows.size
         dataset.prepare(self._rows.ravel().tolist())
         faces: list[Face] = []

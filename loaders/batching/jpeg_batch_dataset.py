@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ..face import Face
-from ..sampling.epoch_sampler import BatchRequest
+from ..sampling.batch_request import BatchRequest
 from .batch_dataset import BatchDataset
 from .packed_jpegs import JpegBuffer, PackedJpegs
 

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..sampling.epoch_sampler import BatchRequest
+from ..sampling.batch_request import BatchRequest
 from .shared_pool import SharedBatchPool
 
 

@@ -12,8 +12,9 @@ import torch
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..batching.batch_dataset import BatchDataset, WorkerBatch
+from ..batching.batch_dataset import BatchDataset
 from ..batching.jpeg_batch_dataset import JpegBatchDataset
+from ..batching.worker_batch import WorkerBatch
 from ..dataset.columns import POINT_COLUMNS
 from ..dataset.face_dataset import FaceDataset
 from ..device.jpegs import check_can_decode

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from ...pipeline.errors import UsageError
-from ..batching.batch_dataset import WorkerBatch
+from ..batching.worker_batch import WorkerBatch
 from ..sampling.epoch_sampler import EpochSampler
 from ..torch_internals import count_ready_batches
 from .stats import EpochMeter

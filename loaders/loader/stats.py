@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ..batching.batch_dataset import Replacement
+from ..batching.worker_batch import Replacement
 from ..mixture.mixed_index import MixedIndex
 
 

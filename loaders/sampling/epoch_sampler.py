@@ -4,27 +4,28 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
 from ...pipeline.dataset.index import Index
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..dataset.selection import ClipRows, Rows
+from ..dataset.selection import Rows
 from .balance import Balance, Unbalanced, check_balance
+from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
 from .order import BLOCK_ROWS, Shuffling, derive_key
+from .ranks import checked_ranks, rank_and_world_size
 from .repeats import count_earlier
 from .row_shuffler import RowShuffler
+from .saved_position import STATE_VERSION, saved_position
 
 _MAX_ORDER_CHARS = 200
-_STATE_VERSION = 2  # 1 counted steps, 2 counts images
 
 
 class OrderedItems(Protocol):
@@ -43,46 +44,6 @@ class OrderedItems(Protocol):
         """That the rows are of; None: all."""
 
     def __len__(self) -> int: ...
-
-
-@dataclass(frozen=True)
-class BatchRequest:
-    """Which batch to prepare: the `rows` of the index and their positions in the step's global batch.
-
-    rows: uint32 (N,). global_positions: int64 (N,), 0 .. batch size x ranks - 1. first_image: images of the epoch, over
-    all ranks, before this step. slot: the slot of the shared pool to write the images to, or None. clips: of a loader
-    of clips, the images of each, N clips; `rows` then name the items. repeats: uint32 (N,), how often each row came
-    before in the epoch; None where nobody asks.
-    """
-
-    epoch: int
-    step: int
-    rows: Rows
-    global_positions: NDArray[np.int64]
-    first_image: int
-    slot: int | None = None
-    clips: ClipRows | None = None
-    repeats: NDArray[np.uint32] | None = None
-
-
-def rank_and_world_size() -> tuple[int, int]:
-    """Rank of this process and number of ranks in the default process group; (0, 1) where there is none."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_rank(), torch.distributed.get_world_size()
-    return 0, 1
-
-
-def _checked_ranks(rank: int | None, num_replicas: int | None) -> tuple[int | None, int | None]:
-    """Rank and number of ranks as ints, or None for both; raises `UsageError` on any other."""
-    if (rank is None) != (num_replicas is None):
-        raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
-    if rank is None:
-        return None, None
-    rank = validation.require_int("rank", rank, example=0)
-    num_replicas = validation.require_int("num_replicas", num_replicas, minimum=1, example=1)
-    if rank >= num_replicas:
-        raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
-    return rank, num_replicas
 
 
 def _unprepared(_sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
@@ -112,7 +73,7 @@ class EpochSampler(DistributedSampler[int]):
         self.dataset: OrderedItems  # type: ignore[assignment]
         self.dataset, self._shuffling, self.balance = dataset, shuffling, balance
         self.drop_last, self.shuffle = drop_last, False
-        self._rank, self._num_replicas = _checked_ranks(rank, num_replicas)
+        self._rank, self._num_replicas = checked_ranks(rank, num_replicas)
         self.epoch, self.first_image = 0, 0
         self.keeps_position = False
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
@@ -288,56 +249,24 @@ class EpochSampler(DistributedSampler[int]):
     def state(self) -> dict[str, Any]:
         """The position, and the identity of the order that it is a position in."""
         return {
-            "version": _STATE_VERSION, **self.identity(), "global_batch": self.global_batch,
+            "version": STATE_VERSION, **self.identity(), "global_batch": self.global_batch,
             "epoch": self.epoch, "images": self.first_image,
         }  # fmt: skip
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continues at the position of a state; raises `UsageError` where the state is of another order."""
-        if not isinstance(state, Mapping):
-            raise UsageError(f"load_state_dict({state!r}): must be what state_dict() gave")
-        if state.get("version") not in (1, _STATE_VERSION):
-            raise UsageError(
-                f"load_state_dict: version={state.get('version')!r}: this facefeed reads 1 and {_STATE_VERSION}"
-            )
-        for name, own in self.identity().items():
-            if state.get(name) != own:
-                raise UsageError(
-                    f"load_state_dict: the state has {name}={state.get(name)!r}, this loader {own!r}; make the loader "
-                    "with the same data and settings, or start the epoch anew"
-                )
-        reason = "max_per_video" if self.max_per_video is not None else "epochs of so many batches"
-        if self._depends_on_batch and state.get("global_batch") != self.global_batch:
-            raise UsageError(
-                f"load_state_dict: the state has global_batch={state.get('global_batch')!r}, this loader "
-                f"{self.global_batch}; with {reason} the order depends on it; take the same batch_size x ranks, or "
-                "start the epoch anew"
-            )
-        epoch, images = state.get("epoch"), self._delivered_images(state)
-        if type(epoch) is not int or epoch < 0 or images is None or not 0 <= images <= self.num_images:
-            counted = "step" if state["version"] == 1 else "images"
-            raise UsageError(
-                f"load_state_dict: epoch={epoch!r}, {counted}={state.get(counted)!r}: no position in epochs of "
-                f"{self.num_images} images: must be whole numbers within them, as state_dict() gives; was the state "
-                "changed?"
-            )
-        self.position, self.keeps_position = (epoch, images), True
+        self.position = saved_position(
+            state, identity=self.identity(), global_batch=self.global_batch, needs_batch=self._needs_batch,
+            num_images=self.num_images, unit_size=lambda: self.bound_balance.unit_size, num_steps=self._num_steps,
+        )  # fmt: skip
+        self.keeps_position = True
 
     @property
-    def _depends_on_batch(self) -> bool:
-        """Whether the order depends on how many images a step has."""
-        return self.max_per_video is not None or getattr(self.balance, "depends_on_batch", False)
-
-    def _delivered_images(self, state: Mapping[str, Any]) -> int | None:
-        """Images of whole units that a state counts as delivered; None where its counts are invalid."""
-        if state["version"] == 1:  # counted steps of its own batch size
-            step, global_batch = state.get("step"), state.get("global_batch")
-            if type(step) is not int or type(global_batch) is not int or step < 0:
-                return None
-            num_steps = self._num_steps(self.num_images, global_batch)
-            return min(step * global_batch, self.num_images) if step <= num_steps else None
-        images = state.get("images")
-        return images if type(images) is int and images % self.bound_balance.unit_size == 0 else None
+    def _needs_batch(self) -> str | None:
+        """By what the order depends on how many images a step has; None where it does not."""
+        if self.max_per_video is not None:
+            return "max_per_video"
+        return "epochs of so many batches" if getattr(self.balance, "depends_on_batch", False) else None
 
 
 def _shortened(text: str) -> str:

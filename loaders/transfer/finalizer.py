@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..batching.batch_dataset import WorkerBatch
 from ..batching.shared_pool import SharedBatchPool, empty_pinned
+from ..batching.worker_batch import WorkerBatch
 from ..device.seeded_transform import SeededTransform
 from ..normalise import normalise
 from .jpeg_decoder import JpegDecoder

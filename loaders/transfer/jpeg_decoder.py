@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import torch
 
 from ...pipeline.errors import CorruptDataError, UsageError
-from ..batching.batch_dataset import WorkerBatch
 from ..batching.shared_pool import SharedBatchPool
+from ..batching.worker_batch import WorkerBatch
 from ..device.jpegs import decode_jpegs
 
 

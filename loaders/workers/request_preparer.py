@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 
 from ..batching.batch_dataset import BatchDataset
-from ..sampling.epoch_sampler import BatchRequest, EpochSampler
+from ..sampling.batch_request import BatchRequest
+from ..sampling.epoch_sampler import EpochSampler
 from .readahead import ReadAhead
 
 

@@ -11,7 +11,8 @@ from assets_random import examples
 from assets_rows import RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.sampling.balance import Pairs, Quotas
-from facefeed.loaders.sampling.epoch_sampler import BatchRequest, EpochSampler
+from facefeed.loaders.sampling.batch_request import BatchRequest
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st

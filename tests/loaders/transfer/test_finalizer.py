@@ -14,8 +14,8 @@ import pytest
 import torch
 from assets_rows import images_of, make_small, rows_seen, shown
 from facefeed.loaders import DevicePrefetcher, FaceDataLoader
-from facefeed.loaders.batching.batch_dataset import WorkerBatch
 from facefeed.loaders.batching.shared_pool import empty_pinned
+from facefeed.loaders.batching.worker_batch import WorkerBatch
 from facefeed.loaders.normalise import normalise
 from facefeed.loaders.transfer.finalizer import BatchFinalizer
 from facefeed.pipeline.errors import UsageError
