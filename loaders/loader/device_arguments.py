@@ -25,7 +25,7 @@ from .stats import EpochMeter
 
 
 def check_device_transform(
-    transform: Any, *, fields: Sequence[str] | None, collate_fn: Any, device: Any, pin_memory: bool
+    transform: Any, *, dtype: str, fields: Sequence[str] | None, collate_fn: Any, device: Any, pin_memory: bool
 ) -> None:
     """Raises `UsageError` where a `device_transform` is no transform, or cannot hold beside these options."""
     if transform is None:
@@ -39,6 +39,11 @@ def check_device_transform(
         if hasattr(step, "draws"):
             validation.require_int(f"device_transform {name_of(step)}.draws", step.draws, example=1)
         _check_call(step)
+        if dtype == "float32" and _normalises(step):
+            raise UsageError(
+                f"device_transform {name_of(step)}: the loader normalises what it returns, so Normalize would do it a "
+                "second time; leave it out, or give dtype='uint8', whose images are delivered as it leaves them"
+            )
         moved = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
         if moved and getattr(step, "moves_pixels", True):
             raise UsageError(
@@ -49,6 +54,12 @@ def check_device_transform(
     if collate_fn is not None:
         raise UsageError("device_transform: the output of collate_fn is delivered unchanged; leave one of them out")
     _check_pin_memory("device_transform", device, pin_memory=pin_memory)
+
+
+def _normalises(step: Any) -> bool:
+    """Whether a transform of torchvision or Kornia is, or holds, a `Normalize`."""
+    parts = [*getattr(step, "transforms", ()), *(step.children() if isinstance(step, torch.nn.Module) else ())]
+    return type(step).__name__ == "Normalize" or any(map(_normalises, parts))
 
 
 def _check_call(step: Any) -> None:

@@ -173,7 +173,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             transform=transform, filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
         check_device_transform(
-            device_transform, fields=fields, collate_fn=collate_fn, device=device, pin_memory=pin_memory
+            device_transform, dtype=dtype, fields=fields, collate_fn=collate_fn, device=device, pin_memory=pin_memory
         )
         check_device_decoding(decode, dataset, collate_fn=collate_fn, device=device, pin_memory=pin_memory)
         # Stored under the names of the arguments: a trainer that rebuilds the loader reads them from here.

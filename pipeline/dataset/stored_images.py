@@ -44,10 +44,11 @@ class StoredImages:
         return data
 
     def _damaged(self, column: str, row: int) -> CorruptDataError:
-        out, offset = self._index.out, self._index.number(f"{column}_offset", row)
+        index, offset = self._index, self._index.number(f"{column}_offset", row)
+        face = f"{index.text('video_id', row)}, frame {index.number('frame_index', row)}"
         return CorruptDataError(
-            f"{out / str(self._index.text('file', row))}: the {column} at byte {offset} is not the one that was "
-            f"written; run `facefeed verify {out}`"
+            f"{index.out / str(index.text('file', row))}: the {column} at byte {offset} is not the one that was "
+            f"written ({face}); run `facefeed verify {index.out}`"
         )
 
 

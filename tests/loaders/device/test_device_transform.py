@@ -196,6 +196,9 @@ class TakesNoNumbers(torch.nn.Module):
     [
         ({"device_transform": TakesNoNumbers()},
          r"TakesNoNumbers: is called with images \(N, 3, H, W\) and numbers \(N, draws\), as it has `draws`: too many"),
+        ({"device_transform": v2.Normalize([0.5] * 3, [0.5] * 3)}, "so Normalize would do it a second time"),
+        ({"device_transform": v2.Compose([v2.RandomApply([v2.Normalize([0.5] * 3, [0.5] * 3)])])}, "a second time"),
+        ({"device_transform": torch.nn.Sequential(v2.Normalize([0.5] * 3, [0.5] * 3))}, "a second time"),
         ({"device_transform": lambda: None}, r"is called with images \(N, 3, H, W\): too many positional"),
         ({"device_transform": 3}, "device_transform=3: must be callable"),
         ({"device_transform": BatchedFlip}, "a class has to be called first"),
