@@ -134,7 +134,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         }  # fmt: skip
 
     def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
-        dataset = self.dataset(split, **transform_arguments(self.options.eval_transform))
+        dataset = self.dataset(split, **eval_transform_arguments(self.options.eval_transform))
         return FaceDataLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
@@ -146,6 +146,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             rank_zero_warn(
                 f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
                 "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
+            )
+        if self.options.balance == "blend_pairs" and getattr(dataset.face_transform, "self_blend", None) is None:
+            raise UsageError(
+                f"data.balance=blend_pairs: needs a SelfBlend, which makes the fakes, and data.transform="
+                f"{self.options.transform} has none; try data.transform=self_blend.yaml"
             )
         balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
@@ -163,3 +168,14 @@ def transform_arguments(file: str | None) -> dict[str, Any]:
     from ..loaders.augment.pipeline_file import dataset_arguments  # noqa: PLC0415 (takes half a second; rarely used)
 
     return dataset_arguments(Path(file))
+
+
+def eval_transform_arguments(file: str | None) -> dict[str, Any]:
+    """`transform_arguments` for evaluation; raises `UsageError` on a SelfBlend, whose fakes were real faces."""
+    arguments = transform_arguments(file)
+    if getattr(arguments.get("face_transform"), "self_blend", None) is not None:
+        raise UsageError(
+            f"data.eval_transform={file}: its SelfBlend makes fakes of real faces, so val and test would be judged by "
+            "other labels than theirs; leave it out there"
+        )
+    return arguments

@@ -16,7 +16,7 @@ from ..pipeline.errors import UsageError
 from .checkpoints.plain import read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos
 from .config.options import DataOptions
-from .datamodule import VIDEOS_KEY, transform_arguments
+from .datamodule import VIDEOS_KEY, eval_transform_arguments
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
@@ -164,7 +164,7 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
 def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
-        frames_per_video=data.frames_per_video, **transform_arguments(data.eval_transform),
+        frames_per_video=data.frames_per_video, **eval_transform_arguments(data.eval_transform),
     )  # fmt: skip
     if not len(dataset):
         raise UsageError(f"{out}: its split {split} has no faces; take another --split, or all")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from albumentations import BasicTransform
@@ -43,10 +44,11 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
         """The points of the face at this step of the pipeline. Raises `UsageError` outside a `FaceCompose`."""
         return face_points_from(data, type(self).__name__)
 
-    def missing_68(self) -> UsageError:
-        """The error where the dataset has no `landmarks_68`, and it needs them."""
+    def missing_68(self, out: Path | str = "OUT") -> UsageError:
+        """The error where the dataset, in `out` if that is known, has no `landmarks_68`, and it needs them."""
+        dataset = "this dataset" if out == "OUT" else str(out)
         return UsageError(
-            f"{type(self).__name__}: needs landmarks_68, which this dataset lacks; run `facefeed add OUT landmarks`"
+            f"{type(self).__name__}: needs landmarks_68, which {dataset} lacks; run `facefeed add {out} landmarks`"
         )
 
     def draw_name(self, weights: Mapping[str, float], available: Iterable[str]) -> str | None:

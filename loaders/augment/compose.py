@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import albumentations
@@ -96,11 +97,14 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         """The `SelfBlend` that it contains, which makes fakes of real faces."""
         return next((transform for transform in leaves(self) if isinstance(transform, SelfBlend)), None)
 
-    def check_dataset(self, labels: Sequence[str], *, has_68: bool) -> None:
-        """Raises `UsageError` where a transform needs what a dataset of these labels and points has not."""
+    def check_dataset(self, labels: Sequence[str], *, without_68: Sequence[Path]) -> None:
+        """Raises `UsageError` where a transform needs what a dataset of these labels has not.
+
+        `without_68`: the folders of datasets, of a mixture of some, that have no `landmarks_68`.
+        """
         for transform in leaves(self):
-            if getattr(transform, "needs_68", False) and not has_68:
-                raise transform.missing_68()
+            if getattr(transform, "needs_68", False) and without_68:
+                raise transform.missing_68(without_68[0])
             if isinstance(transform, SelfBlend):
                 transform.check_labels(labels)
 

@@ -83,7 +83,8 @@ def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) 
         return np.array(rows)
     kind = index.schema.field(name).type
     if pa.types.is_integer(kind):
-        return index.numbers(name, rows).astype(np.int64)
+        numbers = index.numbers(name, rows)
+        return numbers if numbers.dtype == np.uint64 else numbers.astype(np.int64)
     if pa.types.is_floating(kind):
         return index.numbers(name, rows)
     if pa.types.is_fixed_size_list(kind):

@@ -133,7 +133,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def _check_transforms(self) -> None:
         """Raises `UsageError` where `face_transform` needs labels or points that the dataset has not."""
         if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
-            check(self.labels, has_68=self.has_68)
+            check(self.labels, without_68=self.without_68)
+
+    @property
+    def without_68(self) -> list[Path]:
+        """The folder, where its rows have no `landmarks_68`; of a mixture, those of such datasets."""
+        return [] if "landmarks_68" in self.index.schema.names else [self.out]
 
     @property
     def has_68(self) -> bool:

@@ -53,11 +53,16 @@ def select_rows(index: Index, split: str | None, filters: Filters | None, frames
     return rows
 
 
+_UINT64_REMEDY = "give a number for a column of uint64 as pyarrow.scalar(2**63, 'uint64')"
+
+
 def _filter_expression(filters: Filters) -> pc.Expression:
     if isinstance(filters, pc.Expression):
         return filters
     try:
         return pq.filters_to_expression(filters)
+    except OverflowError as error:
+        raise UsageError(f"filters={filters!r}: {error}; {_UINT64_REMEDY}") from error
     except (TypeError, ValueError, LookupError) as error:
         raise UsageError(f'filters={filters!r}: {error}; try [("score", ">", 0.9)]') from error
 
@@ -79,6 +84,8 @@ def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
         labels = ", ".join(f"{number} is {name}" for number, name in enumerate(index.labels))
         hint = f"; of label, {labels}" if labels and "label" in str(expression) else ""
         missing = index.hints(str(expression)) or f"; the columns are {', '.join(index.schema.names)}"
+        if "not in range" in reason:  # pyarrow compares a column of uint64 and an int as int64
+            missing = f"; {_UINT64_REMEDY}"
         raise UsageError(f"filters={expression}: {reason}{hint}{missing}") from error
 
 

@@ -83,6 +83,12 @@ class MixtureDataset(FaceDataset):
             if lacking := mixed.datasets_without(label):
                 _log.warning("label %r: %s has none; the same under another name? see rename=", label, lacking)
 
+    @property
+    def without_68(self) -> list[Path]:
+        """The folders of the datasets whose rows have no `landmarks_68`."""
+        mixed = cast("MixedIndex", self.index)
+        return [index.out for index in mixed.indexes if "landmarks_68" not in index.schema.names]
+
 
 def _check_filters(index: MixedIndex, filters: Filters | None) -> None:
     """Raises `UsageError` on filters of a column that a dataset numbers or names in another way than the mixture."""

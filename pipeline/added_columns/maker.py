@@ -125,6 +125,6 @@ def _whose(name: str, faces: pa.Schema, other: ColumnSet | None) -> str:
 
 def _is_allowed(kind: pa.DataType) -> bool:
     if pa.types.is_fixed_size_list(kind):
-        return _is_allowed(kind.value_type) and not pa.types.is_string(kind.value_type)
+        return kind.list_size > 0 and _is_allowed(kind.value_type) and not pa.types.is_string(kind.value_type)
     is_number = pa.types.is_float32(kind) or pa.types.is_float64(kind) or pa.types.is_integer(kind)
     return bool(is_number or pa.types.is_string(kind))

@@ -44,9 +44,12 @@ def _as_column(values: Any, field: pa.Field) -> pa.Array:
             return _from_numpy(array, field)
         values = array.tolist()
     try:
-        return pa.array(values, type=field.type)
+        column = pa.array(values, type=field.type)
+        precise = pa.array(values, type=_as_double(field.type)) if _has_floats(field.type) else column
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise WrongValuesError(f"{field.name}: is no column of {field.type} ({error})") from error
+    _check_overflow(precise, column, field)
+    return column
 
 
 def _from_numpy(array: NDArray[Any], field: pa.Field) -> pa.Array:
@@ -55,15 +58,41 @@ def _from_numpy(array: NDArray[Any], field: pa.Field) -> pa.Array:
         lengths.append(kind.list_size)
         kind = kind.value_type
     if array.ndim == 0 or list(array.shape[1:]) != lengths:
-        wanted = ", ".join(["faces", *map(str, lengths)])
-        raise WrongValuesError(f"{field.name}: has shape {array.shape}: must be ({wanted})")
+        wanted = ", ".join(map(str, lengths))
+        raise WrongValuesError(f"{field.name}: has shape {array.shape}: must be (faces, {wanted})".replace(", )", ",)"))
     wanted_dtype = None if pa.types.is_string(kind) else kind.to_pandas_dtype()
     if wanted_dtype is None or not np.can_cast(array.dtype, wanted_dtype, "same_kind"):
         raise WrongValuesError(f"{field.name}: is {array.dtype}: must be {kind}")
+    given = pa.array(array.reshape(-1))
     try:
-        column = pa.array(array.reshape(-1)).cast(kind, safe=not pa.types.is_floating(kind))
+        column = given.cast(kind, safe=not pa.types.is_floating(kind))
     except pa.ArrowException as error:
         raise WrongValuesError(f"{field.name}: does not fit {kind} ({error})") from error
+    _check_overflow(given, column, field)
     for length in reversed(lengths):
         column = pa.FixedSizeListArray.from_arrays(column, length)
     return column.cast(field.type)
+
+
+def _check_overflow(given: pa.Array, stored: pa.Array, field: pa.Field) -> None:
+    """Raises `WrongValuesError` where a finite number became infinite as it was stored: too large for float32."""
+    if not _has_floats(field.type):
+        return
+    before, after = (_flat(column) for column in (given, stored))
+    if (is_lost := np.isinf(after) & np.isfinite(before)).any():
+        raise WrongValuesError(f"{field.name}: does not fit {field.type} ({before[is_lost][0]:g} is too large)")
+
+
+def _flat(column: pa.Array) -> NDArray[Any]:
+    while pa.types.is_fixed_size_list(column.type):
+        column = column.flatten()
+    return np.asarray(column.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _has_floats(kind: pa.DataType) -> bool:
+    return _has_floats(kind.value_type) if pa.types.is_fixed_size_list(kind) else bool(pa.types.is_floating(kind))
+
+
+def _as_double(kind: pa.DataType) -> pa.DataType:
+    """A type of numbers, or lists of these, with float64 in place of them."""
+    return pa.list_(_as_double(kind.value_type), kind.list_size) if pa.types.is_fixed_size_list(kind) else pa.float64()

@@ -19,9 +19,9 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ..errors import CorruptDataError, FacefeedError, UsageError
-from .added_columns import ColumnSet, IncompleteSet, with_folder
+from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
 from .manifest import Manifest, OutPaths
-from .schema import UNINDEXED_COLUMNS, labels_of, recorded_schema
+from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
 
 BATCH_ROWS = 65_536
 """Rows of every batch but the last: a row's batch is found by division."""
@@ -129,9 +129,30 @@ class Index:
         return self.num_rows
 
     def hints(self, text: str) -> str:
-        """The end of a message on `text`: what adds the columns that it names, where these lack some rows; else ""."""
-        named = dict.fromkeys(hint for name, hint in self._missing.items() if re.search(rf"\b{name}\b", text))
-        return "".join(f"; {with_folder(hint, self.out)}" for hint in named)
+        """The end of a message on `text`: where else the columns are that it names, and what adds them; else ""."""
+        known = {name: with_folder(hint, self.out) for name, hint in self._missing.items()}
+        hints = {name: hint for name, hint in self._stored_elsewhere().items() if name not in self.schema.names} | known
+        named = dict.fromkeys(hint for name, hint in hints.items() if re.search(rf"\b{name}\b", text))
+        return "".join(f"; {hint}" for hint in named)
+
+    def _stored_elsewhere(self) -> dict[str, str]:
+        """Columns that OUT has and the index has not, each with where it is."""
+        too_large = "is too large for the index, so loaders do not have it; read it with pyarrow from {}"
+        stored = {}
+        if "landmarks_68" in self.schema.names and not self.added_fields:
+            large = [name for name in DENSE_COLUMNS if name in UNINDEXED_COLUMNS]
+            stored = {name: f"{name} {too_large.format(self.out / 'faces')}" for name in large}
+        try:
+            sets = read_column_sets(self.out)
+        except (CorruptDataError, OSError):  # `facefeed verify` reports it
+            return stored
+        for column_set in sets:
+            for name in column_set.schema.names:
+                if column_set.name in self.added:
+                    stored[name] = f"{name} {too_large.format(column_set.folder)}"
+                elif not column_set.is_being_removed:
+                    stored[name] = f"added columns {column_set.name!r} are not finished; run `{column_set.command}`"
+        return stored
 
     @property
     def added_fields(self) -> list[pa.Field]:

@@ -74,6 +74,8 @@ def _check_set(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Find
                     )
         except Exception as error:  # whatever a parser raises on damaged bytes
             detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
+            if not path.exists():
+                remedy = f"run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
             yield Finding("columns", location, detail if isinstance(error, FacefeedError) else repr(error), remedy)
 
 

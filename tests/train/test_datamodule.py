@@ -200,6 +200,20 @@ def test_an_evaluation_transform_is_applied_to_validation_and_test_alone(out: Pa
     assert torch.equal(*(next(iter(module.train_dataloader()))["image"] for module in (plain, inverted)))
 
 
+def test_evaluation_never_takes_fakes_that_were_made_of_real_faces(out: Path) -> None:
+    module = data(out, eval_transform="self_blend_64.yaml")
+    for loader in (module.val_dataloader, module.test_dataloader):
+        with pytest.raises(UsageError, match=r"data\.eval_transform=self_blend_64\.yaml: its SelfBlend makes fakes"):
+            loader()
+
+
+def test_blend_pairs_without_a_transform_that_blends_name_the_option(out: Path) -> None:
+    with pytest.raises(
+        UsageError, match=r"data\.balance=blend_pairs: needs a SelfBlend.*try data\.transform=self_blend"
+    ):
+        data(out, balance="blend_pairs").train_dataloader()
+
+
 def test_a_dataset_with_one_class_or_unknown_labels_in_training_is_trained_on_what_there_is(tmp_path: Path) -> None:
     make_dataset(tmp_path, (("train", (Clip("real/anna.mp4", 9),)),))
     module = data(tmp_path)

@@ -230,7 +230,7 @@ def test_the_ready_pipeline_makes_fakes_of_half_of_the_real_faces(out: Path) -> 
 
 
 def test_dense_points_that_a_transform_needs_are_missed_when_the_dataset_is_made(out: Path) -> None:
-    with pytest.raises(UsageError, match=r"MouthCrop: needs landmarks_68.*facefeed add OUT landmarks"):
+    with pytest.raises(UsageError, match=rf"landmarks_68, which {out} lacks; run `facefeed add {out} landmarks"):
         FaceDataset(out, face_transform=[MouthCrop()])
 
 

@@ -13,7 +13,7 @@ import torch
 from assets_dataset import DenseStandIn
 from assets_mixtures import make_one
 from facefeed.loaders import FaceDataLoader, Quotas
-from facefeed.loaders.augment import SelfBlend
+from facefeed.loaders.augment import MouthCrop, SelfBlend
 from facefeed.loaders.workers.readahead import byte_runs
 from facefeed.pipeline.errors import UsageError
 
@@ -145,6 +145,8 @@ def test_a_column_that_one_dataset_lacks_is_named_with_its_folder(folder: Path) 
         UsageError, match=rf"'landmarks_68' is no column.*; plain \({folder}/plain\) has no landmarks_68"
     ):
         loader_of(folder, "dense", "plain", fields=("image", "landmarks_68"))
+    with pytest.raises(UsageError, match=rf"MouthCrop: needs landmarks_68, which {folder}/plain lacks; run"):
+        loader_of(folder, "dense", "plain", face_transform=[MouthCrop()])
     with pytest.raises(UsageError, match=rf"'quality' is no column.*; plain \({folder}/plain\) has no quality"):
         loader_of(folder, "whole", "plain", fields=("image", "quality"))
     loader = loader_of(folder, "dense", "plain", fields=("image", "landmarks"))

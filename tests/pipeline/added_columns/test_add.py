@@ -225,8 +225,27 @@ def test_columns_of_more_than_512_values_stay_out_of_the_index(out: Path) -> Non
     assert index.vectors("vector_512", [3, 5]).shape == (2, 512)
     assert len(pads.dataset(out / "columns/large").to_table()["vector_513"][0]) == 513
     assert verify(out).findings == []
-    with pytest.raises(UsageError, match="'vector_513' is no column"):
+    refused = rf"'vector_513' is no column; vector_513 is too large for the index.* read it .* from {out}/columns/large"
+    with pytest.raises(UsageError, match=refused):
         FaceDataLoader(out, batch_size=4, fields=("image", "vector_513"), num_workers=0)
+
+
+def test_numbers_of_64_bits_without_sign_come_as_they_are_and_can_be_selected_by(out: Path) -> None:
+    schema = pa.schema([pa.field("hash", pa.uint64(), nullable=False)])
+
+    def hashes(faces: Any) -> dict[str, Any]:
+        return {"hash": np.arange(len(faces), dtype=np.uint64) + np.uint64(2**64 - 1000)}
+
+    add_columns(out, Returning(hashes, schema), workers=1)
+    batch = next(iter(FaceDataLoader(out, batch_size=8, fields=("image", "hash"), num_workers=0)))
+    assert all(2**64 - 1000 <= number < 2**64 for number in batch["hash"].tolist())
+    selected = [("hash", ">", pa.scalar(2**64 - 1000, pa.uint64()))]
+    assert 0 < len(FaceDataset(out, filters=selected)) < len(FaceDataset(out))
+    for limit in (2**62, 2**63):
+        with pytest.raises(
+            UsageError, match=r"give a number for a column of uint64 as pyarrow\.scalar\(2\*\*63, 'uint64'\)"
+        ):
+            FaceDataset(out, filters=[("hash", ">", limit)])
 
 
 def test_null_lists_and_integers_of_a_batch_are_nan_and_zero(out: Path) -> None:
@@ -253,7 +272,7 @@ def test_null_lists_and_integers_of_a_batch_are_nan_and_zero(out: Path) -> None:
         ([1.0], "returned list: must be a dict of columns"),
         ({"other": [1.0]}, r"returned columns \['other'\]: must be \['value'\]"),
         ({"value": np.zeros(3)}, "value: has 3 values: must be one for each of 64 faces"),
-        ({"value": np.zeros((64, 2))}, r"value: has shape \(64, 2\): must be \(faces\)"),
+        ({"value": np.zeros((64, 2))}, r"value: has shape \(64, 2\): must be \(faces,\)"),
         ({"value": np.array(["a"] * 64)}, "value: is no column of float"),
         ({"value": np.zeros(64, complex)}, "value: is no column of float"),
         ({"value": pa.array([1] * 64)}, "value: is int64: must be float"),
@@ -282,6 +301,18 @@ def test_whole_numbers_that_do_not_fit_their_column_are_refused(out: Path) -> No
     assert (
         add_columns(out, Returning(lambda faces: {"value": np.ones(len(faces))[:] > 0}, schema), workers=1).rows == 391
     )
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.list_(pa.float32(), 2)], ids=str)
+@pytest.mark.parametrize("form", [np.asarray, np.ndarray.tolist], ids=["array", "list"])
+def test_numbers_that_would_become_infinite_are_refused(out: Path, kind: pa.DataType, form: Any) -> None:
+    def values(faces: Any) -> dict[str, Any]:
+        numbers = np.full((len(faces), 2), np.inf)  # what is infinite already may stay so
+        numbers[-1] = 1e300
+        return {"value": form(numbers if pa.types.is_nested(kind) else numbers[:, 0])}
+
+    with pytest.raises(StoppedError, match=r"value: does not fit .*float.* \(1e\+300 is too large\)"):
+        add_columns(out, Returning(values, pa.schema([("value", kind)])), workers=1)
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -386,6 +417,10 @@ def test_a_worker_that_dies_stops_the_run_which_then_resumes(out: Path, monkeypa
         ({"columns": pa.schema([("tone", pa.string())])}, "column 'tone' is of the added columns 'colour'"),
         ({"columns": pa.schema([("a b", pa.string())])}, "column 'a b': must be letters"),
         ({"columns": pa.schema([("a", pa.list_(pa.float32()))])}, "column 'a' is list<.*: must be a number"),
+        (
+            {"columns": pa.schema([("a", pa.list_(pa.float32(), 0))])},
+            r"column 'a' is fixed_size_list.*: must be a number",
+        ),
         ({"columns": pa.schema([("a", pa.bool_())])}, "column 'a' is bool: must be a number"),
     ],
 )
@@ -489,6 +524,11 @@ def test_a_set_that_was_not_finished_is_named_with_the_command_that_removes_it(o
         rf"`facefeed remove {out} failed` first, which removes that set, finished or not",
     ):
         add_columns(out, Returning({}, name="next"), workers=1)
+    for asked in ({"fields": ("image", "value")}, {"filters": [("value", ">", 1)]}):
+        with pytest.raises(
+            UsageError, match=r"added columns 'failed' are not finished; run `add_columns\(OUT, Returning"
+        ):
+            FaceDataLoader(out, num_workers=0, **asked)
     remove_columns(out, "failed")
     add_columns(out, Returning(lambda faces: {"value": np.zeros(len(faces))}, name="next"), workers=1)
 
