@@ -671,7 +671,10 @@ def test_all_splits_and_settings_stand_in_the_account(run: Run, make_source: Mak
     assert manifest.labels == ["real", "fake"]
 
 
-def test_a_scheduler_that_is_not_there_is_named(make_source: MakeSource, tmp_path: Path) -> None:
+def test_a_scheduler_that_is_not_there_is_named(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.pipeline.execution.cluster._CONNECT_SECONDS", 1)  # nothing will ever answer
     with pytest.raises(StoppedError, match=r"tcp://127.0.0.1:9: cannot be reached"):
         precompute(
             make_source("real/a.mp4"), tmp_path / "out", scheduler="tcp://127.0.0.1:9", detector=FixedBoxDetector()
