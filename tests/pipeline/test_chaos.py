@@ -26,7 +26,7 @@ SLOW_DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
 from facefeed.pipeline.planning import validation
-validation.make_detector = lambda name, keep: SlowDetector(0.15)
+validation.make_detector = lambda name, keep: SlowDetector(0.05)
 if __name__ == "__main__":
     cli.main()
 """

@@ -183,7 +183,7 @@ DRIVER = """
 from assets_faults import SlowDetector
 from facefeed.pipeline import cli
 from facefeed.pipeline.planning import validation
-validation.make_detector = lambda name, keep: SlowDetector(0.2)
+validation.make_detector = lambda name, keep: SlowDetector(0.1)
 if __name__ == "__main__":
     cli.main()
 """
