@@ -12,6 +12,7 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | mixture/ | several datasets as one: their index, their shares of every batch |
 | sampling/ | order of an epoch, balance, part of each rank: pure functions of numbers |
 | augment/, preview/ | face-aware transforms, and a gallery page of their output |
+| adapters/ | one interface to each kind of `transform=`: Albumentations, torchvision v2, functions |
 | batching/ | from a batch request to a batch in shared memory |
 | workers/ | worker processes: start, death, read-ahead |
 | device/ | transforms and decoding of batches on the device |
@@ -19,6 +20,7 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | loader/ | `FaceDataLoader`: torch's DataLoader over all of these |
 | profiler/ | measures whether training waits for data |
 | face, normalise, seeding, validation | shared by several of them |
+| torch_internals | all use of torch's private parts |
 
 Importing this package is light: torch is imported with the first name that needs it. The guide is
 docs/guides/loading.md.

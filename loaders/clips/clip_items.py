@@ -16,7 +16,7 @@ from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows, Rows
-from ..sampling.order import derive_key, hash_numbers
+from ..sampling.shuffling import derive_key, hash_numbers
 from .clip import Clip
 from .clip_table import ClipTable
 from .runs import find_runs

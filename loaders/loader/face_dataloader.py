@@ -28,7 +28,7 @@ from ..mixture.mixture_balance import Weighting
 from ..mixture.names import Rename
 from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
-from ..sampling.order import Shuffling
+from ..sampling.shuffling import Shuffling
 from ..transfer.finalizer import BatchFinalizer
 from ..workers.importable import check_importable
 from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers

@@ -15,8 +15,8 @@ from .. import validation
 from ..dataset.selection import Rows
 from ..sampling.balance import Balance
 from ..sampling.bound_balance import BoundBalance
-from ..sampling.order import derive_key
 from ..sampling.row_shuffler import RowShuffler
+from ..sampling.shuffling import derive_key
 from .mixed_index import MixedIndex
 from .shares import count_each, interleave, items_until, share_numbers
 

@@ -7,4 +7,14 @@
 
 In: row numbers, their labels and videos, a seed, rank and epoch. Out: batch requests: the row numbers of each batch.
 Must not know: pixels, processes, devices.
+
+| module | what it holds |
+|---|---|
+| epoch_sampler | `EpochSampler`: `rows` is the order of an epoch, `request` a rank's part of one step |
+| bound_balance | makes that order: `epoch_rows` of each balance |
+| row_shuffler | `RowShuffler`: shuffles the rows that a balance gives it, within windows and `max_per_video` |
+| shuffling | what these are made of: keys, hashes, permutations, windows, videos spread over batches |
+| balance, pairing | the argument `balance=`; which real row belongs to which fake |
+| batch_request, repeats | `BatchRequest`; how often a row came before in the epoch |
+| ranks, saved_position | rank and number of ranks; the position that a saved state holds |
 """

@@ -12,8 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset.selection import Rows
-from .order import derive_key, hash_range
 from .row_shuffler import RowShuffler
+from .shuffling import derive_key, hash_range
 
 
 class BoundBalance(Protocol):

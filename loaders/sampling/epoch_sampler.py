@@ -19,11 +19,11 @@ from ..dataset.selection import Rows
 from .balance import Balance, Unbalanced, check_balance
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
-from .order import BLOCK_ROWS, Shuffling, derive_key
 from .ranks import checked_ranks, rank_and_world_size
 from .repeats import count_earlier
 from .row_shuffler import RowShuffler
 from .saved_position import STATE_VERSION, saved_position
+from .shuffling import BLOCK_ROWS, Shuffling, derive_key
 
 _MAX_ORDER_CHARS = 200
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ...pipeline.dataset.index import Index
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
-from .order import Shuffling, derive_key, max_per_batch, min_possible_per_batch, spread_videos
+from .shuffling import Shuffling, derive_key, max_per_batch, min_possible_per_batch, spread_videos
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ import torch
 from assets_dataset import LABELS, Clip, make_dataset
 from facefeed.loaders.sampling.balance import Unbalanced
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
-from facefeed.loaders.sampling.order import Shuffling
+from facefeed.loaders.sampling.shuffling import Shuffling
 from facefeed.pipeline.dataset.index import Index
 from numpy.typing import NDArray
 from PIL import Image

@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.sampling.balance import Pairs, Quotas, Unbalanced, Weights
-from facefeed.loaders.sampling.order import (
+from facefeed.loaders.sampling.shuffling import (
     BLOCK_ROWS,
     Shuffling,
     derive_key,
