@@ -35,6 +35,10 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
     needs_68 = False
     """Whether it works only on datasets with `landmarks_68`."""
 
+    allowed_in_clips = False
+    """Whether it treats the images of a clip alike, given the same draws: it decides by no image's own mask, label or
+    partner. Loaders of clips refuse a transform that does not state this."""
+
     _targets = ALL_TARGETS
 
     def __init__(self, p: float = 0.5) -> None:

@@ -65,6 +65,7 @@ class LandmarkBlackout(Blackout):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def __init__(self, weights: Mapping[str, float] = PART_WEIGHTS, p: float = 0.5) -> None:
         super().__init__(p=p)
@@ -83,6 +84,7 @@ class HullHalfBlackout(Blackout):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def area(self, face: FacePoints, size: tuple[int, int], mask: Mask) -> Area | None:  # noqa: ARG002
         """One half of the hull."""

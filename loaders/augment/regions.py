@@ -31,6 +31,7 @@ class RegionDropout(Blackout):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def __init__(self, weights: Mapping[str, float] = _DROPOUT_WEIGHTS, p: float = 0.5) -> None:
         super().__init__(p=p)
@@ -54,6 +55,7 @@ class RegionCrop(FaceTransform):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def __init__(
         self,

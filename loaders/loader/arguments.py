@@ -181,17 +181,17 @@ def _check_clip_times(dataset: FaceDataset, clip: Clip) -> None:
 
 
 def _check_clip_transforms(dataset: FaceDataset) -> None:
-    """Raises `UsageError` on our transforms that would draw other numbers for each image of a clip."""
+    """Raises `UsageError` on transforms that may treat the images of a clip differently; see `FaceTransform`."""
     if not hasattr(dataset.face_transform, "transforms"):
         return
     from ..augment.albumentations_internals import leaves  # noqa: PLC0415 (half a second that others need not spend)
 
     for transform in leaves(dataset.face_transform):
-        name = type(transform).__name__
-        if name in ("AlignedMixup", "BlockMask", "FaceCutout", "SelfBlend"):
+        if not getattr(transform, "allowed_in_clips", True):  # those of Albumentations state nothing
             raise UsageError(
-                f"clip: {name} decides by each image's own mask, label or partner, so it would change within a clip; "
-                "take LandmarkBlackout, HullHalfBlackout or RegionDropout"
+                f"clip: {type(transform).__name__} decides by each image's own mask, label or partner, so it would "
+                "change within a clip; take LandmarkBlackout, HullHalfBlackout or RegionDropout; in a class of your "
+                "own that does not, set allowed_in_clips = True"
             )
 
 

@@ -36,6 +36,7 @@ class BackgroundRemoval(FaceTransform):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def __init__(
         self, keep: Keep = "face", margin: float = _DEFAULT_MARGIN, fill: float | str = 0, p: float = 1.0

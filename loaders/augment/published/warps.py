@@ -44,6 +44,7 @@ class Warp(FaceTransform):
     """
 
     reads_mask = False
+    allowed_in_clips = True
     _border: int = cv2.BORDER_CONSTANT
 
     @property

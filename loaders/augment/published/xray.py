@@ -26,6 +26,7 @@ class FaceXRay(FaceTransform):
     """
 
     reads_mask = False
+    allowed_in_clips = True
 
     def __init__(self, kernel_px: int = _DEFAULT_KERNEL_PX, p: float = 1.0) -> None:
         super().__init__(p=p)

@@ -18,6 +18,7 @@ from assets_loaders import Noise, start_training, take_steps
 from assets_rows import SIDE, damage, stored_pixels, stored_rows
 from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader, FaceDataset, Pairs, Quotas, Weights
 from facefeed.loaders.augment import AlignedMixup, BlockMask, FaceCutout, HullHalfBlackout, LandmarkBlackout, SelfBlend
+from facefeed.loaders.augment.base import FaceTransform
 from facefeed.loaders.normalise import normalise
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.planning.options import Options
@@ -341,6 +342,26 @@ def test_the_same_part_of_the_face_is_blacked_out_in_a_whole_clip(dataset: Path,
 def test_transforms_that_decide_by_the_mask_of_each_image_are_refused(dataset: Path, transform: Any) -> None:
     with pytest.raises(UsageError, match=f"clip: {type(transform).__name__} decides by each image's own mask"):
         loader_of(dataset, face_transform=[A.OneOf([A.HorizontalFlip(), transform])])
+
+
+class Brighten(FaceTransform):
+    """A user's own transform, which changes fakes alone."""
+
+    @property
+    def targets(self) -> dict[str, Any]:
+        return {"image": lambda image, **_: image}
+
+
+class BrightenAll(Brighten):
+    """The same for every image, as it states."""
+
+    allowed_in_clips = True
+
+
+def test_a_new_transform_of_faces_is_refused_until_it_states_that_it_treats_a_clip_alike(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"clip: Brighten decides by each image's own.*set allowed_in_clips = True"):
+        loader_of(dataset, face_transform=[A.HorizontalFlip(), Brighten()])
+    loader_of(dataset, face_transform=[A.HorizontalFlip(), BrightenAll()])
 
 
 def test_mixup_of_clips_is_refused(dataset: Path) -> None:
