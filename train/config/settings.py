@@ -67,12 +67,12 @@ def differences(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 def _typed_names(type_: type) -> Iterator[tuple[str, Any]]:
     """Yields the dotted names and types of all fields."""
     hints = get_type_hints(type_)
-    for override in fields(type_):
-        if is_dataclass(hint := hints[override.name]):
+    for field in fields(type_):
+        if is_dataclass(hint := hints[field.name]):
             assert isinstance(hint, type)
-            yield from ((f"{override.name}.{name}", nested) for name, nested in _typed_names(hint))
+            yield from ((f"{field.name}.{name}", nested) for name, nested in _typed_names(hint))
         else:
-            yield override.name, hint
+            yield field.name, hint
 
 
 def _flat_items(config: dict[str, Any]) -> Iterator[tuple[str, Any]]:

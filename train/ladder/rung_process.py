@@ -42,9 +42,9 @@ def run_process(
     early, as by Ctrl-C; if this process dies, its standard input ends. Raises `RungError` with the reason if there is
     no answer, and `UsageError` if the answer is that the request cannot be used.
     """
-    with tempfile.TemporaryDirectory(prefix="facefeed-ladder-") as name:
+    with tempfile.TemporaryDirectory(prefix="facefeed-ladder-") as folder:
         request_file, answer_file, stderr_file = (
-            Path(name) / process for process in ("question.json", "answer.json", "stderr.txt")
+            Path(folder) / name for name in ("request.json", "answer.json", "stderr.txt")
         )
         request_file.write_text(request, encoding="utf-8")
         with (
@@ -89,12 +89,12 @@ def _end_group(group: int) -> None:
 
 
 def _processes_of_group(group: int) -> list[psutil.Process]:
-    answer = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.NoSuchProcess, ProcessLookupError):
             if os.getpgid(process.pid) == group and process.status() != psutil.STATUS_ZOMBIE:
-                answer.append(process)
-    return answer
+                processes.append(process)
+    return processes
 
 
 def _follow(process: subprocess.Popen[bytes], patience_seconds: float, on_step: OnStep) -> bool:

@@ -129,7 +129,7 @@ def is_gone(pid: int) -> bool:
         return True
 
 
-def test_the_question_comes_to_it_as_it_was_asked(tmp_path: Path) -> None:
+def test_the_request_comes_to_it_as_it_was_made(tmp_path: Path) -> None:
     subject = Subject(out="out", videos=None, module="a b.py:Net", recipe="quick", changes=("epochs=1",))
     request = RungRequest(subject=subject, task="measure", levers=("bf16,fused",), data="own", steps=None, repeat=2)
     copy = tmp_path / "copy.json"
