@@ -120,6 +120,17 @@ def test_what_goes_wrong_in_the_module_is_reported_by_its_name(tmp_path: Path) -
     assert re.fullmatch(r"ValueError: step 3 is one too many \(assets_ladder_modules\.py:\d+\)", body["failed"]), body
 
 
+def test_a_module_that_stops_at_once_fails_its_rung_with_a_sentence(tmp_path: Path) -> None:
+    stops = tmp_path / "stops.py"
+    stops.write_text(
+        "from assets_ladder_modules import OnItsOwn\n\nclass Stops(OnItsOwn):\n"
+        "    def on_train_batch_end(self, *_):\n        self.trainer.should_stop = True\n"
+    )
+    subject = replace(OWN, module=f"{stops}:Stops")
+    body = reply(RungRequest(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)
+    assert body["failed"].startswith("the fit ended by itself before its warm-up was over, so no step was measured; ")
+
+
 def test_what_cannot_be_meant_is_distinguished_from_what_breaks(tmp_path: Path) -> None:
     nowhere = replace(OWN, module="nowhere.py:Net")
     refused, failed = (

@@ -16,6 +16,7 @@ from ...config.recipes import Config
 from ...levers import peak_memory
 from ..messages import RungRequest
 from ..results import Measurement, PeakMemory
+from ..scheduler import RungError
 from .stopwatch import MeasuredLength, Stopwatch
 from .subject import create_module, load_config
 
@@ -29,7 +30,7 @@ _EPOCHS = 10_000  # more than any measurement takes; the stopwatch ends the fit
 def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], None]) -> dict[str, Any]:
     """Trains as `request` says and returns `Measurement` as plain values. Raises what training raises.
 
-    folder: for files of training, such as checkpoints; the caller removes it. tell: see `Stopwatch`.
+    folder: for files of training, such as checkpoints; the caller removes it. on_step: see `Stopwatch`.
     """
     logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
     warnings.simplefilter("ignore")
@@ -46,7 +47,10 @@ def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], No
     )
     trainer.fit(module, datamodule=data_module)
     if not stopwatch.steps:
-        raise RuntimeError("the fit ended by itself before its warm-up was over; give it more batches or epochs")
+        raise RungError(
+            "the fit ended by itself before its warm-up was over, so no step was measured; remove what stops it, such "
+            "as an EarlyStopping callback of the module"
+        )
     return asdict(_measured(stopwatch, trainer, data_module, host_before_bytes=host_before_bytes or 0))
 
 

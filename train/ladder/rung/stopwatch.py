@@ -40,7 +40,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     The warm-up is a few steps, plus the batches that may be prefetched at a fit's start, so that afterwards the loader
     has to keep up. If the measured steps contain an epoch's end, so does the warm-up.
 
-    tell: called after each step of training and validation, with the training steps done and their total.
+    on_step: called after each step of training and validation, with the training steps done and their total.
     """
 
     def __init__(
