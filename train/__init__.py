@@ -17,7 +17,7 @@ Must not know: video, detection, Dask.
 | ladder/ | measures the speed-up of each lever on this machine |
 | slurm/ | batch scripts |
 | evaluate, cli | evaluation of a checkpoint on datasets; the commands `train` and `evaluate` |
-| lightning_internals | code that depends on Lightning's private attributes |
+| lightning_internals, torch_internals | all code that depends on private parts of Lightning and of torch |
 | machine | GPUs, cores and optional libraries of this machine |
 
 Importing this package is light: Lightning is imported with the first name that needs it. The guide is
