@@ -1,4 +1,7 @@
-"""All use of Lightning's private attributes: counts of batches and steps. Checked with `CHECKED_LIGHTNING`."""
+"""All use of Lightning's private attributes: counts of batches and steps, the training loader's iterator.
+
+Checked with `CHECKED_LIGHTNING`.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,16 @@ CHECKED_LIGHTNING = "2.6"
 def logged_step(trainer: Any) -> int:
     """The step that Lightning's own callbacks log at; `global_step` counts the steps of every optimizer."""
     return int(trainer.fit_loop.epoch_loop._batches_that_stepped)  # noqa: SLF001
+
+
+def train_iterator(trainer: Any) -> Any:
+    """The iterator of the only training loader; None before its first epoch, and where several loaders are combined.
+
+    None also in a Lightning without these attributes: what is only measured must not end a fit.
+    """
+    combined = getattr(trainer.fit_loop, "_combined_loader", None)
+    iterators = getattr(getattr(combined, "_iterator", None), "iterators", ())
+    return iterators[0] if len(iterators) == 1 else None
 
 
 class RealignBatchProgress(Callback):  # type: ignore[misc]  # Lightning is not followed

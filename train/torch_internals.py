@@ -22,6 +22,7 @@ __all__ = [
     "foreach_copy_",
     "foreach_mul_",
     "has_forward_pre_hook",
+    "has_workers",
     "is_in_backward_pass",
 ]
 
@@ -33,6 +34,11 @@ foreach_mul_ = torch._foreach_mul_
 def has_forward_pre_hook(module: torch.nn.Module, hook: Callable[..., Any]) -> bool:
     """Whether a hook is registered; torch has no public accessor."""
     return hook in module._forward_pre_hooks.values()  # noqa: SLF001
+
+
+def has_workers(iterator: Any) -> bool:
+    """Whether an iterator is that of a DataLoader with worker processes."""
+    return hasattr(iterator, "_worker_result_queue")
 
 
 def is_in_backward_pass() -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections import deque
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,23 @@ import torch
 
 from ...loaders import DevicePrefetcher, FaceDataLoader
 from ...loaders.torch_internals import count_ready_batches
+from ..lightning_internals import train_iterator
+from ..torch_internals import has_workers
 
 clock = time.perf_counter
+
+
+@dataclass(frozen=True)
+class WaitWindow:
+    """Data wait of some consecutive steps on one rank; NaN where unknown.
+
+    stall: fraction of the time spent waiting for data, 0 to 1; near 0: always fed. wait_p99_ms: 99th percentile of the
+    waits, in milliseconds. queue_depth: mean number of batches ready at a fetch; near 0: the workers are too slow.
+    """
+
+    stall: float
+    wait_p99_ms: float
+    queue_depth: float
 
 
 class DataWaitTimer:
@@ -61,17 +77,14 @@ class DataWaitTimer:
             self._seconds += _seconds(timestamps[0], timestamps[-1])
         return None
 
-    def pop_window(self) -> list[float]:
-        """Returns stall fraction (0 to 1), 99th percentile of waits in ms and mean queue depth since the last call.
-
-        NaN if unknown. Steps that are still running on the device count for the next window.
-        """
+    def pop_window(self) -> WaitWindow:
+        """Returns the window since the last call. Steps still running on the device count for the next one."""
         waits, seconds = self._waits, self._seconds
         self._waits, self._seconds = [], 0.0
         if not seconds:
-            return [math.nan, math.nan, self.queue.mean()]
-        longest = float(np.quantile(waits, 0.99, method="higher"))
-        return [sum(waits) / seconds, 1e3 * longest, self.queue.mean()]
+            return WaitWindow(math.nan, math.nan, self.queue.mean())
+        wait_p99_seconds = float(np.quantile(waits, 0.99, method="higher"))
+        return WaitWindow(sum(waits) / seconds, 1e3 * wait_p99_seconds, self.queue.mean())
 
 
 def attach(profiler: Any, timer: DataWaitTimer) -> None:
@@ -138,10 +151,8 @@ class QueueDepth:
 
     def fetch_started(self) -> None:
         """Reads torch's queues at the start of a fetch."""
-        combined = getattr(self._trainer.fit_loop, "_combined_loader", None)
-        running: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
-        known = len(running) == 1 and hasattr(running[0], "_worker_result_queue")
-        self._ready_in_torch = count_ready_batches(running[0]) if known else None
+        iterator = train_iterator(self._trainer)
+        self._ready_in_torch = count_ready_batches(iterator) if has_workers(iterator) else None
 
     def fetch_ended(self) -> None:
         """Counts the batches that were ready for a fetch."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import astuple
 from numbers import Real
 from typing import Any, Literal
 
@@ -13,7 +15,7 @@ from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from ...loaders import DevicePrefetcher, FaceDataLoader, validation
 from ...pipeline.errors import FacefeedError, UsageError
 from ..lightning_internals import logged_step
-from .data_wait import DataWaitTimer, attach, detach
+from .data_wait import DataWaitTimer, WaitWindow, attach, detach
 
 
 class StarvedError(FacefeedError):
@@ -78,12 +80,13 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         first_batch_seconds = self._wait_timer.step_ended()
         self._steps += 1
         if first_batch_seconds is not None:
-            slowest = max(_gather(trainer, [first_batch_seconds]))[0]
+            slowest = max(_gather(trainer, (first_batch_seconds,)))[0]
             _log(trainer, {"starvation/first_batch_seconds": slowest})
         if self._steps % self.every_n_steps == 0:
-            figures = _reduce(_gather(trainer, self._wait_timer.pop_window()))
-            _log(trainer, figures)
-            self._check_starved(trainer, figures)
+            window = self._wait_timer.pop_window()
+            metrics = _reduce([WaitWindow(*values) for values in _gather(trainer, astuple(window))])
+            _log(trainer, metrics)
+            self._check_starved(trainer, metrics)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Detaches the timer: after an error Lightning does not call `teardown`."""
@@ -93,9 +96,9 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         """Detaches the timer."""
         detach(trainer.profiler)
 
-    def _check_starved(self, trainer: Any, figures: dict[str, float]) -> None:
+    def _check_starved(self, trainer: Any, metrics: dict[str, float]) -> None:
         started_at_step, self._window_started_at_step = self._window_started_at_step, trainer.global_step
-        stall = figures.get("starvation/stall_max", figures.get("starvation/stall", 0.0))
+        stall = metrics.get("starvation/stall_max", metrics.get("starvation/stall", 0.0))
         if self._steps == self.every_n_steps or stall <= self.max_stall:
             self._starved_since_steps.clear()
             return
@@ -109,7 +112,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
             f"{_remedy(trainer.train_dataloader)} to see why, and what would help"
         )
         if self.on_starved == "fail":
-            raise StarvedError(message, figures=figures)
+            raise StarvedError(message, figures=metrics)
         if not self._warned:
             rank_zero_warn(message)
         self._warned = True
@@ -130,30 +133,30 @@ def _check_fraction(max_stall: Any) -> float:
     return float(max_stall)
 
 
-def _gather(trainer: Any, figures: list[float]) -> list[list[float]]:
-    """Gathers the metrics of all ranks, by rank."""
+def _gather(trainer: Any, values: tuple[float, ...]) -> list[tuple[float, ...]]:
+    """Gathers values of all ranks, by rank."""
     if trainer.world_size == 1:
-        return [figures]
-    gathered = trainer.strategy.all_gather(torch.tensor(figures, device=trainer.strategy.root_device))
-    return [[float(figure) for figure in rank] for rank in gathered.tolist()]
+        return [values]
+    gathered = trainer.strategy.all_gather(torch.tensor(values, device=trainer.strategy.root_device))
+    return [tuple(map(float, rank)) for rank in gathered.tolist()]
 
 
-def _reduce(ranks: list[list[float]]) -> dict[str, float]:
-    """Reduces stall, wait and queue depth over ranks to the metrics that are logged; unknown ones are left out."""
-    stalls, waits, depths = (
-        [value for value in column if not math.isnan(value)] for column in zip(*ranks, strict=True)
-    )
-    figures: dict[str, float] = {}
-    if stalls:
-        figures |= {"starvation/stall": sum(stalls) / len(stalls), "starvation/wait_p99_ms": max(waits)}
+def _reduce(ranks: Sequence[WaitWindow]) -> dict[str, float]:
+    """Reduces the ranks' windows to the metrics that are logged; unknown ones are left out."""
+    known = [window for window in ranks if not math.isnan(window.stall)]
+    depths = [window.queue_depth for window in ranks if not math.isnan(window.queue_depth)]
+    metrics: dict[str, float] = {}
+    if known:
+        metrics["starvation/stall"] = sum(window.stall for window in known) / len(known)
+        metrics["starvation/wait_p99_ms"] = max(window.wait_p99_ms for window in known)
         if len(ranks) > 1:
-            figures["starvation/stall_max"] = max(stalls)
+            metrics["starvation/stall_max"] = max(window.stall for window in known)
     if depths:
-        figures["starvation/queue_depth"] = min(depths)
-    return figures
+        metrics["starvation/queue_depth"] = min(depths)
+    return metrics
 
 
-def _log(trainer: Any, figures: dict[str, float]) -> None:
+def _log(trainer: Any, metrics: dict[str, float]) -> None:
     step = logged_step(trainer)
     for logger in trainer.loggers:
-        logger.log_metrics(dict(figures), step=step)
+        logger.log_metrics(dict(metrics), step=step)

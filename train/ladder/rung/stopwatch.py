@@ -138,7 +138,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         _synchronize(module.device)
         self._stopped_at = clock()
         self.seconds = self._stopped_at - self._measuring_since
-        stall = self._wait_timer.pop_window()[0]
+        stall = self._wait_timer.pop_window().stall
         self.stall_share = None if math.isnan(stall) else stall
         peak_memory()  # while the workers are alive
         trainer.should_stop = True

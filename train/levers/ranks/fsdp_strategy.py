@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
+from lightning.pytorch.core.optimizer import LightningOptimizer
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
@@ -90,7 +91,9 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
         """Returns `Optimizer.state_dict` with full tensors on rank 0, empty on others. A collective call."""
-        state_dict = getattr(optimizer, "_optimizer", optimizer).state_dict()
+        if isinstance(optimizer, LightningOptimizer):
+            optimizer = optimizer.optimizer
+        state_dict = optimizer.state_dict()
         state = {number: self._gather_full(tensors) for number, tensors in state_dict["state"].items()}
         return {**state_dict, "state": state} if self.is_global_zero else {}
 
