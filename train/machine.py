@@ -8,6 +8,8 @@ from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Self
 
+from ..pipeline.machine import usable_cores
+
 PACKAGES = ("bitsandbytes", "deepspeed", "timm", "torchao", "transformers", "triton")
 """Optional libraries that levers may need."""
 
@@ -20,7 +22,7 @@ class Machine:
     """What levers need to know of a machine; tests construct machines other than this one.
 
     gpus: names of the CUDA devices visible to this process. gpu_memory_bytes: of each. compute_capability: the lowest
-    of them, None without a GPU. cores: that this process may run on. packages: which of `PACKAGES` are installed.
+    of them, None without a GPU. cores: that this process may use. packages: which of `PACKAGES` are installed.
     compiler: path of a C++ compiler, which torch.compile needs; None if there is none.
     """
 
@@ -42,7 +44,7 @@ class Machine:
             gpus=tuple(device.name for device in devices),
             gpu_memory_bytes=tuple(device.total_memory for device in devices),
             compute_capability=min(((device.major, device.minor) for device in devices), default=None),
-            cores=len(os.sched_getaffinity(0)),
+            cores=usable_cores(),
             packages=frozenset(name for name in PACKAGES if find_spec(name) is not None),
             compiler=next(filter(None, map(shutil.which, (os.environ.get("CXX", "c++"), "g++", "clang++"))), None),
         )

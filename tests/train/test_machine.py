@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 import torch
+from facefeed.pipeline.machine import usable_cores
 from facefeed.train.machine import Machine
 
 
 def test_it_says_what_this_machine_has() -> None:
     here = Machine.detect()
-    assert here.cores == len(os.sched_getaffinity(0))
+    assert here.cores == usable_cores()
     assert (
         len(here.gpus) == len(here.gpu_memory_bytes) == (torch.cuda.device_count() if torch.cuda.is_available() else 0)
     )
     assert (here.compute_capability is None) == (not here.gpus)
     assert not here.has("no such package")
+
+
+def test_it_has_no_more_cores_than_a_containers_quota(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in (("proc/self/cgroup", "0::/\n"), ("sys/fs/cgroup/cpu.max", "100000 100000\n")):
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.setattr(usable_cores, "__defaults__", (tmp_path,))
+    assert Machine.detect().cores == 1
 
 
 def test_a_compiler_is_found_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
