@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from ...pipeline.errors import UsageError
-from .. import levers as lever_texts
+from .. import levers
 from .options import DataOptions, ModelOptions
 
 _MAX_SEED = 2**32 - 1  # numpy's
@@ -50,7 +50,7 @@ class Config:
         _check_int("seed", self.seed, minimum=0, example=0)
         if self.seed > _MAX_SEED:
             raise UsageError(f"seed={self.seed}: must be at most {_MAX_SEED}, which is numpy's limit; try 0")
-        lever_texts.parse(self.levers)
+        levers.parse(self.levers)
 
 
 def _check_int(name: str, value: object, *, minimum: int, example: int) -> None:

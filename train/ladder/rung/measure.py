@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import seed_everything
 
-from ... import levers as lever_texts
+from ... import levers
 from ...config.recipes import Config
-from ...levers import peak_memory
+from ...levers import Lever
 from ..messages import RungRequest
 from ..results import Measurement, PeakMemory
 from ..scheduler import RungError
@@ -36,14 +36,14 @@ def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], No
     warnings.simplefilter("ignore")
     subject, config = request.subject, load_config(request.subject)
     seed_everything(config.seed + request.repeat, workers=True, verbose=False)
-    host_before_bytes = peak_memory()["host_bytes"]
+    host_before_bytes = levers.peak_memory()["host_bytes"]
     module = create_module(subject, config)
     data_module = None if request.data == "own" else _data_module(request, config)
     # Batches decoded from videos take hundreds of times as long, so only a few are measured.
     stopwatch = Stopwatch(MeasuredLength(request.steps, slow=request.data == "naive"), on_step)
-    levers = lever_texts.parse(",".join(request.levers))
-    module, trainer = lever_texts.trainer(
-        module, levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, levers)
+    rung_levers = levers.parse(",".join(request.levers))
+    module, trainer = levers.trainer(
+        module, rung_levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, rung_levers)
     )
     trainer.fit(module, datamodule=data_module)
     if not stopwatch.steps:
@@ -60,12 +60,12 @@ def _data_module(request: RungRequest, config: Config) -> RungDataModule:
     return RungDataModule(request.subject, config, naive=request.data == "naive")
 
 
-def _arguments(request: RungRequest, levers: Any) -> dict[str, Any]:
+def _arguments(request: RungRequest, rung_levers: Sequence[Lever]) -> dict[str, Any]:
     """Returns Trainer arguments: one device, or all under a strategy; validation runs once, when the stopwatch stops.
 
     All strategies thus run on the same devices.
     """
-    has_strategy = any(lever.kind == "strategy" for lever in levers)
+    has_strategy = any(lever.kind == "strategy" for lever in rung_levers)
     return {
         **({} if has_strategy else {"devices": 1}),
         "max_epochs": _EPOCHS,
@@ -73,7 +73,7 @@ def _arguments(request: RungRequest, levers: Any) -> dict[str, Any]:
         "limit_val_batches": max(request.steps or 0, _MIN_VALIDATION_BATCHES),
         "num_sanity_val_steps": 0,
         "logger": request.subject.module is not None,  # a user's module may want one
-        "enable_checkpointing": any(lever.name == "best" for lever in levers),
+        "enable_checkpointing": any(lever.name == "best" for lever in rung_levers),
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
@@ -82,7 +82,7 @@ def _arguments(request: RungRequest, levers: Any) -> dict[str, Any]:
 def _measured(
     stopwatch: Stopwatch, trainer: Any, data_module: RungDataModule | None, *, host_before_bytes: int
 ) -> Measurement:
-    memory = peak_memory()
+    memory = levers.peak_memory()
     metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train")}
     steps_per_epoch = stopwatch.steps_per_epoch
     if data_module is not None and data_module.is_naive:

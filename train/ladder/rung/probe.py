@@ -7,7 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from ....pipeline.errors import UsageError
-from ... import levers as lever_texts
+from ... import levers
 from ...machine import Machine
 from ..messages import RungRequest, Subject
 from ..scheduler import Combination
@@ -36,7 +36,7 @@ def probe(request: RungRequest) -> dict[str, Any]:
         "recipe_levers": config.levers,
         "own_data": has_own_data,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "refusals": {text: lever_texts.refusals(lever_texts.parse(text), module, machine) for text in texts},
+        "refusals": {text: levers.refusals(levers.parse(text), module, machine) for text in texts},
         "machine": {**asdict(machine), "packages": sorted(machine.packages)},
     }
 
@@ -61,7 +61,7 @@ def greedy_combination(texts: Sequence[str], module: Any, machine: Machine) -> C
     for text in texts:
         if set(text.split(",")) <= set(",".join(chosen).split(",")):
             continue
-        reasons = lever_texts.refusals(lever_texts.parse(",".join([*chosen, text])), module, machine)
+        reasons = levers.refusals(levers.parse(",".join([*chosen, text])), module, machine)
         if reasons:
             left_out[text] = "; ".join(reasons)
         else:
