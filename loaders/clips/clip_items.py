@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...pipeline.dataset.frame_numbers import comparable_frames
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
@@ -59,7 +59,7 @@ class ClipItems:
         return self._table
 
     @property
-    def index(self) -> Index:
+    def index(self) -> IndexLike:
         """The index of the dataset, in which an item's row has the label of its clips."""
         return self.table.index
 

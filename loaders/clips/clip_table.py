@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..dataset.selection import ClipRows, Rows
 from .clip import Clip
 from .labels import clip_labels
@@ -25,7 +25,7 @@ class ClipTable:
     the row that names an item has the label of its clips.
     """
 
-    def __init__(self, index: Index, runs: Runs, clip: Clip) -> None:
+    def __init__(self, index: IndexLike, runs: Runs, clip: Clip) -> None:
         self.runs, self._clip = runs, clip
         firsts, run = _candidates(runs, clip)
         self.num_tracks_with_clips = len(np.unique(runs.tracks[run]))
@@ -43,7 +43,7 @@ class ClipTable:
         self.segment_starts, self.segment_ends, self.middles = starts[by_row], ends[by_row], middles[by_row]
         self.anchors: Rows = runs.rows[self.firsts[self.middles]]
         self.group_starts, self.group_ends = group_starts[of_group[by_row]], group_ends[of_group[by_row]]
-        self.index: Index = cast("Index", _ClipIndex(index, self.anchors, labels[self.middles]))
+        self.index: IndexLike = _ClipIndex(index, self.anchors, labels[self.middles])
 
     def clips(self, candidates: ArrayLike) -> ClipRows:
         """The rows of these candidates."""
@@ -57,7 +57,7 @@ class ClipTable:
         frame = np.minimum(np.arange(clip.frames), num_valid[:, np.newaxis] - 1)
         return first[:, np.newaxis] + clip.stride * frame, num_valid
 
-    def _labels(self, index: Index, run: NDArray[np.int64]) -> NDArray[np.int64]:
+    def _labels(self, index: IndexLike, run: NDArray[np.int64]) -> NDArray[np.int64]:
         """The label of each candidate, of the run of that number: int64 (candidates,)."""
         of_rows = index.numbers("label", self.runs.rows).astype(np.int64)
         labels = of_rows[self.firsts]
@@ -98,11 +98,14 @@ def _segments(
 class _ClipIndex:
     """An index in which the rows that name items have the labels of their clips."""
 
-    def __init__(self, index: Index, anchors: Rows, labels: NDArray[np.int64]) -> None:
+    def __init__(self, index: IndexLike, anchors: Rows, labels: NDArray[np.int64]) -> None:
         self._index, self._anchors, self._labels = index, anchors, labels
 
-    def __getattr__(self, name: str) -> Any:
+    def __getattr__(self, name: str) -> Any:  # of an `IndexLike`, or of the index of a mixture
         return getattr(self._index, name)
+
+    def __len__(self) -> int:
+        return len(self._index)
 
     def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
         """See `Index`."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.frame_numbers import frame_numbers
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..dataset.selection import Rows
 
 _GAP_FACTOR = 1.5  # halfway between one step and two
@@ -37,7 +37,7 @@ class Runs:
         return np.diff(np.append(self.starts, len(self.rows)))
 
 
-def find_runs(index: Index, rows: Rows, *, max_gap_seconds: float | None, sampling: Mapping[str, Any]) -> Runs:
+def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sampling: Mapping[str, Any]) -> Runs:
     """Sorts the rows by track and time, and splits each track at its gaps and cuts.
 
     Args:

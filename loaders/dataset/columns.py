@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.reserved_names import CLIP_COLUMNS, DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from ..face import Face
@@ -25,7 +25,7 @@ _WHOSE_FIELD = {
 """How messages end on fields that other loaders have."""
 
 
-def check_fields(fields: tuple[str, ...], index: Index, further: Sequence[str] = ()) -> None:
+def check_fields(fields: tuple[str, ...], index: IndexLike, further: Sequence[str] = ()) -> None:
     """Raises `UsageError` where a name is no column and none of `further` ones, or "image" is missing."""
     known = ("image", "row", "mask", *further, *index.schema.names)
     if unknown := [name for name in fields if name not in known]:
@@ -36,7 +36,7 @@ def check_fields(fields: tuple[str, ...], index: Index, further: Sequence[str] =
 
 
 def collate_masks(
-    faces: list[Face], labels: NDArray[np.int64], index: Index, size: tuple[int, ...], mask_size: int | None = None
+    faces: list[Face], labels: NDArray[np.int64], index: IndexLike, size: tuple[int, ...], mask_size: int | None = None
 ) -> Any:
     """Masks of a batch: float32 (N, H, W), 0..1; 0 for faces of the label real that have none, NaN for others.
 
@@ -71,7 +71,7 @@ def _cell_means(mask: NDArray[Any], cells: int) -> NDArray[np.float32]:
     return means.clip(0, 1)  # rounding, which a loss may refuse
 
 
-def collate_column(index: Index, name: str, rows: list[int], faces: list[Face]) -> Any:
+def collate_column(index: IndexLike, name: str, rows: list[int], faces: list[Face]) -> Any:
     """One column for all rows of a batch: numbers, lists of one length and points as arrays, strings as a list.
 
     Points are in pixels of the transformed images; NaN for `landmarks_68`, lists and floats that are null. `row` is the

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.crops import CropProtocol, FaceGeometry
 from ...pipeline.dataset.crops.geometry import Affine, between_pixel_centres
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..face import BOX_CORNERS, Face, resize_image, resize_mask
 
 
@@ -26,6 +26,10 @@ class Cut(Protocol):
     @property
     def min_side_px(self) -> int | None:
         """The smallest side at which the crop may be decoded, px; None: its full size only."""
+
+    @property
+    def to_image(self) -> Affine | None:
+        """Maps px of the stored crop to px of its image, float64 (2, 3); None: the whole crop, resized."""
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """The image, uint8 (H, W, 3), of a decoded crop; in `into` if it fits."""
@@ -47,7 +51,7 @@ class Cuts(Protocol):
         """Computes the cuts of a batch in one vectorised call and keeps them until the next call."""
 
 
-def cuts_of(index: Index, protocol: CropProtocol | None, image_size: int | None) -> Cuts:
+def cuts_of(index: IndexLike, protocol: CropProtocol | None, image_size: int | None) -> Cuts:
     """The cuts of all rows: of the whole crop if `protocol` is None, else of the protocol's image.
 
     `image_size`: side of the images, px; None: that of the crop, or of the protocol.
@@ -59,7 +63,7 @@ def cuts_of(index: Index, protocol: CropProtocol | None, image_size: int | None)
 
 @dataclass(frozen=True, slots=True)
 class _WholeCrops:
-    index: Index
+    index: IndexLike
     side_px: int | None
 
     def __call__(self, row: int) -> Cut:
@@ -71,7 +75,7 @@ class _WholeCrops:
 
 @dataclass(slots=True)
 class _ProtocolCrops:
-    index: Index
+    index: IndexLike
     protocol: CropProtocol
     side_px: int
     _prepared: dict[int, Cut] = field(default_factory=dict)
@@ -103,6 +107,11 @@ class WholeCrop:
     def min_side_px(self) -> int | None:
         """See `Cut`."""
         return self.side_px
+
+    @property
+    def to_image(self) -> None:
+        """See `Cut`."""
+        return
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """See `Cut`. Bilinear; area averaging where it shrinks to less than half."""

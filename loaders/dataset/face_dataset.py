@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import copy
-import logging
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -15,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.crops import CropProtocol, black_parts, check_coverage, crop_protocol
-from ...pipeline.dataset.open_dataset import open_dataset
+from ...pipeline.dataset.crops import CropProtocol, crop_protocol
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
 from .. import validation
@@ -27,12 +25,10 @@ from ..normalise import normalise
 from ..seeding import generator_owners
 from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
-from .selection import Filters, Rows, select_rows
-
-_log = logging.getLogger("facefeed.loaders")
+from .selected_rows import Crop, SelectedRows
+from .selection import Filters, Rows
 
 Transform = Callable[..., Any]
-Crop = str | Mapping[str, Any]
 
 DEFAULT_IMAGE_SIZE = 224
 """Side of an image, px, where no crop protocol gives another."""
@@ -82,41 +78,52 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         filters: Filters | None = None,
         frames_per_video: int | None = None,
     ) -> None:
-        path = validation.require_dataset_folder(out)
-        protocol = None if crop is None else crop_protocol(crop)
-        frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
-        self._set_transforms(face_transform, transform)
-        self.image_size = self._checked_image_size(image_size, protocol)
-        self.out = path.resolve()
-        self.split, self.crop = split, crop
-        self.filters, self.frames_per_video = filters, frames_per_video
-        _, self.index = open_dataset(self.out)
-        self.labels = self.index.labels
-        self._check_transforms()
-        images = StoredImages(self.index)
-        self._read_image: Callable[[int], bytes] = images.image
-        self._read_mask: Callable[[int], bytes | None] = images.mask
-        self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
-        self._cuts = cuts_of(self.index, protocol, self.image_size)
-        self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
-        self._worker_seed: int | None = None
-        self._select_rows: Callable[[], Rows] = partial(select_rows, self.index, split, filters, frames_per_video)
-        self._rows: Rows | None = self._select_rows()
-        if protocol is not None:
-            is_missing = check_coverage(
-                protocol, self.index, self._rows, setting=f"crop={crop!r}",
-                alternative="give a crop with a smaller margin",
-            )  # fmt: skip
-            if count := int(is_missing.sum()):
-                _log.warning("crop=%r: %s", crop, black_parts(count, len(self)))
+        self._init_options(
+            split=split, image_size=image_size, crop=crop, face_transform=face_transform, transform=transform,
+            filters=filters, frames_per_video=frames_per_video,
+        )  # fmt: skip
+        selected = SelectedRows.open(
+            out, split=split, crop=crop, filters=filters, frames_per_video=self.frames_per_video
+        )
+        images = StoredImages(selected.index)
+        self._init_rows(
+            out=selected.out, index=selected.index, rows=selected.rows, select_rows=selected.select,
+            read_image=images.image, read_mask=images.mask, without_68=[] if selected.has_68 else [selected.out],
+        )  # fmt: skip
 
-    def _set_transforms(self, face_transform: Transform | Sequence[Any] | None, transform: Transform | None) -> None:
+    def _init_options(
+        self, *, split: str | None, image_size: int | Literal["auto"] | None, crop: Crop | None,
+        face_transform: Transform | Sequence[Any] | None, transform: Transform | None, filters: Filters | None,
+        frames_per_video: int | None,
+    ) -> None:  # fmt: skip
+        """Checks and sets what does not depend on the rows."""
+        self.split, self.crop, self.filters = split, crop, filters
+        protocol = None if crop is None else crop_protocol(crop)
+        self.frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
         self._adapter: Adapter | None = None if transform is None else adapter_of(transform)
         self._delivered_points: tuple[str, ...] = ()  # that `transform` has to move, or must not displace
         self.face_transform, self.transform = _as_face_compose(face_transform), transform
         self._gives_68 = validation.accepts(self.face_transform, "landmarks_68")
         self._gives_label = validation.accepts(self.face_transform, "label")
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
+        self.image_size = self._checked_image_size(image_size, protocol)
+        self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
+        self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
+        self._worker_seed: int | None = None
+
+    def _init_rows(
+        self, *, out: Path, index: IndexLike, rows: Rows, select_rows: Callable[[], Rows],
+        read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[Path],
+    ) -> None:  # fmt: skip
+        """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
+        have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.
+        """
+        self.out, self.index, self.labels, self.without_68 = out, index, index.labels, without_68
+        self._rows: Rows | None = rows
+        self._select_rows, self._read_image, self._read_mask = select_rows, read_image, read_mask
+        self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
+        if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
+            check(self.labels, without_68=without_68)
 
     def _checked_image_size(
         self, image_size: int | Literal["auto"] | None, protocol: CropProtocol | None
@@ -129,16 +136,6 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
                 "image_size=None: needs a transform that brings all crops to one size, and no crop; try 224"
             )
         return validation.optional_int("image_size", image_size, minimum=1, example=224)
-
-    def _check_transforms(self) -> None:
-        """Raises `UsageError` where `face_transform` needs labels or points that the dataset has not."""
-        if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
-            check(self.labels, without_68=self.without_68)
-
-    @property
-    def without_68(self) -> list[Path]:
-        """The folder, where its rows have no `landmarks_68`; of a mixture, those of such datasets."""
-        return [] if "landmarks_68" in self.index.schema.names else [self.out]
 
     @property
     def has_68(self) -> bool:
@@ -208,7 +205,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = int(self.rows[position])
         cut = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
-        face = self._with_points(row, self._decode_row(row), cut)
+        face = self._with_points(row, self._decode(self._read_image(row)), cut)
         return replace(face, mask=self._load_mask(row, cut), label=self._label(row))
 
     def load_augmented(
@@ -251,26 +248,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""
         cut = self._cuts(row)
-        image = self._load_resized_pixels(row, cut, into)
+        image = self._load_image(row, cut, into)
         mask = self._load_mask(row, cut) if self._wants_mask else None
         return replace(self._with_points(row, image, cut), mask=mask, label=self._label(row))
 
     def load_pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Loads one row's pixels, resized or cut, and transformed by `transform` alone: uint8 (H, W, 3)."""
-        return self._apply_transform(Face.from_image(self._load_resized_pixels(row, self._cuts(row), into))).image
+        return self._apply_transform(Face.from_image(self._load_image(row, self._cuts(row), into))).image
 
-    def _load_resized_pixels(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        return self._resize(cut, self._decode_row(row, cut.min_side_px, into), into)
+    def _load_image(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+        """The image of a row, resized or cut."""
+        crop = self._decode(self._read_image(row), min_side_px=cut.min_side_px, into=into)
+        return self._resize(cut, crop, into)
 
     def _apply_transform(self, face: Face) -> Face:
         if self.transform is None or self._adapter is None:
             return face
         return self._adapter(self.transform, face, self._delivered_points)
-
-    def _decode_row(
-        self, row: int, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
-    ) -> NDArray[np.uint8]:
-        return self._decode(self._read_image(row), min_side_px=min_side_px, into=into)
 
     def _label(self, row: int) -> int:
         return int(self.index.number("label", row))
@@ -291,6 +285,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return None if data is None else cut.mask(decode_mask(data))
 
 
+# A function of the cut, which differs from row to row, so that `with_wrapped_stages` can wrap it, as for timing.
 def _resize(cut: Cut, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     return cut.image(crop, into)
 

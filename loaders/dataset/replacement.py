@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from .selection import Rows
 
 _MAX_CANDIDATES = 32
 
 
-def replacement_candidates(index: Index, row: int, selected: Rows, columns: Sequence[str] = ()) -> Iterator[int]:
+def replacement_candidates(index: IndexLike, row: int, selected: Rows, columns: Sequence[str] = ()) -> Iterator[int]:
     """Yields rows that may replace `row`, best first: selected ones with its label and its values of `columns`.
 
     The later rows of its own video, then the earlier ones from the nearest on; then a row of each other video of the
@@ -32,7 +32,7 @@ def replacement_candidates(index: Index, row: int, selected: Rows, columns: Sequ
     yield from islice(_from_other_videos(index, row, selected, columns), _MAX_CANDIDATES)
 
 
-def _from_same_video(index: Index, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
+def _from_same_video(index: IndexLike, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
     video = index.text("video_id", row)
     at = int(np.searchsorted(selected, row))
     for rows in (selected[at:], selected[:at][::-1]):
@@ -43,7 +43,7 @@ def _from_same_video(index: Index, row: int, selected: Rows, columns: Sequence[s
                 yield other
 
 
-def _from_other_videos(index: Index, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
+def _from_other_videos(index: IndexLike, row: int, selected: Rows, columns: Sequence[str]) -> Iterator[int]:
     """The first matching row of each other video; after these, their other matching rows."""
     rows = selected[_matches(index, row, selected, columns)]
     videos = index.codes("video_id", rows)
@@ -54,7 +54,7 @@ def _from_other_videos(index: Index, row: int, selected: Rows, columns: Sequence
         yield int(rows[other])
 
 
-def _matches(index: Index, row: int, rows: NDArray[Any], columns: Sequence[str]) -> NDArray[np.bool_]:
+def _matches(index: IndexLike, row: int, rows: NDArray[Any], columns: Sequence[str]) -> NDArray[np.bool_]:
     """Which rows have the label of `row`, and its values of `columns`."""
     same: NDArray[np.bool_] = index.numbers("label", rows) == index.number("label", row)
     for column in columns:
@@ -63,5 +63,5 @@ def _matches(index: Index, row: int, rows: NDArray[Any], columns: Sequence[str])
     return same
 
 
-def _code(index: Index, column: str, row: int) -> int:
+def _code(index: IndexLike, column: str, row: int) -> int:
     return int(index.codes(column, np.array([row]))[0])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..clips.clip_items import ClipItems
 from ..dataset.selection import Rows
 from ..mixture.mixture_balance import MixtureBalance
@@ -91,14 +91,14 @@ def _items(sampler: EpochSampler) -> str:
     return "clips" if isinstance(sampler.dataset, ClipItems) else "images"
 
 
-def _page_read_amplification(index: Index, rows: Rows) -> float:
+def _page_read_amplification(index: IndexLike, rows: Rows) -> float:
     """Bytes of the whole pages that hold the images, divided by the images' own bytes."""
     starts, sizes = index.numbers("image_offset", rows), index.numbers("image_bytes", rows).astype(np.int64)
     pages = (starts + sizes - 1) // _PAGE_BYTES - starts // _PAGE_BYTES + 1
     return float(pages.sum() * _PAGE_BYTES / sizes.sum()) if len(rows) else 1.0
 
 
-def _window_read_amplification(index: Index, sampler: EpochSampler, clips: ClipItems | None) -> float:
+def _window_read_amplification(index: IndexLike, sampler: EpochSampler, clips: ClipItems | None) -> float:
     """Bytes of the windows' sequential runs, divided by the images' own bytes."""
     read_bytes = image_bytes = 0
     for window in sampler.windows(sampler.epoch) if len(sampler.dataset) else []:

@@ -19,7 +19,8 @@ from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..batching.jpeg_batch_dataset import JpegBatchDataset
 from ..clips.clip import Clip
 from ..clips.clip_items import ClipItems
-from ..dataset.face_dataset import Crop, FaceDataset, Transform
+from ..dataset.face_dataset import FaceDataset, Transform
+from ..dataset.selected_rows import Crop
 from ..dataset.selection import Filters
 from ..device.jpegs import check_can_decode
 from ..device.seeded_transform import DeviceTransform, SeededTransform

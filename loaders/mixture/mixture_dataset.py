@@ -7,25 +7,20 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from os.path import commonpath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast
+from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
-from ...pipeline.dataset.crops import crop_protocol
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
-from ..dataset.cuts import cuts_of
-from ..dataset.face_dataset import Crop, FaceDataset, Transform
-from ..dataset.selection import Filters, Rows, select_rows
+from ..dataset.face_dataset import FaceDataset, Transform
+from ..dataset.selected_rows import Crop, SelectedRows
+from ..dataset.selection import Filters, Rows
 from .mixed_index import MixedIndex
 from .names import Rename
-
-if TYPE_CHECKING:
-    from ...pipeline.dataset.index import Index
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -50,44 +45,34 @@ class MixtureDataset(FaceDataset):
 
     """
 
-    def __init__(  # not super().__init__: it takes over the attributes of the datasets
+    def __init__(  # not super().__init__, which opens one dataset
         self, outs: Mapping[str, Path], *, rename: Rename | None, split: str | None,
         image_size: int | Literal["auto"] | None, crop: Crop | None,
         face_transform: Transform | Sequence[Any] | None, transform: Transform | None, filters: Filters | None,
         frames_per_video: int | None,
     ) -> None:  # fmt: skip
-        self._set_transforms(face_transform, transform)
-        transforms = dict(self.__dict__)
-        protocol = None if crop is None else crop_protocol(crop)
-        image_size = self._checked_image_size(image_size, protocol)
-        options = {"split": split, "crop": crop, "filters": filters, "frames_per_video": frames_per_video}
+        self._init_options(
+            split=split, image_size=image_size, crop=crop, face_transform=face_transform, transform=transform,
+            filters=filters, frames_per_video=frames_per_video,
+        )  # fmt: skip
+        options = {"split": split, "crop": crop, "filters": filters, "frames_per_video": self.frames_per_video}
         parts = [_open(name, out, **options) for name, out in outs.items()]
-        self.__dict__.update(parts[0].__dict__ | transforms)
-        self.image_size = image_size
         mixed = MixedIndex({name: part.index for name, part in zip(outs, parts, strict=True)}, rename)
         _check_filters(mixed, filters)
-        self.index, self.labels = cast("Index", mixed), mixed.labels
-        self.out = Path(commonpath([part.out for part in parts]))
-        self._check_transforms()
-        images = [StoredImages(index) for index in mixed.indexes]
-        self._read_image = _ByDataset([each.image for each in images], mixed.offsets)
-        self._read_mask = _ByDataset([each.mask for each in images], mixed.offsets)
-        self._cuts = cuts_of(self.index, protocol, image_size)
-        self._select_rows = _JoinedRows(
-            [partial(select_rows, part.index, split, filters, part.frames_per_video) for part in parts], mixed.offsets
-        )
-        self._rows = _joined([part.rows for part in parts], mixed.offsets)
-        if protocol is None:
+        images = [StoredImages(part.index) for part in parts]
+        self._init_rows(
+            out=Path(commonpath([part.out for part in parts])), index=mixed,
+            rows=_joined([part.rows for part in parts], mixed.offsets),
+            select_rows=_JoinedRows([part.select for part in parts], mixed.offsets),
+            read_image=_ByDataset([each.image for each in images], mixed.offsets),
+            read_mask=_ByDataset([each.mask for each in images], mixed.offsets),
+            without_68=[part.out for part in parts if not part.has_68],
+        )  # fmt: skip
+        if crop is None:
             _warn_of_framing(mixed)
         for label in mixed.labels:
             if lacking := mixed.datasets_without(label):
                 _log.warning("label %r: %s has none; the same under another name? see rename=", label, lacking)
-
-    @property
-    def without_68(self) -> list[Path]:
-        """The folders of the datasets whose rows have no `landmarks_68`."""
-        mixed = cast("MixedIndex", self.index)
-        return [index.out for index in mixed.indexes if "landmarks_68" not in index.schema.names]
 
 
 def _check_filters(index: MixedIndex, filters: Filters | None) -> None:
@@ -113,9 +98,9 @@ def _warn_of_framing(index: MixedIndex) -> None:
             )  # fmt: skip
 
 
-def _open(name: str, out: Path, **options: Any) -> FaceDataset:
+def _open(name: str, out: Path, **options: Any) -> SelectedRows:
     try:
-        return FaceDataset(out, **options)
+        return SelectedRows.open(out, **options)
     except UsageError as error:
         raise UsageError(f"{name} ({out}): {error}") from error
 

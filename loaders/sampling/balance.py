@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..dataset.selection import Rows
@@ -180,7 +180,7 @@ class BlendPairs:
         return BoundUnits(np.stack([reals, reals], axis=1), shuffler, notes)
 
 
-def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | Pairs | BlendPairs | None:
+def balance_from_name(name: BalanceName, index: IndexLike, rows: Rows) -> Quotas | Pairs | BlendPairs | None:
     """Returns the balance of a command's `--balance` for these rows; "classes": equal quotas of the labels they have.
 
     Raises `UsageError` where no row has a known label.
@@ -198,7 +198,7 @@ def balance_from_name(name: BalanceName, index: Index, rows: Rows) -> Quotas | P
     return Quotas(dict.fromkeys(labels, 1))
 
 
-def _value_ids(rows: Rows, index: Index, column: str) -> tuple[NDArray[np.int64], list[str]]:
+def _value_ids(rows: Rows, index: IndexLike, column: str) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's value as a position in a list of names, int64 (rows,), -1 where it has none; and the list."""
     if column == "label":
         return index.numbers("label", rows).astype(np.int64), list(index.labels)
@@ -212,7 +212,7 @@ def _check_names(requested: Mapping[str, Any], names: list[str], column: str) ->
         raise UsageError(f"{unknown[0]!r}: no {column} is called so; there are {', '.join(names) or 'none'}")
 
 
-def _rows_by_value(rows: Rows, index: Index, column: str, requested: list[str]) -> tuple[list[Rows], list[str]]:
+def _rows_by_value(rows: Rows, index: IndexLike, column: str, requested: list[str]) -> tuple[list[Rows], list[str]]:
     """The rows of each requested value, and notes on rows of other values."""
     value_ids, names = _value_ids(rows, index, column)
     _check_names(dict.fromkeys(requested), names, column)

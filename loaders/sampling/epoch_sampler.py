@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..dataset.selection import Rows
@@ -32,7 +32,7 @@ class OrderedItems(Protocol):
     """What an epoch orders: the rows of a `FaceDataset`, or `ClipItems`. `rows`: uint32 (items,), ascending."""
 
     @property
-    def index(self) -> Index:
+    def index(self) -> IndexLike:
         """Of the dataset."""
 
     @property

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.frame_numbers import frame_numbers
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..dataset.selection import Rows
 
 _NO_MATCH = np.iinfo(np.int64).max
@@ -22,7 +22,7 @@ class SourcePairs(NamedTuple):
     num_orphans: int
 
 
-def pair_with_source(rows: Rows, index: Index) -> SourcePairs:
+def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames.
 
     Two folders of frames are compared by the numbers in the names of their images, all else by the frame index. Where

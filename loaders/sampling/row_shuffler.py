@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
 from .shuffling import Shuffling, derive_key, max_per_batch, min_possible_per_batch, spread_videos
@@ -20,7 +20,7 @@ class RowShuffler:
     `batch_images`: how many of these rows one step holds, over all ranks.
     """
 
-    index: Index
+    index: IndexLike
     shuffling: Shuffling
     batch_images: int
     max_per_video: int | None = None

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index_like import IndexLike
 from ..dataset.selection import Rows
 
 _MAX_GAP_BYTES = 64 << 10  # smaller gaps are read, not skipped
 _READ_BYTES = 1 << 20
 
 
-def byte_runs(index: Index, rows: Rows) -> Iterator[tuple[str, int, int]]:
+def byte_runs(index: IndexLike, rows: Rows) -> Iterator[tuple[str, int, int]]:
     """Yields the byte ranges `(file, start, end)` of these rows' images in storage order, merged across small gaps."""
     ordered = np.sort(rows)
     files, starts = index.codes("file", ordered), index.numbers("image_offset", ordered)
@@ -38,7 +38,7 @@ class ReadAhead:
     The thread ends when this object is deleted.
     """
 
-    def __init__(self, out: Path, index: Index) -> None:
+    def __init__(self, out: Path, index: IndexLike) -> None:
         self._windows: queue.SimpleQueue[Rows | None] = queue.SimpleQueue()
         threading.Thread(target=_run, args=(out, index, self._windows), name="facefeed-readahead", daemon=True).start()
 
@@ -50,7 +50,7 @@ class ReadAhead:
         self._windows.put(rows)
 
 
-def _run(out: Path, index: Index, windows: queue.SimpleQueue[Rows | None]) -> None:
+def _run(out: Path, index: IndexLike, windows: queue.SimpleQueue[Rows | None]) -> None:
     while (rows := windows.get()) is not None:
         for name, start, end in byte_runs(index, rows):
             with suppress(OSError):  # the worker that needs the images reports the error

@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..index import Index
+from ..index_like import IndexLike
 
 Affine = NDArray[np.float64]
 
@@ -33,7 +33,7 @@ class FaceGeometry:
     to_stored: Affine
 
     @classmethod
-    def of_rows(cls, index: Index, rows: ArrayLike) -> Self:
+    def of_rows(cls, index: IndexLike, rows: ArrayLike) -> Self:
         """Geometry of `rows` (N,) of the index."""
         crops = index.boxes("crop_xyxy", rows).astype(np.float64)
         sides = crops[:, 2] - crops[:, 0]
