@@ -24,6 +24,7 @@ class Face:
     the viewer sees them. hull: float32 (M, 2). regions: name -> float32 (4,), xyxy. mask: uint8 (H, W), 1 where a
     fake differs from its source; None where the row has none. landmarks_68: float32 (68, 2), or (0, 2) where the row
     has none. label: position in the dataset's labels, -1 unknown, a fraction after mixup; None where nobody gave one.
+    jpeg: uint8 (size,), the image as it is stored, where a device decodes it and `image` shows nothing; else None.
     """
 
     image: NDArray[np.uint8]
@@ -33,15 +34,21 @@ class Face:
     mask: NDArray[np.uint8] | None = None
     landmarks_68: NDArray[np.float32] = field(default_factory=lambda: _NO_POINTS)
     label: float | None = None
+    jpeg: NDArray[np.uint8] | None = None
 
     @classmethod
     def from_image(cls, image: NDArray[np.uint8]) -> Self:
         """A face of pixels alone, where the points are not needed."""
         return cls(image=image, landmarks=_NO_POINTS, hull=_NO_POINTS, regions={})
 
+    @classmethod
+    def from_jpeg(cls, jpeg: NDArray[np.uint8]) -> Self:
+        """A face of a JPEG alone, where the points are not needed."""
+        return cls(image=_NO_PIXELS, landmarks=_NO_POINTS, hull=_NO_POINTS, regions={}, jpeg=jpeg)
+
     def without_pixels(self) -> Self:
-        """The face without its pixels and mask."""
-        return replace(self, image=_NO_PIXELS, mask=None)
+        """The face without its pixels, decoded or not, and mask."""
+        return replace(self, image=_NO_PIXELS, mask=None, jpeg=None)
 
     def resized(self, side_px: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """The face resized to a square of `side_px`, its pixels in `into` if they fit; itself if it has that size."""

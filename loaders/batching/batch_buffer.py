@@ -7,6 +7,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
+from ..face import Face
 from ..normalise import normalise_into
 from .shared_pool import SharedBatchPool
 
@@ -44,8 +45,9 @@ class BatchBuffer:
         """Where an image may be decoded or resized to directly, uint8 (H, W, 3); None where that is not possible."""
         return None if self._decode_targets is None else self._decode_targets[position]
 
-    def write(self, position: int, image: NDArray[np.uint8]) -> None:
-        """Writes an image, uint8 (H, W, 3); raises `UsageError` where its size differs from those before."""
+    def write(self, position: int, face: Face) -> None:
+        """Writes the image of a face; raises `UsageError` where its size differs from those before."""
+        image = face.image
         if position == 0:
             shape = (self._num_images, *image.shape)
             self._images = self._slot_view(shape)

@@ -65,7 +65,7 @@ class BatchDataset(FaceDataset):
 
     buffer_type: type[BatchBuffer | JpegBuffer] = BatchBuffer
 
-    def __init__(  # not super().__init__: it takes over the attributes of an existing dataset
+    def __init__(  # not super().__init__: a copy of `dataset`, with the stages that were wrapped or replaced in it
         self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, blends: bool, seed: int,
         replace_corrupt: bool, kept_columns: Sequence[str], collate_fn: Collate | None, clips: ClipItems | None = None,
         mask_size: int | None = None,
@@ -286,7 +286,7 @@ class _BatchLoad:
                 self._loading = row
                 face = self._load(number, position, row)
             if self._dataset.collate_fn is None:
-                self._dataset.write_image(self._buffer, position, face.image)
+                self._dataset.write_image(self._buffer, position, face)
             else:
                 self._items[position] = normalise(torch.from_numpy(face.image))
             kept_mask = face.mask if self._dataset.keeps_masks else None

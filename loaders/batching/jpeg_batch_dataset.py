@@ -59,14 +59,14 @@ class JpegBatchDataset(BatchDataset):
         to_images = None
         if self.crop is not None:
             self.prepare(rows.tolist())  # rows may have been replaced
-            to_images = np.array([self._cuts(row).to_image for row in rows.tolist()])  # type: ignore[attr-defined]
+            to_images = np.array([self._cuts(row).to_image for row in rows.tolist()])
         return PackedJpegs(buffer.ends, request, to_images)
 
     def load_face(
         self, row: int, *, partner: Face | None, blend: bool | None,  # noqa: ARG002
         into: NDArray[np.uint8] | None,  # noqa: ARG002
     ) -> Face:  # fmt: skip
-        """See `BatchDataset`; its `image` is the JPEG, uint8 (size,)."""
+        """See `BatchDataset`; with its JPEG in place of pixels."""
         data = self._read_image(row)
         if data[:2] != _JPEG_START:
             raise UsageError(
@@ -77,9 +77,9 @@ class JpegBatchDataset(BatchDataset):
             self._decode(data)
         jpeg = np.frombuffer(data, np.uint8)
         if not self.needs_points:
-            return Face.from_image(jpeg)
-        cut = self._cuts(row)
+            return Face.from_jpeg(jpeg)
         assert self.image_size is not None
-        unseen = np.broadcast_to(np.uint8(0), (self.image_size, self.image_size, 3))  # points are scaled to its size
-        face = replace(self._with_points(row, unseen, cut), label=self._label(row))
-        return replace(face, image=jpeg, mask=self._load_mask(row, cut) if self._wants_mask else None)
+        blank = np.broadcast_to(np.uint8(0), (self.image_size, self.image_size, 3))  # points are scaled to its size
+        cut = self._cuts(row)
+        mask = self._load_mask(row, cut) if self._wants_mask else None
+        return replace(self._with_points(row, blank, cut), jpeg=jpeg, mask=mask, label=self._label(row))

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..face import Face
 from ..sampling.batch_request import BatchRequest
 from .shared_pool import SharedBatchPool
 
@@ -60,8 +61,10 @@ class JpegBuffer:
     def decode_target(self, _position: int) -> None:
         """Nothing is decoded."""
 
-    def write(self, position: int, jpeg: NDArray[np.uint8]) -> None:
-        """Writes a JPEG, uint8 (size,), behind the one before; of a clip that is replaced, over the earlier one."""
+    def write(self, position: int, face: Face) -> None:
+        """Writes the JPEG of a face behind the one before; of a clip that is replaced, over the earlier one."""
+        jpeg = face.jpeg
+        assert jpeg is not None
         start = int(self._ends[position - 1]) if position else 0
         self._ends[position] = start + len(jpeg)
         self._block.numpy()[start : start + len(jpeg)] = jpeg
