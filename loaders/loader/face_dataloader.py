@@ -223,7 +223,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
         """Sets where requests and batches come from, with no iteration in progress."""
-        sampler.prepare_request = RequestPreparer(dataset)
+        sampler.prepare_requests_with(RequestPreparer(dataset))
         self._epoch_sampler, self._batch_dataset = sampler, dataset
         self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
         self._watchdog: WorkerWatchdog | None = None

@@ -46,10 +46,6 @@ class OrderedItems(Protocol):
     def __len__(self) -> int: ...
 
 
-def _unprepared(_sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
-    return request
-
-
 class EpochSampler(DistributedSampler[int]):
     """Yields the batch requests of one rank: as many steps on every rank, in an order that is a pure function.
 
@@ -79,7 +75,7 @@ class EpochSampler(DistributedSampler[int]):
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
         self.counts_repeats = False
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
-        self.prepare_request: Callable[[EpochSampler, BatchRequest], BatchRequest] = _unprepared
+        self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
         self._bound_balance_cache: tuple[tuple[int, Balance], BoundBalance] | None = None
         self._rows_cache: tuple[tuple[int, int, Balance], Rows] | None = None
         self._repeats_cache: tuple[Rows, NDArray[np.uint32]] | None = None
@@ -172,7 +168,14 @@ class EpochSampler(DistributedSampler[int]):
     def _requests(self, epoch: int, first_image: int, first_step: int) -> Iterator[BatchRequest]:
         for number, step in enumerate(range(first_step, len(self))):
             request = self.request(epoch, step, first_image=first_image + number * self.global_batch)
-            yield self.prepare_request(self, request)
+            yield request if self._prepare is None else self._prepare(self, request)
+
+    def prepare_requests_with(self, prepare: Callable[[EpochSampler, BatchRequest], BatchRequest]) -> None:
+        """Passes every request of a later iteration through `prepare`, together with this sampler.
+
+        So `prepare` needs no reference to the sampler: with a cycle, memory would stay until a collection.
+        """
+        self._prepare = prepare
 
     def request(self, epoch: int, step: int, *, first_image: int | None = None) -> BatchRequest:
         """The request of this rank for one step.

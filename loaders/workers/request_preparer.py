@@ -13,7 +13,10 @@ from .readahead import ReadAhead
 
 
 class RequestPreparer:
-    """Adds to requests what only the loader's process can. Has no reference to the loader, so that it can be freed."""
+    """Adds to requests what only the loader's process can; see `EpochSampler.prepare_requests_with`.
+
+    Has no reference to the loader or its sampler, so that they are freed at once.
+    """
 
     def __init__(self, dataset: BatchDataset) -> None:
         self._dataset = dataset

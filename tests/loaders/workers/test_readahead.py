@@ -137,7 +137,7 @@ def readaheads(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
 def windowed_sampler(count: int, batch_size: int, **options: Any) -> EpochSampler:
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None)
-    order.prepare_request = RequestPreparer(source)
+    order.prepare_requests_with(RequestPreparer(source))
     return order
 
 
@@ -190,7 +190,7 @@ def test_windows_follow_the_batches_where_videos_are_counted(readaheads: list[Fa
     rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
     order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None, clips=None)
-    order.prepare_request = RequestPreparer(source)
+    order.prepare_requests_with(RequestPreparer(source))
     list(order)
     assert [len(window) for window in readaheads[0].windows] == [150] * 6 + [100]
 
