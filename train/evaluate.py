@@ -29,7 +29,7 @@ _FIELDS = ("image", "label", "row", "video_id", "method")
 class Evaluation:
     """Metrics of a checkpoint on one dataset.
 
-    name: the dataset's folder name, unique among those evaluated. faces, videos: numbers with known labels. figures:
+    name: the dataset's folder name, unique among those evaluated. faces, videos: numbers with known labels. metrics:
     as `EvalMetrics.result` returns them. notes: caveats. reason: why the dataset could not be evaluated, else None.
     """
 
@@ -38,7 +38,7 @@ class Evaluation:
     split: str
     faces: int
     videos: int
-    figures: dict[str, float]
+    metrics: dict[str, float]
     notes: list[str] = field(default_factory=list)
     reason: str | None = None
 
@@ -83,7 +83,7 @@ def evaluate(
     for name, out, dataset_or_error in zip(names, outs, prepared, strict=True):
         if isinstance(dataset_or_error, UsageError):
             evaluations.append(Evaluation(
-                dataset=str(out), name=name, split=split, faces=0, videos=0, figures={}, reason=str(dataset_or_error)
+                dataset=str(out), name=name, split=split, faces=0, videos=0, metrics={}, reason=str(dataset_or_error)
             ))  # fmt: skip
             continue
         dataset, new_labels = dataset_or_error
@@ -129,7 +129,7 @@ def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list
     were = "was" if count == 1 else "were"
     return [
         f"warning: {count:,} of {plural(len(videos), 'video')} {were} in the training split of this run, so these "
-        "figures do not say how good it is on others; measure it on videos that it has not seen"
+        "metrics do not say how good it is on others; measure it on videos that it has not seen"
     ]
 
 
@@ -214,5 +214,5 @@ def _evaluate_dataset(
         ]
     return Evaluation(
         dataset=str(dataset.out), name=name, split=split, faces=len(metrics.faces), videos=len(metrics.videos),
-        figures=metrics.result(), notes=notes,
+        metrics=metrics.result(), notes=notes,
     )  # fmt: skip

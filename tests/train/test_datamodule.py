@@ -124,11 +124,11 @@ def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> No
 def test_figures_of_two_ranks_are_those_of_one_with_the_face_that_fills_a_step_counted_once(
     killed: Killed, out: Path
 ) -> None:
-    figures = [json.loads((killed.two / f"figures of {rank}").read_text()) for rank in (0, 1)]
+    metrics = [json.loads((killed.two / f"metrics of {rank}").read_text()) for rank in (0, 1)]
     assert VAL_FACES % 8 == 1  # one face is left for two ranks
     (single,) = trainer().validate(classifier(), data(out), verbose=False)
-    assert figures[0] == figures[1]
-    assert figures[0] == pytest.approx(single, rel=1e-5)
+    assert metrics[0] == metrics[1]
+    assert metrics[0] == pytest.approx(single, rel=1e-5)
 
 
 # ---- the splits

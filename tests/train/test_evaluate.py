@@ -21,7 +21,7 @@ from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
-from facefeed.train.run.runner import Result
+from facefeed.train.run.result import Result
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -62,7 +62,7 @@ def test_on_its_own_test_split_it_measures_what_training_reported(out: Path, res
     (evaluation,) = evaluate(result.checkpoint, [out])
     assert (evaluation.faces, evaluation.videos, evaluation.split) == (TEST_FACES, 2, "test")
     reported = {name.removeprefix("test/"): value for name, value in result.test.items() if name != "test/loss"}
-    assert evaluation.figures == pytest.approx(reported, abs=1e-6)  # training's figures are float32
+    assert evaluation.metrics == pytest.approx(reported, abs=1e-6)  # training's metrics are float32
     assert evaluation.notes == []
 
 
@@ -74,8 +74,8 @@ def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: P
     assert faces("train", out) == [TRAIN_FACES]
     assert faces("all", out, other) == [TRAIN_FACES + VAL_FACES + TEST_FACES, 12]
     (real_only,) = evaluate(result.checkpoint, [other], split="val")
-    assert "auc" not in real_only.figures  # one class alone has none
-    assert {"accuracy", "accuracy_real"} <= real_only.figures.keys()
+    assert "auc" not in real_only.metrics  # one class alone has none
+    assert {"accuracy", "accuracy_real"} <= real_only.metrics.keys()
 
 
 def test_classes_are_matched_by_name_whatever_their_numbers(
@@ -83,7 +83,7 @@ def test_classes_are_matched_by_name_whatever_their_numbers(
 ) -> None:
     turned = labelled(("fake", "real"), {"fake": 0, "real": 1}, tmp_path / "turned", monkeypatch)
     original, renumbered = evaluate(result.checkpoint, [out, turned])
-    assert original.figures == renumbered.figures
+    assert original.metrics == renumbered.metrics
 
 
 def test_a_class_that_was_not_trained_on_is_refused_and_one_without_faces_is_not(
@@ -150,12 +150,12 @@ def test_where_nothing_can_be_measured_it_is_refused_beforehand(
         assert calls == []
 
 
-def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_figures(
+def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_metrics(
     out: Path, result: Result, few: Path, tmp_path: Path
 ) -> None:
     rows = evaluate(result.checkpoint, [few, out, tmp_path / "nothing"])
     assert [(row.faces, row.reason is None) for row in rows] == [(0, False), (TEST_FACES, True), (0, False)]
-    assert [row.figures == {} for row in rows] == [True, False, True]
+    assert [row.metrics == {} for row in rows] == [True, False, True]
     cli_result = run(result.checkpoint, few, out, "--workers", 0, "--json")
     assert cli_result.exit_code == 1
     report = json.loads(cli_result.stdout)
@@ -258,8 +258,8 @@ def test_the_command_ends_with_a_row_a_dataset_and_one_json_object(out: Path, ot
     assert report["exit"] == 0
     rows = [line for line in cli_result.stderr.splitlines() if "out " in line or "other " in line]
     for row, entry in zip([line for line in rows if line.count("│") == 8], report["datasets"], strict=True):
-        figures = [f"{entry['figures'][name]:.3f}" for name in ("auc", "video_auc", "log_loss", "accuracy")]
-        assert [cell.strip() for cell in row.split("│")[1:-1]] == [entry["name"], str(entry["faces"]), "2", *figures]
+        metrics = [f"{entry['metrics'][name]:.3f}" for name in ("auc", "video_auc", "log_loss", "accuracy")]
+        assert [cell.strip() for cell in row.split("│")[1:-1]] == [entry["name"], str(entry["faces"]), "2", *metrics]
     assert "method morph" in cli_result.stderr
     assert "An AUC over 2 videos shows that everything is connected, not that fakes are found" in " ".join(
         cli_result.stderr.split()

@@ -76,7 +76,7 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> No
 def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
     from ...pipeline.console import stderr_console  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
-    from .report import figures, show  # noqa: PLC0415
+    from .report import as_plain_values, show  # noqa: PLC0415
 
     console = stderr_console()
     report = _report(out, console, as_json=as_json, **options)
@@ -87,7 +87,7 @@ def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
     if not report.complete:
         raise KeyboardInterrupt
     if as_json:
-        click.echo(json.dumps(figures(report)))
+        click.echo(json.dumps(as_plain_values(report)))
     return report.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Formatting of a ladder's figures for the terminal and the page."""
+"""Formatting of a ladder's measurements for the terminal and the page."""
 
 from __future__ import annotations
 

@@ -54,8 +54,8 @@ class Progress:
         if self._status is not None:
             self._status.update(Text(f"{self._description}: step {done} of {total}" if total else self._description))
 
-    def repeat_ended(self, rung: Rung, repeat: int, **figures: Any) -> None:
-        """Reports a finished repeat with its figures."""
+    def repeat_ended(self, rung: Rung, repeat: int, **metrics: Any) -> None:
+        """Reports a finished repeat with its metrics."""
         self._num_done += 1
         self._seconds += time.monotonic() - self._repeat_started_at
         if self._status is None:
@@ -66,6 +66,6 @@ class Progress:
                 "done": self._num_done,
                 "of": self._num_total,
             }
-            summary = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in figures.items())
+            summary = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in metrics.items())
             text = f"{self._num_done} of {self._num_total}: {rung.name}, round {repeat + 1}: {summary}"
-            self._console.print(json.dumps({**event, **figures}) if self._as_json else text, markup=False)
+            self._console.print(json.dumps({**event, **metrics}) if self._as_json else text, markup=False)

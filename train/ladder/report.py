@@ -44,13 +44,13 @@ class Report:
         return 1 if any(row.outcome == "failed" for row in self.ladder.rows) else 0
 
 
-def figures(report: Report) -> dict[str, Any]:
+def as_plain_values(report: Report) -> dict[str, Any]:
     """Returns the report as plain values: seconds, bytes, fractions 0 to 1. `schema` rises when a key changes."""
     ladder = report.ladder
     fastest = ladder.fastest
     contents = {
         "schema": SCHEMA_VERSION,
-        "rungs": [_figures_of(row, ladder) for row in ladder.rows],
+        "rungs": [_rung_values(row, ladder) for row in ladder.rows],
         "best_set": asdict(ladder.combination),
         "fastest": None if fastest is None else {"levers": fastest.rung.levers, "speed_up": ladder.speed(fastest)},
         "steps": report.steps,
@@ -74,7 +74,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _figures_of(row: Row, ladder: Ladder) -> dict[str, Any]:
+def _rung_values(row: Row, ladder: Ladder) -> dict[str, Any]:
     memory = formatting.peak_memory(row)
     return {
         "name": row.rung.name,

@@ -78,7 +78,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Spread:
-    """Minimum, median and maximum of a figure over repeats."""
+    """Minimum, median and maximum of a metric over repeats."""
 
     least: float
     median: float
@@ -111,11 +111,11 @@ class Row:
     reason: str | None = None
 
     def spread(
-        self, figure: Callable[[Measurement], float | None], rounds: Sequence[int] | None = None
+        self, metric: Callable[[Measurement], float | None], rounds: Sequence[int] | None = None
     ) -> Spread | None:
-        """Returns the spread of a figure over the repeats of some rounds (None: all); None without any value."""
+        """Returns the spread of a metric over the repeats of some rounds (None: all); None without any value."""
         chosen = [repeat for number, repeat in self.repeats.items() if rounds is None or number in rounds]
-        values = [value for value in map(figure, chosen) if value is not None]
+        values = [value for value in map(metric, chosen) if value is not None]
         return Spread.from_values([value for value in values if math.isfinite(value)])
 
     def metric(self, *names: str) -> Spread | None:

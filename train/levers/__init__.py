@@ -42,19 +42,19 @@ from .lever import Lever, LeverError
 from .registry import LEVERS, parse
 
 if TYPE_CHECKING:
-    from .compatibility import figures, refusals, trainer
+    from .compatibility import metrics, refusals, trainer
     from .freeze import FrozenRow
     from .memory import optimizer_state_bytes, peak_memory
     from .nonfinite.guard import FiniteGuard, NonFiniteError
 
 __all__ = [
-    "LEVERS", "FiniteGuard", "FrozenRow", "Lever", "LeverError", "NonFiniteError", "figures", "optimizer_state_bytes",
+    "LEVERS", "FiniteGuard", "FrozenRow", "Lever", "LeverError", "NonFiniteError", "metrics", "optimizer_state_bytes",
     "parse", "peak_memory", "refusals", "trainer",
 ]  # fmt: skip
 
 _MODULE_OF = {
     "FiniteGuard": "nonfinite.guard", "FrozenRow": "freeze", "NonFiniteError": "nonfinite.guard",
-    "figures": "compatibility", "optimizer_state_bytes": "memory", "peak_memory": "memory",
+    "metrics": "compatibility", "optimizer_state_bytes": "memory", "peak_memory": "memory",
     "refusals": "compatibility", "trainer": "compatibility",
 }  # fmt: skip
 

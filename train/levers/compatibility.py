@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
 from ..machine import Machine
-from .lever import HasFigures, Lever, LeverError
+from .lever import HasMetrics, Lever, LeverError
 from .registry import LEVERS
 
 _FLATTENS = "lays all weights out as one flat piece, in which"
@@ -62,9 +62,9 @@ def trainer(
     return module, Trainer(**_merge([user_arguments, *lever_arguments]))
 
 
-def figures(trainer: Trainer) -> dict[str, dict[str, Any]]:
-    """Returns the figures that the callbacks of levers report after a fit, by lever: plain values, for tables."""
-    return {callback.name: callback.figures() for callback in trainer.callbacks if isinstance(callback, HasFigures)}
+def metrics(trainer: Trainer) -> dict[str, dict[str, Any]]:
+    """Returns the metrics that the callbacks of levers report after a fit, by lever: plain values, for tables."""
+    return {callback.name: callback.metrics() for callback in trainer.callbacks if isinstance(callback, HasMetrics)}
 
 
 def _conflict(lever: Lever, other: Lever) -> str | None:

@@ -76,7 +76,7 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         self._graphs_before = _count_graphs()
         self._breaks_before = _count_breaks()
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Returns graphs: number compiled; graph_breaks: number of breaks; reasons: of these, with counts."""
         reasons = _count_breaks() - self._breaks_before
         return {
@@ -87,13 +87,13 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Logs the counts."""
-        figures = self.figures()
-        if not figures["graphs"]:
+        metrics = self.metrics()
+        if not metrics["graphs"]:
             rank_zero_warn("compile: nothing was compiled: training_step calls none of the module's networks")
             return
-        breaks = "; ".join(f"{count}x {reason.splitlines()[0]}" for reason, count in figures["reasons"].items())
+        breaks = "; ".join(f"{count}x {reason.splitlines()[0]}" for reason, count in metrics["reasons"].items())
         rank_zero_info(
-            f"compile: {figures['graphs']} graphs, {figures['graph_breaks']} graph breaks{': ' * bool(breaks)}{breaks}"
+            f"compile: {metrics['graphs']} graphs, {metrics['graph_breaks']} graph breaks{': ' * bool(breaks)}{breaks}"
         )
 
 

@@ -71,12 +71,12 @@ class Lever:
 
 
 @runtime_checkable
-class HasFigures(Protocol):
-    """Protocol of callbacks that report figures after a fit."""
+class HasMetrics(Protocol):
+    """Protocol of callbacks that report metrics after a fit."""
 
     name: ClassVar[str]
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Returns plain values, for tables and JSON."""
 
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ...pipeline.errors import UsageError
 
-METRIC_NAMES = tuple(f"{of}{figure}" for of in ("", "video_") for figure in ("auc", "log_loss", "accuracy"))
+METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
 """Names of the metrics that do not depend on the classes and methods of a dataset."""
 
 Floats = NDArray[np.float64]
@@ -200,15 +200,15 @@ class EvalMetrics:
         methods without faces.
         """
         faces, videos, is_correct = self.faces, self.videos, self.faces.is_correct
-        figures: dict[str, float] = {
+        metrics: dict[str, float] = {
             name: getattr(videos if name.startswith("video_") else faces, name.removeprefix("video_"))
             for name in METRIC_NAMES
         }
         for label, name in enumerate(self.classes):
-            figures[f"accuracy_{name}"] = _mean(is_correct[faces.labels == label])
+            metrics[f"accuracy_{name}"] = _mean(is_correct[faces.labels == label])
         for name, label in sorted(self._methods.items()):
-            figures[f"accuracy_method_{name}"] = _mean(is_correct[self._unique_faces[3] == label])
-        return {name: figure for name, figure in figures.items() if not math.isnan(figure)}
+            metrics[f"accuracy_method_{name}"] = _mean(is_correct[self._unique_faces[3] == label])
+        return {name: value for name, value in metrics.items() if not math.isnan(value)}
 
 
 def _mean(values: NDArray[np.bool_]) -> float:

@@ -16,7 +16,7 @@ from PIL import Image
 from .eval_metrics import EvalMetrics
 
 
-def log_pictures(loggers: Sequence[Any], metrics: EvalMetrics, stage: str, step: int) -> None:
+def log_plots(loggers: Sequence[Any], metrics: EvalMetrics, stage: str, step: int) -> None:
     """Plots `roc` and `confusion` of a stage, "val" or "test", for loggers that have a folder.
 
     TensorBoard keeps the plots of every step; `<stage>_roc.png` and `<stage>_confusion.png` in a logger's folder are
@@ -26,10 +26,10 @@ def log_pictures(loggers: Sequence[Any], metrics: EvalMetrics, stage: str, step:
     boards = [logger for logger in loggers if isinstance(logger, TensorBoardLogger)]
     if not folders:
         return
-    for name, figure in (("roc", roc_figure(metrics)), ("confusion", confusion_figure(metrics))):
-        if figure is None:
+    for name, plot in (("roc", roc_plot(metrics)), ("confusion", confusion_plot(metrics))):
+        if plot is None:
             continue
-        pixels = _render(figure)
+        pixels = _render(plot)
         for board in boards:
             board.experiment.add_image(f"{stage}/{name}", pixels, step, dataformats="HWC")
         for folder in folders:
@@ -37,7 +37,7 @@ def log_pictures(loggers: Sequence[Any], metrics: EvalMetrics, stage: str, step:
             Image.fromarray(pixels).save(folder / f"{stage}_{name}.png")
 
 
-def roc_figure(metrics: EvalMetrics) -> Figure | None:
+def roc_plot(metrics: EvalMetrics) -> Figure | None:
     """Plots the ROC curves of faces and videos; beyond two classes one curve for each class against the rest."""
     two = len(metrics.classes) == 2
     curves = [
@@ -48,24 +48,24 @@ def roc_figure(metrics: EvalMetrics) -> Figure | None:
     ]
     if not curves:
         return None
-    figure = Figure(figsize=(5, 5), dpi=100)
-    axes = figure.add_subplot()
+    plot = Figure(figsize=(5, 5), dpi=100)
+    axes = plot.add_subplot()
     axes.plot([0, 1], [0, 1], color="0.8", linewidth=1)
     for name, curve, line in curves:
         axes.plot(curve.fpr, curve.tpr, line, label=f"{name}: AUC {curve.area:.3f}")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
     axes.set_title(f"ROC: {metrics.classes[1]} against {metrics.classes[0]}" if two else "ROC: each class against all")
     axes.legend(loc="lower right")
-    return figure
+    return plot
 
 
-def confusion_figure(metrics: EvalMetrics) -> Figure:
+def confusion_plot(metrics: EvalMetrics) -> Figure:
     """Plots the confusion matrix of faces: counts, coloured by their fraction of the true class."""
     counts = metrics.faces.confusion
     fractions = counts / counts.sum(1, keepdims=True).clip(min=1)
     side = max(4.0, 0.6 * len(counts) + 2)
-    figure = Figure(figsize=(side, side), dpi=100)
-    axes = figure.add_subplot()
+    plot = Figure(figsize=(side, side), dpi=100)
+    axes = plot.add_subplot()
     axes.imshow(fractions, cmap="Blues", vmin=0, vmax=1)
     for (true, predicted), count in np.ndenumerate(counts):
         colour = "white" if fractions[true, predicted] > 0.5 else "black"
@@ -76,12 +76,12 @@ def confusion_figure(metrics: EvalMetrics) -> Figure:
     )
     axes.set_yticks(ticks, metrics.classes)
     axes.set(xlabel="predicted", ylabel="true", title="faces")
-    return figure
+    return plot
 
 
-def _render(figure: Figure) -> NDArray[np.uint8]:
-    """Returns the figure as RGB uint8 (H, W, 3)."""
-    figure.tight_layout()
-    canvas: Any = FigureCanvasAgg(figure)
+def _render(plot: Figure) -> NDArray[np.uint8]:
+    """Returns the plot as RGB uint8 (H, W, 3)."""
+    plot.tight_layout()
+    canvas: Any = FigureCanvasAgg(plot)
     canvas.draw()
     return np.asarray(canvas.buffer_rgba())[:, :, :3].copy()

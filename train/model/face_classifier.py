@@ -182,22 +182,22 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
             return
         log_p = torch.from_numpy(faces.log_p)
         logits = log_p[:, 1:] - log_p[:, :1] if self.options.loss == "bce" else log_p
-        figures = {"loss": float(self._loss(logits, torch.from_numpy(faces.labels))), **scores.result()}
+        metrics = {"loss": float(self._loss(logits, torch.from_numpy(faces.labels))), **scores.result()}
         # Identical on all ranks already; without sync_dist Lightning warns that it may not be.
         self.log_dict(
-            {f"{stage}/{name}": figure for name, figure in figures.items()}, sync_dist=self.trainer.world_size > 1
+            {f"{stage}/{name}": value for name, value in metrics.items()}, sync_dist=self.trainer.world_size > 1
         )
         if self.trainer.is_global_zero and self.trainer.loggers:
-            from ..metrics.plots import log_pictures  # noqa: PLC0415 (matplotlib: half a second)
+            from ..metrics.plots import log_plots  # noqa: PLC0415 (matplotlib: half a second)
 
-            log_pictures(self.trainer.loggers, scores, stage, logged_step(self.trainer))
+            log_plots(self.trainer.loggers, scores, stage, logged_step(self.trainer))
 
 
 def may_log(metric: str) -> bool:
     """Whether a `FaceClassifier` may log a metric of this name by the end of a validation."""
-    stage, _, figure = metric.partition("/")
+    stage, _, name = metric.partition("/")
     return metric == "train/loss" or (
-        stage == "val" and (figure in ("loss", *METRIC_NAMES) or figure.startswith("accuracy_"))
+        stage == "val" and (name in ("loss", *METRIC_NAMES) or name.startswith("accuracy_"))
     )
 
 

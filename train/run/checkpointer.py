@@ -26,7 +26,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     """Writes `last.ckpt` when `GracefulStop` says that it is due, before and after each validation and at the end.
 
     `best.ckpt` is of the validation with the lowest (`mode` "min") or highest ("max") `metric`, never of one where it
-    was NaN; `figures` are the metrics of that validation, over `faces` faces and `videos` videos. A file is renamed
+    was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. A file is renamed
     into place once it is complete, so a kill or a full disk leaves the previous one. Weights and running statistics
     that are not finite are never saved. When the ranks have agreed to stop, the step is saved and the run ended.
 
@@ -36,7 +36,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     state_key: ClassVar[str] = "Saving"  # the key in checkpoints, as 0.1.0 wrote it
 
     def __init__(self, folder: Path, stop: GracefulStop, *, metric: str, mode: str, seed: int) -> None:
-        self.figures: dict[str, float] = {}
+        self.metrics: dict[str, float] = {}
         self.faces = self.videos = 0
         self.best_step: int | None = None
         self.validated_step: int | None = None
@@ -50,9 +50,9 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._step = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns what a resumed run needs, as plain values."""
+        """Returns what a resumed run needs, as plain values, by the keys that 0.1.0 wrote."""
         return {
-            "figures": self.figures, "best": self._best_value, "best_step": self.best_step,
+            "figures": self.metrics, "best": self._best_value, "best_step": self.best_step,
             "finished": self._training_ended, "validated_step": self.validated_step,
             "validation_is_due": self._validation_is_due, "faces": self.faces, "videos": self.videos,
             "rank_generators": self._rng_states,
@@ -61,7 +61,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the state of `state_dict`."""
         self.has_saved = True
-        self.figures, self._best_value, self.best_step = (
+        self.metrics, self._best_value, self.best_step = (
             state_dict["figures"],
             state_dict["best"],
             state_dict["best_step"],
@@ -96,10 +96,10 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         """Saves `best.ckpt` if the metric has improved."""
         self._validation_is_due = False
         self.validated_step = trainer.global_step
-        figures = logged_metrics(trainer, "val")
-        value = self._metric_sign * figures.get(self._metric, math.inf)
+        metrics = logged_metrics(trainer, "val")
+        value = self._metric_sign * metrics.get(self._metric, math.inf)
         if value < self._best_value and self._check_finite(trainer):  # NaN compares false
-            self.figures, self._best_value, self.best_step = figures, value, trainer.global_step
+            self.metrics, self._best_value, self.best_step = metrics, value, trainer.global_step
             self.faces, self.videos = len(pl_module.scores.faces), len(pl_module.scores.videos)
             self._save(trainer, BEST)
 

@@ -127,11 +127,11 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports the mean training loss since the last validation, on this rank, and the metrics."""
-        figures = logged_metrics(trainer, "val")
+        metrics = logged_metrics(trainer, "val")
         if self._losses:  # none where weights are validated that were trained before
-            figures = {"train/loss": float(torch.stack(self._losses).mean()), **figures}
+            metrics = {"train/loss": float(torch.stack(self._losses).mean()), **metrics}
             self._losses.clear()
-        finite_figures = {name: value if math.isfinite(value) else None for name, value in figures.items()}
+        finite_metrics = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         labels = {
             "train/loss": "train loss",
             "val/loss": "val loss",
@@ -139,10 +139,10 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             "val/video_auc": "AUC of videos",
             "val/accuracy": "accuracy",
         }
-        summary = ", ".join(f"{text} {figures[name]:.3f}" for name, text in labels.items() if name in figures)
+        summary = ", ".join(f"{text} {metrics[name]:.3f}" for name, text in labels.items() if name in metrics)
         self.report(
             f"epoch {trainer.current_epoch + 1}, step {trainer.global_step:,}: {summary or 'nothing to validate on'}",
-            event="validated", epoch=trainer.current_epoch, step=trainer.global_step, **finite_figures,
+            event="validated", epoch=trainer.current_epoch, step=trainer.global_step, **finite_metrics,
         )  # fmt: skip
 
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:

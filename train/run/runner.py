@@ -5,23 +5,23 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import torch
 from lightning.fabric.plugins.environments import LightningEnvironment
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
 from ...pipeline.dataset.manifest import Manifest
-from ...pipeline.errors import CorruptDataError, FacefeedError, StoppedError
-from .. import levers as lever_texts
+from .. import levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
 from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
 from ..levers.freeze import Freeze
+from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
 from ..model.face_classifier import FaceClassifier, may_log
 from ..model.warm_start import warm_start
@@ -30,60 +30,14 @@ from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_ch
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
 from .launch import is_first_rank
+from .library_errors import converting_library_errors
 from .progress import Progress
+from .result import Result
 from .signals import Signals, StoppedTrainingError
 from .throughput import Throughput
 
 _METRIC = "val/loss"  # decides on best.ckpt unless a lever does: an AUC is not always defined
 _ON_ALL_RANKS = (StoppedTrainingError, NonFiniteError, StarvedError)
-
-
-class OutOfMemoryError(FacefeedError):
-    """A step needs more device memory than there is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """Result of a run over all its sessions, as plain values; the field names are the keys of result.json.
-
-    epochs, steps: done; steps of the optimizer. images: trained on. seconds: of training and validation.
-    images_per_second, stall (fraction, 0 to 1): None for a run that is too short. memory: of `levers.peak_memory` in
-    the last session. told: figures reported by levers, by name. frozen: rows of `FrozenRow`. val: metrics, such as
-    "val/auc", of the weights in `checkpoint`, which are those of `best_step`; test: of the same weights. val_faces,
-    ...: numbers of faces and videos evaluated.
-    """
-
-    run: str
-    dataset: str
-    config: dict[str, Any]
-    epochs: int
-    steps: int
-    images: int
-    seconds: float
-    images_per_second: float | None
-    stall: float | None
-    memory: dict[str, int | None]
-    told: dict[str, Any]
-    frozen: list[dict[str, Any]]
-    best_step: int
-    checkpoint: str
-    val: dict[str, float]
-    test: dict[str, float]
-    val_faces: int
-    val_videos: int
-    test_faces: int
-    test_videos: int
-
-    @classmethod
-    def read(cls, stored: dict[str, Any]) -> Self:
-        """Returns the result that `dataclasses.asdict` has stored. Raises `CorruptDataError` on other fields."""
-        try:
-            return cls(**stored)
-        except TypeError as error:
-            raise CorruptDataError(
-                "result.json: is none of this version of facefeed train; delete it, and the same command measures the "
-                "run's weights anew"
-            ) from error
 
 
 def train(
@@ -145,35 +99,34 @@ class _Session:
         self._dataset_path, self._config, self._folder, self._data = out, config, folder, data
         self._notes = [*notes]
         torch.manual_seed(config.seed)
-        levers = lever_texts.parse(config.levers)
-        for lever in levers:
-            if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric):
-                raise lever_texts.LeverError(
-                    f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
-                )
-        best = next((lever for lever in levers if isinstance(lever, Best)), None)
+        run_levers = _parse_levers(config.levers)
+        best = next((lever for lever in run_levers if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
         self._throughput = Throughput()
         self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
+        signals.on_received = self._progress.on_signal
         self._graceful_stop = GracefulStop(signals, folder.root, save_every_minutes=config.save_every_minutes)
         self._checkpointer = RunCheckpointer(
             folder.checkpoints, self._graceful_stop, metric=metric, mode=mode(metric), seed=config.seed
         )
-        own_callbacks = [
+        run_callbacks = [
             *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
             self._progress, *([RequireMetric(str(best), metric)] if best else []), self._checkpointer,
         ]  # fmt: skip
-        own_levers = [lever for lever in levers if lever is not best]  # RunCheckpointer does its work
-        arguments = self._trainer_arguments(own_callbacks)
-        if not any(lever.kind == "strategy" for lever in own_levers):
+        run_levers = [lever for lever in run_levers if lever is not best]  # RunCheckpointer does its work
+        self._module, self._trainer = self._make_trainer(run_levers, run_callbacks)
+        self._frozen = [row for lever in run_levers if isinstance(lever, Freeze) for row in lever.table(self._module)]
+
+    def _make_trainer(self, run_levers: Sequence[Lever], callbacks: list[Callback]) -> tuple[Any, Trainer]:
+        """Returns the module to train, with the levers applied, and its Trainer."""
+        arguments = self._trainer_arguments(callbacks)
+        if not any(lever.kind == "strategy" for lever in run_levers):
             arguments["devices"] = 1
-        signals.on_received = self._progress.on_signal
         with self._progress.suppress_lightning():
-            module = self._make_module()
-            self._module, self._trainer = lever_texts.trainer(module, own_levers, **arguments)
-        self._frozen = [row for lever in own_levers if isinstance(lever, Freeze) for row in lever.table(module)]
-        if saves_one_file(self._trainer.strategy):
-            self._trainer.strategy.checkpoint_io = SafeCheckpointIO()
+            module, trainer = levers.trainer(self._make_module(), run_levers, **arguments)
+        if saves_one_file(trainer.strategy):
+            trainer.strategy.checkpoint_io = SafeCheckpointIO()
+        return module, trainer
 
     def _make_module(self) -> FaceClassifier:
         """Returns a new module, with the weights of `init_from` unless a checkpoint will be loaded."""
@@ -237,10 +190,10 @@ class _Session:
             "run": str(self._folder.root), "dataset": str(self._dataset_path), "config": asdict(self._config),
             "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": throughput.images,
             "seconds": throughput.seconds, "images_per_second": throughput.images_per_second, "stall": throughput.stall,
-            "memory": lever_texts.peak_memory(), "told": lever_texts.figures(trainer), "checkpoint": str(weights),
+            "memory": levers.peak_memory(), "lever_metrics": levers.metrics(trainer), "checkpoint": str(weights),
             "frozen": [asdict(row) for row in self._frozen],
             "best_step": trainer.global_step if checkpointer.best_step is None else checkpointer.best_step,
-            "val": checkpointer.figures, "val_faces": checkpointer.faces, "val_videos": checkpointer.videos,
+            "val": checkpointer.metrics, "val_faces": checkpointer.faces, "val_videos": checkpointer.videos,
         }  # fmt: skip
 
     def _test_result(self) -> dict[str, Any]:
@@ -257,7 +210,7 @@ class _Session:
         """Context that converts errors to those with an exit code; other ranks than the first exit silently."""
         try:
             with (
-                _converting_library_errors(self._folder.root, self._config),
+                converting_library_errors(self._folder.root, self._config),
                 self._graceful_stop.converting_interrupts(),
             ):
                 yield
@@ -270,28 +223,15 @@ class _Session:
             sys.exit(0 if started_by_lightning else error.exit_code)
 
 
-@contextmanager
-def _converting_library_errors(run: Path, config: Config) -> Iterator[None]:
-    try:
-        yield
-    except torch.OutOfMemoryError as error:
-        raise OutOfMemoryError(
-            f"batch_size={config.data.batch_size}: a step needs more memory than the GPU has; take a smaller "
-            "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit"
-        ) from error
-    except RuntimeError as error:
-        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
-            raise
-        raise StoppedError(
-            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is complete: "
-            "run the same command again to resume"
-        ) from error
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        raise StoppedError(
-            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is complete: fix that, and run "
-            "the same command again to resume"
-        ) from error
+def _parse_levers(text: str) -> list[Lever]:
+    """Returns the levers of a text. Raises `LeverError` on one that waits for a metric which no classifier logs."""
+    parsed = levers.parse(text)
+    for lever in parsed:
+        if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric):
+            raise LeverError(
+                f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
+            )
+    return parsed
 
 
 def _make_monitor(out: Path, config: Config) -> StarvationMonitor:

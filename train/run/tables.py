@@ -15,7 +15,7 @@ from ...pipeline.console import duration_text, plural, stderr_console
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation
-    from .runner import Result
+    from .result import Result
 
 _FEW_VIDEOS = 100
 _NAMES = {
@@ -58,8 +58,8 @@ def _training_table(result: Result) -> Table:
     if result.stall is not None:
         table.add_row("stall", f"waited for data {result.stall:.1%} of the time")
     table.add_row("peak memory", _memory_text(result.memory))
-    for name, figures in result.told.items():
-        text = ", ".join(f"{key} {value}" for key, value in figures.items() if value)
+    for name, metrics in result.lever_metrics.items():
+        text = ", ".join(f"{key} {value}" for key, value in metrics.items() if value)
         if text:
             table.add_row(escape(name), escape(text))
     return table
@@ -95,12 +95,12 @@ def _metrics_table(result: Result) -> Table:
         for name in names:
             table.add_row(
                 f"  {_NAMES[name]}",
-                *(_format_metric(figures.get(f"{split}/{name}")) for split, figures in splits.items()),
+                *(_format_metric(metrics.get(f"{split}/{name}")) for split, metrics in splits.items()),
             )
     table.add_section()
-    keys = dict.fromkeys(key.partition("/")[2] for figures in splits.values() for key in figures)
+    keys = dict.fromkeys(key.partition("/")[2] for metrics in splits.values() for key in metrics)
     for key in (key for key in keys if key.startswith("accuracy_")):
-        cells = [_format_metric(figures.get(f"{split}/{key}")) for split, figures in splits.items()]
+        cells = [_format_metric(metrics.get(f"{split}/{key}")) for split, metrics in splits.items()]
         table.add_row(f"accuracy of {escape(_subject_of(key))}", *cells)
     return table
 
@@ -118,7 +118,7 @@ def _auc_caveat(videos: int) -> str:
 def _next_steps(result: Result) -> list[str]:
     run = shlex.quote(result.run)
     return [
-        f"run: {result.run}   (settings: config.json, figures: result.json, weights: checkpoints)",
+        f"run: {result.run}   (settings: config.json, metrics: result.json, weights: checkpoints)",
         f"curves: tensorboard --logdir {run}/logs",
         f"next: facefeed evaluate {shlex.quote(result.checkpoint)} {shlex.quote(result.dataset)}",
     ]
@@ -130,28 +130,26 @@ def show_evaluations(evaluations: Sequence[Evaluation], checkpoint: Path) -> Non
     split = evaluations[0].split
     table = _table(f"{checkpoint} on {split}", "dataset", "faces", "videos", "AUC", "video AUC", "log-loss", "accuracy")
     for evaluation in evaluations:
-        figures = [
-            _format_metric(evaluation.figures.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")
-        ]
+        cells = [_format_metric(evaluation.metrics.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")]
         counts = ("-", "-") if evaluation.reason else (f"{evaluation.faces:,}", f"{evaluation.videos:,}")
-        table.add_row(escape(evaluation.name), *counts, *figures)
+        table.add_row(escape(evaluation.name), *counts, *cells)
     console.print(table)
     for evaluation in evaluations:
         if evaluation.reason:
             console.print(escape(f"{evaluation.name}: not measured: {evaluation.reason}"))
     evaluations = [evaluation for evaluation in evaluations if not evaluation.reason]
     accuracies = _table("accuracy by class and method", "of", *(escape(evaluation.name) for evaluation in evaluations))
-    keys = dict.fromkeys(key for evaluation in evaluations for key in evaluation.figures if key.startswith("accuracy_"))
+    keys = dict.fromkeys(key for evaluation in evaluations for key in evaluation.metrics if key.startswith("accuracy_"))
     for key in sorted(
         keys, key=lambda key: key.startswith("accuracy_method_")
     ):  # classes first, in the checkpoint's order
         accuracies.add_row(
-            escape(_subject_of(key)), *(_format_metric(evaluation.figures.get(key)) for evaluation in evaluations)
+            escape(_subject_of(key)), *(_format_metric(evaluation.metrics.get(key)) for evaluation in evaluations)
         )
     console.print(accuracies)
     for line in dict.fromkeys(note for evaluation in evaluations for note in evaluation.notes):
         console.print(escape(line))
-    fewest = min((evaluation.videos for evaluation in evaluations if "auc" in evaluation.figures), default=_FEW_VIDEOS)
+    fewest = min((evaluation.videos for evaluation in evaluations if "auc" in evaluation.metrics), default=_FEW_VIDEOS)
     if fewest < _FEW_VIDEOS:
         console.print(_auc_caveat(fewest), soft_wrap=False)
 

@@ -17,7 +17,8 @@ from facefeed.pipeline.errors import FacefeedError
 from facefeed.train.config.options import DataOptions, ModelOptions
 from facefeed.train.config.recipes import Config
 from facefeed.train.run import graceful_stop
-from facefeed.train.run.runner import Result, train
+from facefeed.train.run.result import Result
+from facefeed.train.run.runner import train
 
 STEPS = 7  # an epoch: 52 faces, 8 at a time
 

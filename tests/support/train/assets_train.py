@@ -147,8 +147,8 @@ def train_in_process(out: str, run: str, ranks: int, kill_at: int | None = None,
     )  # fmt: skip
     model, module = classifier(), data(Path(out), batch_size=8 // ranks, num_workers=workers)
     if ranks > 1 and not saved:
-        (figures,) = fit.validate(model, module, verbose=False)
-        (folder / f"figures of {fit.global_rank}").write_text(json.dumps(figures))
+        (metrics,) = fit.validate(model, module, verbose=False)
+        (folder / f"metrics of {fit.global_rank}").write_text(json.dumps(metrics))
     fit.fit(model, module, ckpt_path=saved[-1] if saved else None)
     if fit.is_global_zero:
         torch.save(model.state_dict(), folder / "weights")

@@ -1,4 +1,4 @@
-"""What a user sees of a ladder: a table of 80 columns, all figures as JSON, and a page that opens anywhere."""
+"""What a user sees of a ladder: a table of 80 columns, all metrics as JSON, and a page that opens anywhere."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.page.html import write_page
 from facefeed.train.ladder.page.sections import sections
-from facefeed.train.ladder.report import Report, figures, show
+from facefeed.train.ladder.report import Report, as_plain_values, show
 from facefeed.train.ladder.results import Row
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Ladder, run_ladder
@@ -231,8 +231,8 @@ def test_a_terminal_is_not_acted_on() -> None:
     assert r"\x1b[2J" in text
 
 
-def test_all_figures_are_there_for_programs() -> None:
-    report = json.loads(json.dumps(figures(whole()), allow_nan=False))
+def test_all_values_are_there_for_programs() -> None:
+    report = json.loads(json.dumps(as_plain_values(whole()), allow_nan=False))
     rungs_by_name = {rung["name"]: rung for rung in report["rungs"]}
     assert rungs_by_name["bf16"]["speed_up"]["median"] == pytest.approx(1.5)
     assert rungs_by_name["bf16"]["speed_up_over_naive"]["median"] == pytest.approx(300)
@@ -250,7 +250,7 @@ def test_a_loss_that_is_not_finite_is_seen_and_pays_nothing(pages: dict[str, Pat
     words = Page(pages["broken"]).words
     assert "not finite" in words
     assert "No lever is faster here than none" in words
-    report = json.loads(json.dumps(figures(broken()), allow_nan=False))
+    report = json.loads(json.dumps(as_plain_values(broken()), allow_nan=False))
     assert not report["rungs"][1]["pays"]
     assert [rung["loss"] for rung in report["rungs"]] == [{"least": 0.5, "median": 0.5, "most": 0.5}, None]
     assert report["rungs"][1]["measured"][0]["loss"] is None
@@ -263,7 +263,7 @@ def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
         for name, levers, devices in (("as it is", "", 1), ("ddp", "ddp", 4), ("zero:2", "zero:2", 4))
     ]
     report = report_of(Ladder(rows))
-    assert [rung["devices"] for rung in figures(report)["rungs"]] == [1, 4, 4]
+    assert [rung["devices"] for rung in as_plain_values(report)["rungs"]] == [1, 4, 4]
     output = io.StringIO()
     show(report, Console(file=output, width=80))
     assert {"rung", "dev"} <= set(output.getvalue().splitlines()[0].split())

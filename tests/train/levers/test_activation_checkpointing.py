@@ -96,7 +96,7 @@ NETS = {
 
 
 @pytest.mark.parametrize("name", NETS)
-def test_gradients_and_running_figures_are_the_same_and_less_is_kept(name: str) -> None:
+def test_gradients_and_running_statistics_are_the_same_and_less_is_kept(name: str) -> None:
     make, draw, share = NETS[name]
     torch.manual_seed(3)
     inputs = draw()

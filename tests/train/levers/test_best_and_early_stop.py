@@ -19,14 +19,14 @@ from torch.utils.data import DataLoader
 
 
 class Told(Foreign):
-    """Logs figures in validation that are given to it, epoch by epoch."""
+    """Logs metrics in validation that are given to it, epoch by epoch."""
 
-    def __init__(self, name: str, *figures: float) -> None:
+    def __init__(self, name: str, *metrics: float) -> None:
         super().__init__(perceptron())
-        self.name, self.figures = name, figures
+        self.name, self.metrics = name, metrics
 
     def validation_step(self, batch: Any, _: int) -> None:
-        self.log(self.name, self.figures[self.current_epoch])
+        self.log(self.name, self.metrics[self.current_epoch])
 
 
 def watched(module: Any, text: str, folder: Path, **options: Any) -> Any:
@@ -42,11 +42,11 @@ def test_the_best_weights_are_kept_whichever_way_is_better(name: str, best: floa
     assert saved.name == "best.ckpt"
     assert [file.name for file in saved.parent.iterdir()] == ["best.ckpt"]
     assert float(trainer.checkpoint_callback.best_model_score) == pytest.approx(best)
-    assert torch.load(saved, weights_only=True)["epoch"] == module.figures.index(best)
+    assert torch.load(saved, weights_only=True)["epoch"] == module.metrics.index(best)
 
 
 @pytest.mark.parametrize(
-    ("text", "figures", "epochs"),
+    ("text", "metrics", "epochs"),
     [
         ("early_stop:val_loss:2", (0.5, 0.4, 0.45, 0.6, 0.1, 0.0), 4),
         ("early_stop:val_loss", (0.5, 0.6, 0.7, 0.8, 0.1, 0.0), 4),
@@ -56,9 +56,9 @@ def test_the_best_weights_are_kept_whichever_way_is_better(name: str, best: floa
     ],
 )
 def test_it_stops_once_nothing_got_better_for_long_enough(
-    text: str, figures: tuple[float, ...], epochs: int, tmp_path: Path
+    text: str, metrics: tuple[float, ...], epochs: int, tmp_path: Path
 ) -> None:
-    trainer = watched(Told(text.split(":")[1], *figures), text, tmp_path)
+    trainer = watched(Told(text.split(":")[1], *metrics), text, tmp_path)
     assert trainer.current_epoch == epochs
 
 

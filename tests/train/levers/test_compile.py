@@ -36,10 +36,10 @@ def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted() -> None
     fit(plain, "", images(8))
     trainer = fit(compiled, "compile", images(8))
     assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
-    figures = levers.figures(trainer)["compile"]
-    assert figures["graphs"] == 2
-    assert figures["graph_breaks"] == 1
-    (reason,) = figures["reasons"]
+    metrics = levers.metrics(trainer)["compile"]
+    assert metrics["graphs"] == 2
+    assert metrics["graph_breaks"] == 1
+    (reason,) = metrics["reasons"]
     assert "graph_break" in reason
     assert weights(compiled).keys() == weights(plain).keys()
 

@@ -43,8 +43,8 @@ def test_steps_that_are_not_finite_are_counted(by: float) -> None:
     guard = FiniteGuard(patience=3)
     trainer = guarded(Spoilt({2, 5, 6, 9}, by), guard)
     assert trainer.global_step == 20
-    assert guard.figures() == {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0}
-    assert levers.figures(trainer) == {"finite": guard.figures()}
+    assert guard.metrics() == {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0}
+    assert levers.metrics(trainer) == {"finite": guard.metrics()}
 
 
 def test_too_many_in_a_row_stop_it_with_the_first_of_them_and_the_last_finite_loss() -> None:
@@ -93,7 +93,7 @@ def test_a_group_of_batches_counts_as_one_step() -> None:
 
     guard = FiniteGuard()
     guarded(OfBatches((), 0), guard, "accumulate:4")
-    assert guard.figures()["nonfinite_steps"] == 2
+    assert guard.metrics()["nonfinite_steps"] == 2
 
 
 def scaled(scale: float = 2.0**16) -> Any:
@@ -105,10 +105,10 @@ def test_the_steps_in_which_fp16s_scaler_searches_are_counted_apart_and_stop_not
     guard = FiniteGuard(patience=3)
     module = Spoilt(range(20), 1e5)  # of 65504 and above there is no fp16
     trainer = guarded(module, guard, plugins=[scaled()])
-    skips = guard.figures()["scaler_skips"]
+    skips = guard.metrics()["scaler_skips"]
     assert skips > guard.patience
     assert trainer.scaler.get_scale() == 2.0 ** (16 - skips)
-    assert guard.figures()["nonfinite_steps"] == 0
+    assert guard.metrics()["nonfinite_steps"] == 0
 
 
 def test_skips_after_the_search_are_a_row_and_so_is_a_loss_that_is_none() -> None:
@@ -116,7 +116,7 @@ def test_skips_after_the_search_are_a_row_and_so_is_a_loss_that_is_none() -> Non
     guard = FiniteGuard(patience=3)
     with pytest.raises(NonFiniteError, match="in 3 steps in a row, from step 8"):
         guarded(module, guard, plugins=[scaled(16.0)])
-    assert guard.figures() == {"nonfinite_steps": 0, "scaler_skips": 3, "kept_statistics": 0}
+    assert guard.metrics() == {"nonfinite_steps": 0, "scaler_skips": 3, "kept_statistics": 0}
     with pytest.raises(NonFiniteError, match="in 3 steps in a row, from step 0"):
         guarded(Spoilt(range(20), torch.nan), FiniteGuard(patience=3), plugins=[scaled()])
 
@@ -125,14 +125,14 @@ def test_a_search_that_ends_at_a_scale_of_1_without_a_step_is_a_row() -> None:
     guard = FiniteGuard(patience=3)
     with pytest.raises(NonFiniteError, match="in 3 steps in a row, from step 4"):
         guarded(Spoilt(range(20), 1e30), guard, plugins=[scaled(16.0)])
-    assert guard.figures()["scaler_skips"] == 7
+    assert guard.metrics()["scaler_skips"] == 7
 
 
 def test_what_was_counted_goes_on_after_a_resume(tmp_path: Path) -> None:
     guard, resumed = FiniteGuard(), FiniteGuard()
     guarded(Spoilt({3}, torch.nan), guard).save_checkpoint(tmp_path / "one.ckpt")
     guarded(Spoilt({23, 24}, torch.nan), resumed, max_epochs=2, ckpt_path=tmp_path / "one.ckpt")
-    assert resumed.figures()["nonfinite_steps"] == 3
+    assert resumed.metrics()["nonfinite_steps"] == 3
 
 
 @pytest.mark.parametrize("text", ["clip:0.01", "clip:0.01,fused", "fused,clip:0.01"])
@@ -186,7 +186,7 @@ def test_a_batch_that_is_not_finite_leaves_batchnorms_running_statistics_as_they
     guard, spoilt, other = FiniteGuard(), Overflowed(spoilt=19), Overflowed(spoilt=None)
     guarded(spoilt, guard)
     guarded(other, FiniteGuard(), limit_train_batches=19)
-    assert guard.figures()["kept_statistics"] == 1
+    assert guard.metrics()["kept_statistics"] == 1
     actual, expected = statistics(spoilt), statistics(other)
     assert all(torch.equal(actual[name], expected[name]) for name in expected)
 
@@ -195,7 +195,7 @@ def test_running_statistics_go_on_after_a_batch_that_is_not_finite() -> None:
     guard, module = FiniteGuard(), Overflowed(spoilt=3)
     before = statistics(module)
     guarded(module, guard)
-    assert guard.figures() == {"nonfinite_steps": 1, "scaler_skips": 0, "kept_statistics": 1}
+    assert guard.metrics() == {"nonfinite_steps": 1, "scaler_skips": 0, "kept_statistics": 1}
     after = statistics(module)
     assert all(
         bool(buffer.isfinite().all()) and not torch.equal(buffer, before[name]) for name, buffer in after.items()

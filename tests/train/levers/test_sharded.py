@@ -206,6 +206,6 @@ def test_it_trains_on_a_gpu(text: str, tmp_path: Path) -> None:
     module, trainer = levers.trainer(module, parsed, **options)
     trainer.fit(module, images(32, 8))
     assert module.losses[-1] < 0.8 * module.losses[0]
-    assert guard.figures()["nonfinite_steps"] == 0
+    assert guard.metrics()["nonfinite_steps"] == 0
     memory = levers.peak_memory()
     assert 0 < (memory["allocated_bytes"] or 0) <= (memory["reserved_bytes"] or 0)

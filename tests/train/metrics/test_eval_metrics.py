@@ -1,4 +1,4 @@
-"""What a user notices of the figures: they are those of plain definitions, by face and by video."""
+"""What a user notices of the metrics: they are those of plain definitions, by face and by video."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ def predictions() -> tuple[torch.Tensor, torch.Tensor, list[str], list[str | Non
     return logits, labels, [f"video {int(video)}" for video in of_video], methods
 
 
-def test_figures_of_faces_are_those_of_their_definitions(predictions: Any) -> None:
+def test_metrics_of_faces_are_those_of_their_definitions(predictions: Any) -> None:
     logits, labels, videos, methods = predictions
-    figures = scored(logits, labels, videos, methods).result()
+    metrics = scored(logits, labels, videos, methods).result()
     p, truth = softmax(logits), labels.numpy()
     right = p.argmax(1) == truth
-    assert figures["auc"] == pytest.approx(auc(p[:, 1].round(12).tolist(), (truth == 1).tolist()), abs=1e-6)
-    assert figures["log_loss"] == pytest.approx(-np.log(p[np.arange(120), truth]).mean())
-    assert figures["accuracy"] == pytest.approx(right.mean())
-    assert figures["accuracy_real"] == pytest.approx(right[truth == 0].mean())
-    assert figures["accuracy_fake"] == pytest.approx(right[truth == 1].mean())
+    assert metrics["auc"] == pytest.approx(auc(p[:, 1].round(12).tolist(), (truth == 1).tolist()), abs=1e-6)
+    assert metrics["log_loss"] == pytest.approx(-np.log(p[np.arange(120), truth]).mean())
+    assert metrics["accuracy"] == pytest.approx(right.mean())
+    assert metrics["accuracy_real"] == pytest.approx(right[truth == 0].mean())
+    assert metrics["accuracy_fake"] == pytest.approx(right[truth == 1].mean())
     for method in ("swap", "talk", "blend"):
         of_method = np.array([face_method == method for face_method in methods])
-        assert figures[f"accuracy_method_{method}"] == pytest.approx(right[of_method].mean())
+        assert metrics[f"accuracy_method_{method}"] == pytest.approx(right[of_method].mean())
 
 
-def test_figures_of_videos_are_those_of_the_mean_probability_of_their_faces(predictions: Any) -> None:
+def test_metrics_of_videos_are_those_of_the_mean_probability_of_their_faces(predictions: Any) -> None:
     logits, labels, videos, methods = predictions
     scores = scored(logits, labels, videos, methods)
-    p, figures = softmax(logits), scores.result()
+    p, metrics = softmax(logits), scores.result()
     names = sorted(set(videos))
     mean = np.array([p[[video == name for video in videos]].mean(0) for name in names])
     truth = np.array([labels[videos.index(name)] for name in names])
     assert len(scores.videos) == 8
-    assert figures["video_auc"] == pytest.approx(auc(mean[:, 1].tolist(), (truth == 1).tolist()), abs=1e-6)
-    assert figures["video_log_loss"] == pytest.approx(-np.log(mean[np.arange(8), truth]).mean())
-    assert figures["video_accuracy"] == pytest.approx((mean.argmax(1) == truth).mean())
+    assert metrics["video_auc"] == pytest.approx(auc(mean[:, 1].tolist(), (truth == 1).tolist()), abs=1e-6)
+    assert metrics["video_log_loss"] == pytest.approx(-np.log(mean[np.arange(8), truth]).mean())
+    assert metrics["video_accuracy"] == pytest.approx((mean.argmax(1) == truth).mean())
 
 
 def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> None:
@@ -98,8 +98,8 @@ def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> N
 
 def test_one_logit_is_that_of_the_second_class_against_the_first(predictions: Any) -> None:
     logits, labels, videos, methods = predictions
-    figures = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
-    assert figures == pytest.approx(scored(logits, labels, videos, methods).result(), rel=1e-5)
+    metrics = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
+    assert metrics == pytest.approx(scored(logits, labels, videos, methods).result(), rel=1e-5)
 
 
 def test_batches_and_their_order_make_no_difference(predictions: Any) -> None:
@@ -114,20 +114,20 @@ def test_batches_and_their_order_make_no_difference(predictions: Any) -> None:
 
 def test_what_is_predicted_with_certainty_is_still_ranked_and_its_loss_is_finite() -> None:
     logits = torch.tensor([[0.0, 50.0], [0.0, 60.0], [0.0, 900.0], [0.0, 70.0]])
-    figures = scored(logits, [0, 1, 1, 0], ["a", "b", "b", "c"]).result()
-    assert figures["auc"] == 0.75
-    assert figures["log_loss"] == pytest.approx(30.0)
-    assert figures["video_log_loss"] == pytest.approx((50 + 70 + 0) / 3)
+    metrics = scored(logits, [0, 1, 1, 0], ["a", "b", "b", "c"]).result()
+    assert metrics["auc"] == 0.75
+    assert metrics["log_loss"] == pytest.approx(30.0)
+    assert metrics["video_log_loss"] == pytest.approx((50 + 70 + 0) / 3)
 
 
-def test_unknown_labels_take_no_part_and_no_faces_have_no_figures() -> None:
+def test_unknown_labels_take_no_part_and_no_faces_have_no_metrics() -> None:
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0], [9.0, 0.0]])
-    figures = scored(logits, [0, 1, -1], ["a", "b", "c"], ["x", "y", "z"]).result()
-    assert figures == scored(logits[:2], [0, 1], ["a", "b"], ["x", "y"]).result()
+    metrics = scored(logits, [0, 1, -1], ["a", "b", "c"], ["x", "y", "z"]).result()
+    assert metrics == scored(logits[:2], [0, 1], ["a", "b"], ["x", "y"]).result()
     assert scored(logits, [-1, -1, -1]).result() == EvalMetrics(CLASSES).result() == {}
 
 
-def test_an_auc_of_one_class_and_figures_of_videos_that_nobody_knows_are_left_out() -> None:
+def test_an_auc_of_one_class_and_metrics_of_videos_that_nobody_knows_are_left_out() -> None:
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
     assert set(scored(logits, [1, 1]).result()) == {"log_loss", "accuracy", "accuracy_fake"}
     assert math.isnan(scored(logits, [1, 1]).faces.auc)

@@ -146,10 +146,10 @@ def test_three_classes_are_learned_and_scored(tmp_path: Path) -> None:
     model = classifier(classes=("real", "swap", "talk"))
     fit = trainer(max_epochs=8)
     fit.fit(model, batches(images, labels))
-    (figures,) = fit.validate(model, batches(images, labels), verbose=False)
-    assert {"val/auc", "val/accuracy_real", "val/accuracy_swap", "val/accuracy_talk"} <= figures.keys()
-    assert not {name for name in figures if "video" in name or "method" in name}
-    assert figures["val/auc"] > 0.9
+    (metrics,) = fit.validate(model, batches(images, labels), verbose=False)
+    assert {"val/auc", "val/accuracy_real", "val/accuracy_swap", "val/accuracy_talk"} <= metrics.keys()
+    assert not {name for name in metrics if "video" in name or "method" in name}
+    assert metrics["val/auc"] > 0.9
     assert model.scores is not None
     assert model.scores.faces.confusion.sum() == 24
 
@@ -174,17 +174,17 @@ def test_figures_of_faces_videos_classes_and_methods_are_logged(out: Path, tmp_p
     fit = trainer(max_epochs=1, logger=logger, log_every_n_steps=1)
     fit.fit(model, data(out))
     assert model.scores is not None
-    figures = model.scores.result()
+    metrics = model.scores.result()
     assert (len(model.scores.faces), len(model.scores.videos)) == (VAL_FACES, 3)
     with Path(logger.log_dir, "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [bool(row["train/loss"]) for row in rows].count(True) == 7
     (validated,) = [row for row in rows if row["val/loss"]]
     named = {f"{kind}{name}" for kind in ("", "video_") for name in ("auc", "log_loss", "accuracy")}
-    assert set(figures) == {*named, "accuracy_real", "accuracy_fake", "accuracy_method_swap"}
-    for name, figure in figures.items():
-        assert float(validated[f"val/{name}"]) == pytest.approx(figure, rel=1e-5)
-    assert float(validated["val/loss"]) > figures["log_loss"] or figures["log_loss"] > 0.7  # smoothed
+    assert set(metrics) == {*named, "accuracy_real", "accuracy_fake", "accuracy_method_swap"}
+    for name, value in metrics.items():
+        assert float(validated[f"val/{name}"]) == pytest.approx(value, rel=1e-5)
+    assert float(validated["val/loss"]) > metrics["log_loss"] or metrics["log_loss"] > 0.7  # smoothed
     (tested,) = fit.test(model, data(out), verbose=False)
     assert {f"test/{name}" for name in (*named, "loss", "accuracy_method_talk")} <= tested.keys()
 
@@ -192,19 +192,19 @@ def test_figures_of_faces_videos_classes_and_methods_are_logged(out: Path, tmp_p
 @pytest.mark.parametrize("loss", ["bce", "ce", "focal"])
 def test_the_loss_of_validation_is_that_of_training_on_all_faces_at_once(out: Path, loss: Any) -> None:
     model = classifier(loss=loss, label_smoothing=0.1).eval()
-    (figures,) = trainer().validate(model, data(out), verbose=False)
+    (metrics,) = trainer().validate(model, data(out), verbose=False)
     (whole,) = data(out, batch_size=VAL_FACES).val_dataloader()
     with torch.no_grad():
-        assert figures["val/loss"] == pytest.approx(float(model._loss(model(whole["image"]), whole["label"])), rel=1e-4)
+        assert metrics["val/loss"] == pytest.approx(float(model._loss(model(whole["image"]), whole["label"])), rel=1e-4)
 
 
 def test_with_one_class_there_is_no_auc_and_without_labels_nothing_is_measured(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("val", (Clip("real/anna.mp4", 5),)),))
     logger = TensorBoardLogger(tmp_path / "logs")
-    (figures,) = trainer(logger=logger).validate(classifier(), data(tmp_path / "out"), verbose=False)
-    assert "val/auc" not in figures
-    assert "val/video_auc" not in figures
-    assert "val/video_accuracy" in figures
+    (metrics,) = trainer(logger=logger).validate(classifier(), data(tmp_path / "out"), verbose=False)
+    assert "val/auc" not in metrics
+    assert "val/video_auc" not in metrics
+    assert "val/video_accuracy" in metrics
     assert not Path(logger.log_dir, "val_roc.png").exists()
     unlabelled = batches(torch.zeros(4, 3, 32, 32), torch.full((4,), -1))
     with pytest.warns(UserWarning, match="no face has a known label"):

@@ -16,7 +16,8 @@ from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.config.options import ModelOptions
 from facefeed.train.model.warm_start import warm_start
-from facefeed.train.run.runner import Result, train
+from facefeed.train.run.result import Result
+from facefeed.train.run.runner import train
 from rich.console import Console
 from safetensors.torch import save_file
 

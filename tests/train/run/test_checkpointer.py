@@ -32,7 +32,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn() -> Any:
     """Pictures take half of these runs' time, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.train.metrics.plots.log_pictures", lambda *_: None)
+        patch.setattr("facefeed.train.metrics.plots.log_plots", lambda *_: None)
         yield
 
 

@@ -14,7 +14,8 @@ from assets_paths import SUPPORT
 from assets_processes import in_processes
 from assets_train import RecordFaces, small_dataset
 from facefeed.train.checkpoints import plain
-from facefeed.train.run.runner import Result, train
+from facefeed.train.run.result import Result
+from facefeed.train.run.runner import train
 from facefeed.train.run.signals import StoppedTrainingError
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -33,7 +34,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def undrawn() -> Iterator[None]:
     """Pictures take half of these runs' time, and have tests of their own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("facefeed.train.metrics.plots.log_pictures", lambda *_: None)
+        patch.setattr("facefeed.train.metrics.plots.log_plots", lambda *_: None)
         yield
 
 

@@ -28,7 +28,8 @@ from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier
 from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
-from facefeed.train.run.runner import Result, train
+from facefeed.train.run.result import Result
+from facefeed.train.run.runner import train
 from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -93,7 +94,7 @@ def test_the_result_says_what_was_done_and_how_well_it_does(finished_run: tuple[
     assert result.stall is not None
     assert 0 <= result.stall < 1
     assert result.memory["host_bytes"] is not None
-    assert result.told["finite"]["nonfinite_steps"] == 0
+    assert result.lever_metrics["finite"]["nonfinite_steps"] == 0
     assert {"val/auc", "val/video_auc", "val/log_loss", "val/accuracy_method_swap"} <= result.val.keys()
     assert {"test/auc", "test/accuracy", "test/accuracy_real"} <= result.test.keys()
     assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(asdict(result)))
@@ -113,6 +114,12 @@ def test_a_finished_run_is_not_trained_again(out: Path, finished_run: tuple[Resu
     result, seen = trained(out, finished_run[1], epochs=5, model={"learning_rate": 3e-4})
     assert seen == []
     assert asdict(result) == json.loads((finished_run[1] / "result.json").read_text())
+
+
+def test_a_result_that_0_1_0_wrote_is_read(finished_run: tuple[Result, Path]) -> None:
+    stored = asdict(finished_run[0])
+    stored["told"] = stored.pop("lever_metrics")
+    assert Result.read(stored) == finished_run[0]
 
 
 def test_the_config_in_the_folder_is_whole(out: Path, finished_run: tuple[Result, Path]) -> None:
@@ -143,9 +150,9 @@ def test_the_best_lever_says_by_what_the_best_is_chosen(out: Path, tmp_path: Pat
     run = tmp_path / "run"
     result, _ = trained(out, run, epochs=3, levers="best:val/accuracy")
     rows = list(csv.DictReader((run / "logs/csv/version_0/metrics.csv").open()))
-    figures = [float(row["val/accuracy"]) for row in rows if row["val/accuracy"]]
-    assert result.val["val/accuracy"] == pytest.approx(max(figures))
-    assert result.best_step == STEPS * (figures.index(max(figures)) + 1)
+    accuracies = [float(row["val/accuracy"]) for row in rows if row["val/accuracy"]]
+    assert result.val["val/accuracy"] == pytest.approx(max(accuracies))
+    assert result.best_step == STEPS * (accuracies.index(max(accuracies)) + 1)
 
 
 def test_what_is_frozen_is_in_the_result_and_does_not_learn(out: Path, tmp_path: Path) -> None:

@@ -80,7 +80,7 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True, scope="module")
 def undrawn() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plots, "log_pictures", _nothing)
+        patch.setattr(plots, "log_plots", _nothing)
         yield
 
 
@@ -128,7 +128,7 @@ def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str 
     callbacks: list[Any] = [draws, seen, *([MinutePerStep()] if rank == 0 else [])]
     if kill is not None and rank == 1:
         callbacks.append(CallAtHook("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
-    plots.log_pictures = _nothing  # they take half of such a run's time, and have tests of their own
+    plots.log_plots = _nothing  # they take half of such a run's time, and have tests of their own
     try:
         train(out, config(epochs=1, **DROPOUT, **changes), run, callbacks=callbacks)
     except FacefeedError as error:

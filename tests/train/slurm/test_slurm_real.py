@@ -81,8 +81,8 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
         ]
         assert [record["step"] for record in undisturbed] == list(range(1, STEPS + 1))
         assert [record["life"] for record in disturbed] == [0] * WAITS_AT + [1] * (STEPS - WAITS_AT)
-    figures = [json.loads((place / f"run {name}" / "result.json").read_text()) for name in seen]
-    assert figures[0]["test"] == figures[1]["test"]
+    results = [json.loads((place / f"run {name}" / "result.json").read_text()) for name in seen]
+    assert results[0]["test"] == results[1]["test"]
     assert f"cut short with status 75; job {first} goes back into the queue" in log
     assert re.search(
         f"preemption grace time for JobId={first} to reclaim resources for JobId={second}", slurm.log(None)

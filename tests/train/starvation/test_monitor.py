@@ -1,4 +1,4 @@
-"""What a user of `StarvationMonitor` notices: figures that are true, one warning, and a Trainer that is as it was."""
+"""What a user of `StarvationMonitor` notices: metrics that are true, one warning, and a Trainer that is as it was."""
 
 from __future__ import annotations
 
@@ -267,7 +267,7 @@ def test_a_single_starved_window_is_forgiven_and_so_is_the_first(clock: Clock) -
     assert len(warned(lambda: fitted(clock, DataLoader(at_first), monitor(on_starved="warn", patience=1)))) == 1
 
 
-def test_fail_ends_the_run_with_an_error_that_knows_the_figures(clock: Clock) -> None:
+def test_fail_ends_the_run_with_an_error_that_knows_the_metrics(clock: Clock) -> None:
     from facefeed.train.starvation.monitor import StarvedError  # noqa: PLC0415
 
     model = Model(lambda: clock.pass_by(STEP))
@@ -465,16 +465,16 @@ def test_a_face_loader_in_a_trainer_with_a_csv_log(dataset: Path, tmp_path: Path
     trainer(logger=log, callbacks=[monitor(every_n_steps=11)], max_epochs=2).fit(Model(lambda: None), loader)
     with Path(log.log_dir, "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
-    figures = {
+    metrics = {
         name: [float(row[f"starvation/{name}"]) for row in rows if row[f"starvation/{name}"]]
         for name in ("stall", "wait_p99_ms", "queue_depth", "first_batch_seconds")
     }
-    assert [len(values) for values in figures.values()] == [4, 4, 4, 2]
-    assert all(0 <= share < 1 for share in figures["stall"])
-    assert all(wait > 0 for wait in figures["wait_p99_ms"])
-    assert all(seconds > 0 for seconds in figures["first_batch_seconds"])
+    assert [len(values) for values in metrics.values()] == [4, 4, 4, 2]
+    assert all(0 <= share < 1 for share in metrics["stall"])
+    assert all(wait > 0 for wait in metrics["wait_p99_ms"])
+    assert all(seconds > 0 for seconds in metrics["first_batch_seconds"])
     # Two windows are an epoch, of which the loader itself gives the mean.
-    assert sum(figures["queue_depth"][2:]) / 2 == pytest.approx(loader.stats().queue_depth)
+    assert sum(metrics["queue_depth"][2:]) / 2 == pytest.approx(loader.stats().queue_depth)
 
 
 # ---- a device that works on while the host does something else
@@ -592,11 +592,11 @@ def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: P
     (_, first), *windows = report["rows"]
     assert first == {"starvation/first_batch_seconds": pytest.approx(READ)}
     assert [step for step, _ in windows] == [9, 19, 29]
-    for _, figures in windows:
-        assert figures["starvation/stall"] == pytest.approx(SHARE / 2)
-        assert figures["starvation/stall_max"] == pytest.approx(SHARE)
-        assert figures["starvation/wait_p99_ms"] == pytest.approx(30)
-        assert figures["starvation/queue_depth"] >= 0  # that of the only rank that knows
+    for _, metrics in windows:
+        assert metrics["starvation/stall"] == pytest.approx(SHARE / 2)
+        assert metrics["starvation/stall_max"] == pytest.approx(SHARE)
+        assert metrics["starvation/wait_p99_ms"] == pytest.approx(30)
+        assert metrics["starvation/queue_depth"] >= 0  # that of the only rank that knows
 
 
 # ---- the page

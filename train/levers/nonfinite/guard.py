@@ -25,7 +25,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     patience: consecutive steps after which `NonFiniteError` is raised, on all ranks at the same step; it names the
     first of them and the last finite loss. Under fp16 the scaler skips steps whose gradient overflows, and reduces its
     scale; these steps are counted separately, and as consecutive only after a step was taken or once the scale is 1.
-    `figures` returns the counts, which checkpoints keep. On a GPU, and with several ranks, the counts are read every
+    `metrics` returns the counts, which checkpoints keep. On a GPU, and with several ranks, the counts are read every
     `patience` steps, since that synchronises: training may stop as many steps late. Costs a pass over the gradients.
     Under ZeRO only DeepSpeed sees gradients, so losses and its skipped steps are counted. Without a scaler a
     non-finite step is still taken, and the weights may be lost from there. BatchNorm's running statistics are kept as
@@ -41,7 +41,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._counts = {"nonfinite_steps": 0, "scaler_skips": 0, "kept_statistics": 0}
         self._counter: NonFiniteCounter | None = None
 
-    def figures(self) -> dict[str, Any]:
+    def metrics(self) -> dict[str, Any]:
         """Returns nonfinite_steps: with a non-finite loss or gradient; scaler_skips: skipped by fp16's scaler alone.
 
         kept_statistics: batches that BatchNorm's running statistics were protected from, maximum over ranks.

@@ -23,7 +23,7 @@ class SyncBatchNorm(Lever, name="sync_batchnorm"):
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses without a GPU, and a module without BatchNorm."""
         if not machine.gpus:
-            return "sync_batchnorm: torch exchanges these figures on GPUs alone, and there is none; leave it out"
+            return "sync_batchnorm: torch exchanges these statistics on GPUs alone, and there is none; leave it out"
         if not any(isinstance(part, BatchNormBase) for part in module.modules()):
             return f"sync_batchnorm: {type(module).__name__} has no BatchNorm, so nothing changes; leave it out"
         return None

@@ -1,0 +1,41 @@
+"""Errors of torch and of the operating system in a run, converted to those with an exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+
+from ...pipeline.errors import FacefeedError, StoppedError
+from ..config.recipes import Config
+
+
+class OutOfMemoryError(FacefeedError):
+    """A step needs more device memory than there is."""
+
+
+@contextmanager
+def converting_library_errors(run: Path, config: Config) -> Iterator[None]:
+    """Context that converts errors of the run in the folder `run`."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise OutOfMemoryError(
+            f"batch_size={config.data.batch_size}: a step needs more memory than the GPU has; take a smaller "
+            "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit"
+        ) from error
+    except RuntimeError as error:
+        if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
+            raise
+        raise StoppedError(
+            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is complete: "
+            "run the same command again to resume"
+        ) from error
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        raise StoppedError(
+            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is complete: fix that, and run "
+            "the same command again to resume"
+        ) from error
