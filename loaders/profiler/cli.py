@@ -92,7 +92,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--videos", type=click.Path(path_type=Path), metavar="SRC", help="What OUT was made from, for --against.")
 @click.option("--verify", is_flag=True, help="Follow the advice, setting by setting, until the device is fed.")
 @click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
-@click.option("--max-stall", type=_Share(), metavar="SHARE",
+@click.option("--max-wait", "max_wait_share", type=_Share(), metavar="SHARE",
               help="Exit with 1 unless waiting surely is at most this, such as 1%.")  # fmt: skip
 @click.option("--min-headroom", type=click.FloatRange(min=0, min_open=True), metavar="X",
               help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
@@ -106,7 +106,7 @@ def profile(out: Path | None, *, self_test: bool, **options: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
     A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits, 4 if nothing
-    can be concluded; with --max-stall or --min-headroom these alone decide between 0 and 1.
+    can be concluded; with --max-wait or --min-headroom these alone decide between 0 and 1.
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
@@ -115,7 +115,7 @@ def profile(out: Path | None, *, self_test: bool, **options: Any) -> None:
 
 
 def _profile(
-    out: Path, *, max_stall: float | None, min_headroom: float | None, against: str | None, page: Path,
+    out: Path, *, max_wait_share: float | None, min_headroom: float | None, against: str | None, page: Path,
     trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **options: Any,
 ) -> int:  # fmt: skip
     from .rank_processes import profile_on_ranks  # noqa: PLC0415
@@ -125,7 +125,7 @@ def _profile(
     request = ProfileRequest(out=out, sweep=dict(sweep), **options)
     _check_options(request, against, [name for name, _ in sweep])
     _check_files([("--page", page), ("--trace", trace), ("--report", report)])
-    gate = Gate(max_stall=max_stall, min_headroom=min_headroom)
+    gate = Gate(max_wait_share=max_wait_share, min_headroom=min_headroom)
     with _progress_display() as show:
 
         def progress(what: str, done: int, wanted: int) -> None:

@@ -119,7 +119,7 @@ def test_every_option_of_the_profilers_guide_exists() -> None:
     options = options_of(commands()["profile"])
     named = set(re.findall(r"--[a-z][a-z-]+", (GUIDES / "profiling.md").read_text(encoding="utf-8")))
     assert named <= options
-    assert {"--verify", "--against", "--quick", "--self-test", "--max-stall"} <= named
+    assert {"--verify", "--against", "--quick", "--self-test", "--max-wait"} <= named
 
 
 def test_every_reason_for_failure_is_explained() -> None:

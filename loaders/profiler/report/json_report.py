@@ -16,7 +16,7 @@ from ..verdict.no_advice import no_advice_reason
 from ..verdict.result import CurvePoint, Profile, SweepResult, Trial
 from ..verdict.verdict import Verdict
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 
 def environment() -> dict[str, Any]:

@@ -62,7 +62,7 @@ class SweepResult:
         return f"num_workers={self.num_workers}{ahead}"
 
     @property
-    def max_wait_share(self) -> float:
+    def upper_wait_share(self) -> float:
         """Upper bound of waiting, in the steady state or over a whole epoch."""
         epoch = self.verdict.epoch_wait_share
         return max(self.verdict.wait_share.upper, 0.0 if epoch is None else epoch.upper)

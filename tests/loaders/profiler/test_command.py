@@ -84,13 +84,14 @@ def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
 def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Path, tmp_path: Path) -> None:
     arguments = ["profile", str(dataset), "--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60",
                  "--step-ms", "1", "--report", str(tmp_path / "profile.json"), "--page", str(tmp_path / "profile.html"),
-                 "--trace", str(tmp_path / "trace.json"), "--json"]  # fmt: skip
+                 "--trace", str(tmp_path / "trace.json"), "--max-wait", "1%", "--json"]  # fmt: skip
     result = CliRunner().invoke(main, arguments)
     figures = json.loads(result.stdout)
     assert result.exit_code == figures["exit"] in (1, 4)  # without workers every step waits for its batch
     assert figures == json.loads((tmp_path / "profile.json").read_text())
+    assert figures["gate"] == {"max_wait_share": 0.01, "min_headroom": None, "failures": figures["gate"]["failures"]}
     assert figures["verdict"]["emulated"]
-    assert figures["schema"] == 2
+    assert figures["schema"] == 3
     lines = result.stderr.splitlines()
     (verdict,) = (number for number, line in enumerate(lines) if line.startswith("EMULATED"))
     assert verdict >= len(lines) - 6  # where people look first, also on a small terminal
@@ -105,7 +106,7 @@ def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None
     assert {option.name: option.default for option in command.params}["steps"] == DEFAULT_STEPS
 
 
-@pytest.mark.parametrize(("option", "value"), [("--max-stall", "2"), ("--max-stall", "x"), ("--confidence", "95")])
+@pytest.mark.parametrize(("option", "value"), [("--max-wait", "2"), ("--max-wait", "x"), ("--confidence", "95")])
 def test_a_share_that_is_none_is_refused(dataset: Path, option: str, value: str) -> None:
     result = CliRunner().invoke(main, ["profile", str(dataset), option, value])
     assert result.exit_code == 2

@@ -40,7 +40,7 @@ from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "</script><b>x</b> \"'&"
-STRICT = Gate(max_stall=0.01, min_headroom=1.5)
+STRICT = Gate(max_wait_share=0.01, min_headroom=1.5)
 
 
 def nasty() -> Profile:

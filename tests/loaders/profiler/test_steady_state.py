@@ -204,7 +204,7 @@ def test_the_beginning_of_an_epoch_counts_as_much_as_the_epoch_is_short() -> Non
     assert tiny.epoch_wait_share.value == pytest.approx(0.3 / 2.3, rel=0.01)
     assert tiny.epoch_wait_share.lower == pytest.approx(0.2 / 2.2, rel=0.01)
     assert tiny.epoch_wait_share.upper > 0.6 / 2.6
-    gate = Gate(max_stall=0.01)
+    gate = Gate(max_wait_share=0.01)
     assert gate.failures(long) == []
     assert [failure.split(" <=")[0] for failure in gate.failures(short)] == ["an epoch's waiting"]
 

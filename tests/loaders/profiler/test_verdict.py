@@ -89,7 +89,7 @@ def test_waits_in_long_runs_starve_a_step_though_nobody_knows_by_how_much_at_mos
     assert f"device waits {verdict.wait_share.value:.2%} (95% >= {verdict.wait_share.lower:.2%}) · starved" in str(
         verdict
     )
-    assert Gate(max_stall=0.9).exit_code(verdict) == 1
+    assert Gate(max_wait_share=0.9).exit_code(verdict) == 1
     fast = judge(recording_of(load / 5), emulated=False, num_cores=4)
     assert fast.kind is VerdictKind.FED
 
@@ -128,7 +128,7 @@ def test_waiting_for_cores_is_separated_from_handing_over_and_a_clocks_noise_is_
     ("gate", "code"),
     [
         ({}, 0),
-        ({"max_stall": 0.01, "min_headroom": 1.5}, 0),
+        ({"max_wait_share": 0.01, "min_headroom": 1.5}, 0),
         ({"min_headroom": 3.0}, 1),
     ],
 )
@@ -142,7 +142,7 @@ def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
 
 
 def test_a_gate_that_cannot_be_meant_is_refused() -> None:
-    for wrong in ({"max_stall": 1.0}, {"max_stall": 0.0}, {"min_headroom": 0.0}):
+    for wrong in ({"max_wait_share": 1.0}, {"max_wait_share": 0.0}, {"min_headroom": 0.0}):
         with pytest.raises(UsageError, match="must be"):
             Gate(**wrong)
 
