@@ -95,13 +95,15 @@ def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, A
     for run in range(runs):
         waits, wait, often = KINDS[kind](np.random.default_rng([run, count]), count)
         block = block_length(waits, min_length=WORKERS)
-        bound = bootstrap_ratio(waits, waits + 1.0, block=block, confidence=confidence, seed=run).of_blocks(
-            count, block
-        )
+        bound = bootstrap_ratio(
+            waits, waits + 1.0, block=block, confidence=confidence, seed=run
+        ).without_upper_if_few_blocks(count, block)
         truth = wait / (wait + 1)
         counts["wait upper"] += bound.upper >= truth
         counts["wait lower"] += bound.lower <= truth
-        starved = event_rate_bound(waits > LONG, block=block, confidence=confidence, seed=run).of_blocks(count, block)
+        starved = event_rate_bound(
+            waits > LONG, block=block, confidence=confidence, seed=run
+        ).without_upper_if_few_blocks(count, block)
         counts["starved upper"] += starved.upper >= often
         counts["starved lower"] += starved.lower <= often
         uppers.append(bound.upper)

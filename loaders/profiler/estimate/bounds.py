@@ -53,8 +53,11 @@ class BoundedEstimate:
         """Whether the upper bound says anything: a share is at most 1."""
         return self.upper < 1.0
 
-    def of_blocks(self, num_steps: int, block: int) -> BoundedEstimate:
-        """The estimate from `num_steps` steps in blocks of `block`: without an upper bound where these are few."""
+    def without_upper_if_few_blocks(self, num_steps: int, block: int) -> BoundedEstimate:
+        """The estimate, its upper bound 1 where `num_steps` steps are fewer than `MIN_BLOCKS` blocks of `block` steps.
+
+        Worse blocks than a few may well follow; the lower bound holds for any number of them.
+        """
         return self if num_steps >= MIN_BLOCKS * block else replace(self, upper=1.0)
 
 

@@ -91,13 +91,13 @@ def steady_figures(
     )
     is_starved, num_steps = wait_seconds > starved_threshold_seconds, len(wait_seconds)
     wait_share, block_steps = steps.estimate_wait_share(confidence)
-    wait_share = wait_share.of_blocks(num_steps, block_steps)
+    wait_share = wait_share.without_upper_if_few_blocks(num_steps, block_steps)
     starved_share = event_rate_bound(is_starved, block=block_steps, confidence=confidence)
     return SteadyFigures(
         num_steps=num_steps,
         block_steps=block_steps,
         wait_share=wait_share,
-        starved_share=starved_share.of_blocks(num_steps, block_steps),
+        starved_share=starved_share.without_upper_if_few_blocks(num_steps, block_steps),
         num_starved_steps=int(is_starved.sum()),
         starved_threshold_seconds=starved_threshold_seconds,
         epoch_wait_share=None if epoch is None else epoch.epoch_wait_share(wait_share, _mean_or_zero(period_seconds)),

@@ -83,13 +83,14 @@ def test_waits_in_a_few_long_runs_have_a_lower_bound_alone() -> None:
         is_slow = np.repeat(rng.random(40) < 0.5, rng.geometric(1 / 330, 40))[:4000]
         wait = np.where(is_slow, rng.exponential(0.1, len(is_slow)), 0.0)
         block = block_length(wait, min_length=8)
-        estimate = bootstrap_ratio(wait, wait + 1, block=block, seed=run).of_blocks(len(wait), block)
+        estimate = bootstrap_ratio(wait, wait + 1, block=block, seed=run).without_upper_if_few_blocks(len(wait), block)
         held.append(estimate.lower <= 0.05 / 1.05 <= estimate.upper)
         if len(wait) < 20 * block:
             assert not estimate.has_upper
     assert np.mean(held) >= 0.92  # 0.95, less two standard errors of 200 runs
     assert (
-        str(bootstrap_ratio(np.ones(100), np.full(100, 2.0), block=10).of_blocks(100, 10)) == "50.00% (95% >= 42.86%)"
+        str(bootstrap_ratio(np.ones(100), np.full(100, 2.0), block=10).without_upper_if_few_blocks(100, 10))
+        == "50.00% (95% >= 42.86%)"
     )
 
 
