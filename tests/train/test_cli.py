@@ -100,6 +100,22 @@ def test_a_signal_is_a_sentence_and_its_code_also_as_json(
     assert f"facefeed: stopped by {number.name} after step 2" in result.stderr
 
 
+def test_a_step_that_needs_more_memory_than_there_is_is_a_finding_and_not_to_be_tried_again(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def exhaust() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+
+    train = runner.train
+    callback = CallAtHook("on_train_batch_start", 3, exhaust)
+    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[callback], **options))
+    result = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout.splitlines()[-1])["exit"] == 1
+    assert "batch_size=16: a step needs more memory than the GPU has; take a smaller data.batch_size" in result.stderr
+    assert f"where {tmp_path / 'run'} has a checkpoint, name another --run for other settings" in result.stderr
+
+
 def test_help_names_every_recipe() -> None:
     result = run("--help")
     assert result.exit_code == 0

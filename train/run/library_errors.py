@@ -13,7 +13,12 @@ from ..config.recipes import Config
 
 
 class OutOfMemoryError(FacefeedError):
-    """A step needs more device memory than there is."""
+    """A step needs more device memory than there is.
+
+    Exit code 1, not 75: with the same settings the same command would end at the same step again.
+    """
+
+    exit_code = 1
 
 
 @contextmanager
@@ -24,7 +29,8 @@ def converting_library_errors(run: Path, config: Config) -> Iterator[None]:
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(
             f"batch_size={config.data.batch_size}: a step needs more memory than the GPU has; take a smaller "
-            "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit"
+            "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit; where "
+            f"{run} has a checkpoint, name another --run for other settings"
         ) from error
     except RuntimeError as error:
         if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):

@@ -69,7 +69,8 @@ def train(
         RefusedError: `run` is the folder of another run.
         LeverError: A lever cannot be used.
         NonFiniteError: Loss or gradients stay NaN or infinite.
-        OutOfMemoryError: A step needs more device memory than there is.
+        OutOfMemoryError: A step needs more device memory than there is (exit code 1).
+        WorkerDiedError: A worker of a loader died (exit code 1).
 
     """
     out, folder = Path(out), RunFolder(Path(run))
