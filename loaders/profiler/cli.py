@@ -157,9 +157,9 @@ def _check_options(request: ProfileRequest, against: str | None, axes: list[str]
 @contextmanager
 def _progress_display() -> Iterator[Callable[..., None]]:
     """Yields a function that shows progress: one status line in a terminal, one line an activity in a pipe."""
-    from rich.console import Console  # noqa: PLC0415
+    from ...pipeline.console import stderr_console  # noqa: PLC0415
 
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = stderr_console()
     if console.is_terminal:
         with console.status("profiling") as status:
             yield lambda what, how_far="": status.update(what + how_far)
@@ -169,7 +169,7 @@ def _progress_display() -> Iterator[Callable[..., None]]:
     def show(what: str, _how_far: str = "") -> None:
         if what not in shown:
             shown.add(what)
-            click.echo(what, err=True)
+            console.print(what, markup=False)
 
     yield show
 

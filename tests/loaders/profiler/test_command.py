@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
 from pathlib import Path
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
@@ -11,6 +13,7 @@ from assets_loaders import slowly
 from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.profiler.cli import _progress_display
 from facefeed.loaders.profiler.cli import profile as command
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
@@ -100,6 +103,16 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_progress_that_nobody_reads_ends_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "w", encoding="utf-8") as closed_pipe:  # as `2>&1 | head` leaves it
+        monkeypatch.setattr(sys, "stderr", closed_pipe)
+        with _progress_display() as show:
+            show("profiling the loader", ": 1 of 2 steps")
+            show("profiling the beginning of an epoch", "")
 
 
 def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None:
