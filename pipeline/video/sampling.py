@@ -65,7 +65,7 @@ class Sampling:
         return cls(every=_DEFAULT_EVERY, all_images=True)
 
     def of_videos(self) -> Sampling:
-        """The same for videos, with what it says of images as if nobody had said anything."""
+        """The same with the fields on images reset: `fps_of_images` to None, `all_images` to what `every` implies."""
         return replace(self, all_images=self.every == _DEFAULT_EVERY, fps_of_images=None)
 
     def as_dict(self) -> dict[str, Any]:
