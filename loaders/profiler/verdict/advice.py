@@ -11,7 +11,7 @@ from ..measure.recording import Recording
 from .verdict import FED_BELOW, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
-_MAX_REMAINING_PART = 0.8  # of the stall that is there: what leaves more is no advice
+_MAX_REMAINING_PART = 0.8  # of the present waiting: what leaves more is no advice
 _SLOW_BATCH_FACTOR = 5.0  # times the median
 _MAX_SLOW_SHARE = 0.05  # of the batches
 _MAX_ADVICE = 4
@@ -160,9 +160,8 @@ def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
     if not sampler_seconds:
         return []
     change = (
-        f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can help: draw the "
-        f"order before "
-        "the epoch begins"
+        f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can help: "
+        "draw the order before the epoch begins"
     )
     return [
         Advice(

@@ -204,8 +204,7 @@ def _desynchronised_reasons(
     if wait_share.value > replay_slowdown and shares_contradict(wait_share.value, replay_slowdown):
         return (
             f"some rank waits {wait_share.value:.1%} of the time, but steps take only "
-            f"{max(replay_slowdown, 0.0):.1%} of it longer "
-            f"than on preloaded batches: {cause}",
+            f"{max(replay_slowdown, 0.0):.1%} of it longer than on preloaded batches: {cause}",
         )
     return (
         (f"{unexplained_share:.1%} of the job's time is not accounted for: {cause}",)

@@ -41,8 +41,8 @@ def stages(profile: Profile) -> Section | None:
     return Section(
         key="stages",
         title="What a batch costs to make",
-        read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; the longest bar is where less work helps "
-        "most.",
+        read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; "
+        "the longest bar is where less work helps most.",
         plots={"bars of the stages of loading a batch": bar_chart(bars, "ms a batch")},
         notes=(binding(profile.live),),
     )
@@ -69,8 +69,7 @@ def binding(recording: Recording) -> str:
         limit = "waiting. The workers mostly wait, for files, locks or other processes: more workers help"
     return (
         f"What limits it: {limit}. Of a batch's load time, {percent(cpu_share)} is computing, "
-        f"{percent(core_wait_share)} is waiting "
-        f"for a free core, and {percent(other_share)} is neither."
+        f"{percent(core_wait_share)} is waiting for a free core, and {percent(other_share)} is neither."
     )
 
 

@@ -76,8 +76,7 @@ def banner(profile: Profile) -> Banner:
         meaning += (
             f" But an epoch has only {verdict.num_epoch_batches:,} batches, and the device waits "
             f"{milliseconds(verdict.epoch_start_wait_seconds)} at its beginning: "
-            f"{percent(verdict.epoch_wait_share.value)} of a whole "
-            "epoch."
+            f"{percent(verdict.epoch_wait_share.value)} of a whole epoch."
         )
     return Banner(word=verdict.kind.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
 
@@ -92,10 +91,9 @@ def _emulated(profile: Profile) -> str:
     )
     return (
         f"No GPU took part. A device that takes {milliseconds(step_seconds)} for every training step was emulated; "
-        f"one core "
-        f"of the host was busy {percent(host_share)} of the time, as beside a GPU that computes. So this shows what "
-        f"the "
-        "loader delivers on this machine, not that a GPU is fed: compare it with how long your own step takes."
+        f"one core of the host was busy {percent(host_share)} of the time, as beside a GPU that computes. "
+        "So this shows what the loader delivers on this machine, not that a GPU is fed: "
+        "compare it with how long your own step takes."
     )
 
 
@@ -121,15 +119,14 @@ def sustained(profile: Profile) -> str:
 
 
 def transport_note(profile: Profile) -> str:
-    """The share of time that hand-over takes, where it is worth a note."""
+    """The share of time that transport takes, where it is worth a note."""
     verdict = profile.verdict
     if not verdict.is_transport_heavy:
         return ""
     return (
         f"The host takes {percent(verdict.host_transport_share)} of the time to pass on batches that are ready "
-        f"(transport). A "
-        "device that works meanwhile does not wait for it; a loop that reads the loss of every step does. No worker "
-        "can take it away; larger batches or smaller ones in bytes can: `batch_size`, and "
+        "(transport). A device that works meanwhile does not wait for it; a loop that reads the loss of every step "
+        "does. No worker can take it away; larger batches or smaller ones in bytes can: `batch_size`, and "
         '`dtype="uint8"`, normalised on the device.'
     )
 
@@ -179,10 +176,8 @@ def estimators(profile: Profile) -> Table:
             (
                 "B  against replayed batches",
                 percent(profile.replay_slowdown),
-                "Measured in another way: how much less time "
-                "the same step takes on preloaded batches. It also holds a step slowed down by loading beside it, so "
-                "it "
-                "should not be below A.",
+                "Measured in another way: how much less time the same step takes on preloaded batches. "
+                "It also holds a step slowed down by loading beside it, so it should not be below A.",
             ),
             (
                 "C  the queue's model",
@@ -201,10 +196,10 @@ def facts(profile: Profile) -> dict[str, str]:
         f"{milliseconds(verdict.starved_threshold_seconds)}; {_upper_bound(verdict.starved_share, 'of all steps')}",
         "Throughput": _throughput(profile),
         "Transport": f"{percent(verdict.host_transport_share)} of the time the host passes on batches that are ready",
-        "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by steps "
-        f"and waits",
-        "Steady state": f"after {verdict.num_transient_steps:,} steps, of which the first filled the queue; judged on "
-        f"{verdict.num_steps:,}",
+        "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by "
+        "steps and waits",
+        "Steady state": f"after {verdict.num_transient_steps:,} steps, of which the first filled the queue; "
+        f"judged on {verdict.num_steps:,}",
         **_whole_epoch(verdict),
         "Page cache": verdict.cache_state.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
@@ -235,8 +230,8 @@ def _whole_epoch(verdict: Verdict) -> dict[str, str]:
         return {}
     text = (
         f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, "
-        f"{_upper_bound(verdict.epoch_wait_share, 'of it')}; {milliseconds(verdict.epoch_start_wait_seconds)} of it at "
-        "the beginning"
+        f"{_upper_bound(verdict.epoch_wait_share, 'of it')}; "
+        f"{milliseconds(verdict.epoch_start_wait_seconds)} of it at the beginning"
     )
     return {"Whole epoch": text}
 

@@ -137,14 +137,12 @@ def _agreement(points: Sequence[CurvePoint]) -> str:
     why = "The model knows only what was seen at your step: rely on the dots."
     if not 1 / _OTHER_PACE < worst.load_ratio < _OTHER_PACE:
         why = (
-            f"Batches took {worst.load_ratio:.1f} times as long to make there as at your step, so something else on "
-            f"the "
-            "machine came or went: measure again while nothing else runs."
+            f"Batches took {worst.load_ratio:.1f} times as long to make there as at your step, "
+            "so something else on the machine came or went: measure again while nothing else runs."
         )
     return (
         f"{sentence}, and the one at {milliseconds(worst.step_seconds)} by {max(apart) * 100:.0f}: "
-        f"{percent(worst.measured_wait_share)} "
-        f"where the model says {percent(worst.predicted_wait_share)}. {why}"
+        f"{percent(worst.measured_wait_share)} where the model says {percent(worst.predicted_wait_share)}. {why}"
     )
 
 
@@ -219,9 +217,9 @@ def distributions(profile: Profile) -> Section | None:
         figures.mark(batches, hidden * 1e3, colour=STALL)
         queue_note = (
             f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
-            f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: a batch that takes "
-            f"longer cannot be "
-            f"hidden by the queue, however fast the others are. {int((load > hidden).sum()):,} of {len(load):,} did."
+            f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: "
+            "a batch that takes longer cannot be hidden by the queue, however fast the others are. "
+            f"{int((load > hidden).sum()):,} of {len(load):,} did."
         )
     return Section(
         key="distributions", title="How long batches and steps take",

@@ -209,9 +209,8 @@ def without_precomputing(profile: Profile) -> Section | None:
         key="naive",
         title="Without precomputing",
         read=f"Precomputed, training gets {ratio}: {ours:,.0f} instead of {theirs:,.0f}. Without, each face is decoded "
-        f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.wait_share.value)} of the "
-        f"time, "
-        f"seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
+        f"and detected anew in the loader{bare}, and the step waits {percent(naive.verdict.wait_share.value)} "
+        f"of the time, seen in {naive.verdict.num_steps:,} steps. Both timelines have the same scale; "
         "in a gap another part was measured.",
         plots=_side_by_side(profile.live, naive.recording),
         has_captions=True,
