@@ -14,6 +14,7 @@ from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch.distributed.tensor import DTensor
 
+from ...pipeline.files import sync_folder
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
@@ -26,9 +27,10 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     """Writes `last.ckpt` when `GracefulStop` says that it is due, before and after each validation and at the end.
 
     `best.ckpt` is of the validation with the lowest (`mode` "min") or highest ("max") `metric`, never of one where it
-    was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. A file is renamed
-    into place once it is complete, so a kill or a full disk leaves the previous one. Weights and running statistics
-    that are not finite are never saved. When the ranks have agreed to stop, the step is saved and the run ended.
+    was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. A file is renamed into
+    place once it is complete, so a kill, a full disk or a power failure leaves the previous one. Weights and running
+    statistics that are not finite are never saved. When the ranks have agreed to stop, the step is saved and the run
+    ended.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
@@ -178,18 +180,19 @@ def saves_one_file(strategy: Any) -> bool:
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Renames a complete checkpoint into place: atomically a file, in two renames a folder."""
+    """Renames a complete checkpoint into place, durably: atomically a file, in two renames a folder."""
+    _sync(temporary)
     if temporary.is_dir():
         previous = _previous_path(path)
         if path.exists():  # otherwise a kill came between the two renames, and `previous` is the latest checkpoint
             _remove(previous)
             path.rename(previous)
         temporary.rename(path)
+        sync_folder(path.parent)  # before `previous` is gone: after a power failure one of them is there
         _remove(previous)
         return
-    with temporary.open("rb") as file:
-        os.fsync(file.fileno())
     temporary.replace(path)
+    sync_folder(path.parent)
 
 
 def find_checkpoint(path: Path) -> Path | None:
@@ -202,6 +205,17 @@ def find_checkpoint(path: Path) -> Path | None:
 
 def _previous_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.before")
+
+
+def _sync(path: Path) -> None:
+    """Calls fsync on a file, or on a folder and all that is in it."""
+    if path.is_dir():
+        for child in path.iterdir():
+            _sync(child)
+        sync_folder(path)
+    else:
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
 
 
 def _remove(path: Path) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 from ...pipeline.console import stderr_console
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
-from ...pipeline.files import write_atomically
+from ...pipeline.files import sync_folder, write_durably
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
@@ -46,7 +46,7 @@ class RunFolder:
         A run without a checkpoint or result is not resumed but started again, with any settings.
         """
         if not self._config_path.exists():
-            if self.root.is_dir() and any(path.name != _LOCK for path in self.root.iterdir()):
+            if self.root.is_dir() and not all(path.name.startswith(_BEFORE_CONFIG) for path in self.root.iterdir()):
                 raise RefusedError(
                     f"--run {self.root}: holds files, but no config.json, so no run of facefeed train; name a folder "
                     "that is empty or not there yet"
@@ -77,14 +77,15 @@ class RunFolder:
     def locked(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
         """Context that creates the folder, writes config.json and keeps a lock: no other process can train in it.
 
-        Raises `UsageError` if the folder cannot be written, and `RefusedError` if another process has the lock, or if
-        both `data.batch_size` and the global batch size over `ranks` differ from those of the run. On a `UsageError`
-        within the context, before the first checkpoint, the folder is removed again.
+        Raises `UsageError` if the folder cannot be created, `StoppedError` if the disk is full or fails, and
+        `RefusedError` if another process has the lock, or if both `data.batch_size` and the global batch size over
+        `ranks` differ from those of the run. On a `UsageError` within the context, before the first checkpoint, the
+        folder is removed again.
         """
         print_line = partial(stderr_console().print, markup=False)
         with ExitStack() as stack:
             try:
-                self.checkpoints.mkdir(parents=True, exist_ok=True)
+                self.root.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
             except OSError as error:
                 raise UsageError(
@@ -93,9 +94,9 @@ class RunFolder:
             if self.is_resumable:
                 self._check_batch(config, ranks)
             else:
-                write_atomically(
-                    json.dumps(_config_record(config, out, notes, ranks), indent=1), self._config_path, "--run"
-                )
+                self._write(self._config_path, _config_record(config, out, notes, ranks))
+            self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
+            sync_folder(self.root)
             try:
                 yield
             except UsageError:
@@ -133,11 +134,16 @@ class RunFolder:
         return _read(self._result_path) if self._result_path.exists() else None
 
     def write_result(self, result: dict[str, Any]) -> None:
-        """Writes the result, which marks the run as finished."""
-        write_atomically(json.dumps(result, indent=1), self._result_path, "--run")
+        """Writes the result, which marks the run as finished. Raises `StoppedError` if the disk is full or fails."""
+        self._write(self._result_path, result)
+
+    def _write(self, path: Path, record: dict[str, Any]) -> None:
+        write_durably(path, json.dumps(record, indent=1), self.root)
 
 
 _LOCK = ".lock"
+_BEFORE_CONFIG = (_LOCK, "config.json.")
+"""Beginnings of the names that a run has written which was ended before its config.json was complete."""
 
 
 def _config_record(config: Config, out: Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:

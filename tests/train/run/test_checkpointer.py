@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -139,6 +140,58 @@ def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) 
     assert size_bytes > 16_000_000
     assert most_bytes < size_bytes / 10
     assert plain.read_checkpoint(tmp_path / "last.ckpt")["state_dict"].keys() == stored["state_dict"].keys()
+
+
+# ---- a power failure
+
+
+class FileCalls:
+    """Records in order what is written to disk (`synced`, an inode) and what is named (`named`, an inode, a path)."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls: list[tuple[str, int, str]] = []
+        monkeypatch.setattr(os, "fsync", self._fsync)
+        for name in ("rename", "replace"):
+            monkeypatch.setattr(os, name, self._naming(getattr(os, name)))
+
+    def _fsync(self, descriptor: Any) -> None:
+        self.calls.append(("synced", os.fstat(descriptor).st_ino, ""))
+
+    def _naming(self, rename: Callable[[Any, Any], None]) -> Callable[[Any, Any], None]:
+        def record(source: Any, target: Any) -> None:
+            self.calls.append(("named", Path(source).stat().st_ino, str(target)))
+            rename(source, target)
+
+        return record
+
+    def is_durable(self, path: Path) -> bool:
+        """Whether `path` was written to disk each time before it was named, and its name at once thereafter."""
+        namings = [(index, call[1]) for index, call in enumerate(self.calls) if call[0::2] == ("named", str(path))]
+        after = ("synced", path.parent.stat().st_ino, "")
+        return bool(namings) and all(
+            ("synced", inode, "") in self.calls[:index] and self.calls[index + 1] == after for index, inode in namings
+        )
+
+
+def test_after_a_power_failure_no_file_of_a_run_is_empty_and_what_it_reported_is_there(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty result.json would be taken for that of a finished run."""
+    run, files = tmp_path / "run", FileCalls(monkeypatch)
+    trained(out, run, epochs=1)
+    for name in ("config.json", "checkpoints/last.ckpt", "checkpoints/best.ckpt", "result.json"):
+        assert files.is_durable(run / name), name
+
+
+def test_after_a_power_failure_no_part_of_a_checkpoint_is_empty(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder(tmp_path / ".last.ckpt", "one")
+    part = (tmp_path / ".last.ckpt" / "part").stat().st_ino
+    files = FileCalls(monkeypatch)
+    publish(tmp_path / ".last.ckpt", tmp_path / "last.ckpt")
+    assert files.is_durable(tmp_path / "last.ckpt")
+    assert files.calls[0] == ("synced", part, "")
 
 
 # ---- a folder of parts takes its name

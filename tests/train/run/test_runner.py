@@ -217,6 +217,13 @@ def test_a_folder_with_something_else_in_it_is_left_alone(out: Path, tmp_path: P
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_run_that_was_killed_while_it_wrote_its_config_begins_anew(out: Path, tmp_path: Path) -> None:
+    (tmp_path / ".lock").touch()
+    (tmp_path / "config.json.5c1f").write_text('{"version": ')
+    result, _ = trained(out, tmp_path, steps=1)
+    assert result.steps == 1
+
+
 @pytest.mark.parametrize("text", ["{}", "not json", '{"version": 9, "config": {}, "dataset": {"fingerprint": ""}}'])
 def test_a_config_of_something_else_is_refused(out: Path, tmp_path: Path, text: str) -> None:
     (tmp_path / "config.json").write_text(text)
@@ -277,7 +284,7 @@ def test_a_run_that_was_killed_on_another_host_is_waited_for_and_then_taken_over
 def test_a_rank_that_starts_late_leaves_the_folder_to_the_first(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "checkpoints").mkdir()  # the first rank is about to write config.json
+    (tmp_path / "checkpoints").mkdir()  # a folder without config.json, which the first rank refuses
     refused = config(levers="best:val/nope")  # by what comes after the look at the folder
     with pytest.raises(RefusedError):
         train(out, refused, tmp_path)
