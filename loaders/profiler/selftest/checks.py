@@ -105,7 +105,7 @@ def headline(checks: Sequence[Check]) -> str:
 
 
 def tolerance(seen: PlayedSegment) -> float:
-    """Allowed error of a recovered stall, in seconds a step: 2 % of the step, or three times the transport floor."""
+    """Allowed error of a recovered wait, in seconds a step: 2 % of the step, or three times the transport floor."""
     return max(LEAST_ALLOWED_SECONDS, 3 * seen.transport_floor_seconds)
 
 
@@ -118,9 +118,7 @@ def constant_delay(play: Player) -> Check:
               estimator=Estimator.LIVE)
         for delay, kept in _judged_steps(1)
     )  # fmt: skip
-    return Check(
-        number=1, name="without workers, a delay is the stall", points=points, detail=_nearest_to_limit(points)
-    )
+    return Check(number=1, name="without workers, a delay is the wait", points=points, detail=_nearest_to_limit(points))
 
 
 def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, Check]:
@@ -160,7 +158,7 @@ def delayed_step(play: Player) -> Check:
               recovered=float(seen.recording.wait_seconds[longer == delay].mean()), allowed=tolerance(seen))
         for delay in _DELAYS
     )  # fmt: skip
-    return Check(number=4, name="a delay in the step is no stall", points=points, detail=_nearest_to_limit(points))
+    return Check(number=4, name="a delay in the step is no wait", points=points, detail=_nearest_to_limit(points))
 
 
 def null_runs(play: Player) -> Check:
@@ -178,16 +176,16 @@ def null_runs(play: Player) -> Check:
               allowed=0.02 * _NULL_STEP_SECONDS),
     )  # fmt: skip
     detail = (
-        f"false alarms: {sum(alarms)} in {len(seen)} runs of {_NULL_STEPS} steps; the highest lower bound of a stall "
+        f"false alarms: {sum(alarms)} in {len(seen)} runs of {_NULL_STEPS} steps; the highest lower bound of a wait "
         f"was {max(lower) * 1e3:.2f} ms a step"
     )
     return Check(number=8, name="a loader that is always ready raises no alarm", points=points, detail=detail)
 
 
 def _alarm(seen: PlayedSegment) -> tuple[bool, float]:
-    """Whether a run without a delay is judged to have one, and the lower bound of its stall in seconds a step.
+    """Whether a run without a delay is judged to have one, and the lower bound of its wait in seconds a step.
 
-    A stall that items and steps saw themselves is no false alarm: other processes may use the machine.
+    A wait that items and steps saw themselves is no false alarm: other processes may use the machine.
     """
     recording = seen.recording
     verdict = judge(recording, emulated=True)

@@ -33,8 +33,8 @@ class DevicePlayer(Protocol):
 
 
 def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
-    """5: host waits behind device work are no stall; device waits are."""
-    name = "a delay behind the device's work is no stall"
+    """5: only what the device waits for counts, not what the host waits for behind the device's work."""
+    name = "a delay behind the device's work is no wait"
     if device is None:
         return Check(number=5, name=name, not_run="needs a GPU")
     points = []
@@ -53,18 +53,18 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
                 allowed=tolerance(seen),
             ),
             Comparison(
-                label=f"{label}, the stall",
+                label=f"{label}, the device's wait",
                 injected=exposed,
                 estimator=Estimator.LIVE,
                 recovered=float(seen.recording.wait_seconds[steady].mean()),
                 allowed=tolerance(seen),
             ),
         ]
-    hidden, exposed_stall = points[1], points[3]
+    hidden, exposed = points[1], points[3]
     detail = (
         f"the host waited {points[0].recovered * 1e3:.1f} ms a step, the device {hidden.recovered * 1e3:.2f} ms; "
-        f"once the delay was longer than the work, {exposed_stall.recovered * 1e3:.1f} of "
-        f"{exposed_stall.injected * 1e3:.1f} ms"
+        f"once the delay was longer than the work, {exposed.recovered * 1e3:.1f} of "
+        f"{exposed.injected * 1e3:.1f} ms"
     )
     return Check(number=5, name=name, points=tuple(points), detail=detail)
 

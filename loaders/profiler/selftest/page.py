@@ -52,10 +52,10 @@ def _fits(point: Comparison) -> bool:
 
 
 def _figure(series: dict[str, list[Comparison]]) -> figure:
-    """Recovered over injected stall, with the identity line and the tolerance."""
+    """Recovered over injected wait, with the identity line and the tolerance."""
     ends = (_LEAST_MS, _MOST_MS)
     fig = figures.plot(
-        520, "injected stall, ms a step", "recovered stall, ms a step", ends, ends,
+        520, "injected wait, ms a step", "recovered wait, ms a step", ends, ends,
         x_axis_type="log", y_axis_type="log",
     )  # fmt: skip
     along, band = np.geomspace(_LEAST_MS, _MOST_MS, 200), LEAST_ALLOWED_SECONDS * 1e3

@@ -24,7 +24,7 @@ _MAX_TRIAL_SECONDS = 45.0
 _MAX_EVICTIONS = 10
 _MAX_TRIED_SETTINGS = 6
 _CURVE_STEP_FACTORS = (0.5, 0.8, 1.0, 1.3, 2.0)
-"""Where the starvation curve is measured: in the time that all workers need for a batch when none ever waits."""
+"""Where the wait curve is measured: in the time that all workers need for a batch when none ever waits."""
 
 
 class Trials:
@@ -40,8 +40,8 @@ class Trials:
         self.progress, self.num_steps = measurement.progress, max(measurement.num_steps // _TRIAL_STEPS_DIVISOR, 30)
 
     def explain(self, profile: Profile) -> Profile:
-        """The profile with starvation curve, cold cache, transforms and advice."""
-        curve = self._starvation_curve(profile)
+        """The profile with wait curve, cold cache, transforms and advice."""
+        curve = self._wait_curve(profile)
         cold = self._cold_cache()
         self.loop.close()
         torch_loader = torch_loader_of(self.loader)
@@ -122,7 +122,7 @@ class Trials:
             max_seconds=_MAX_TRIAL_SECONDS,
         )
 
-    def _starvation_curve(self, profile: Profile) -> tuple[CurvePoint, ...]:
+    def _wait_curve(self, profile: Profile) -> tuple[CurvePoint, ...]:
         """Waiting at several step times; only for an emulated step, since a real one takes as long as it takes."""
         if not isinstance(self.step, (SleepingStep, EmulatedDevice)) or profile.verdict.model_wait_share is None:
             return ()

@@ -35,7 +35,7 @@ STEP_PART_LABELS = {
 
 @dataclass(frozen=True, kw_only=True)
 class CurvePoint:
-    """A point of the starvation curve: mean step time, and the share of waiting as predicted and as measured, 0 to 1.
+    """A point of the wait curve: mean step time, and the share of waiting as predicted and as measured, 0 to 1.
 
     load_ratio: load time of a batch here over that at the profiled step.
     """
@@ -81,7 +81,7 @@ class Profile:
         first_batch_seconds: from there to the first batch.
         step_name: of the step.
         cold_cache: after the page cache was evicted, where that succeeded.
-        curve: the starvation curve.
+        curve: the wait curve.
         trials: the loader with other transforms, and other loaders.
         verified: with the best of the advised settings, which are its name; None where none was tried or helped.
         advice: what would help.

@@ -42,8 +42,8 @@ def test_a_bound_of_95_percent_holds_in_19_of_20_runs(length: int) -> None:
     for run in range(200):
         rng = np.random.default_rng(run)
         starved = runs(rng, 3000, length, 0.04)
-        stall = np.where(starved, 1.0, 0.0)
-        estimate = bootstrap_ratio(stall, np.ones(3000), block=4 * length, seed=run)
+        wait = np.where(starved, 1.0, 0.0)
+        estimate = bootstrap_ratio(wait, np.ones(3000), block=4 * length, seed=run)
         covered.append(estimate.upper >= 0.04)
     assert np.mean(covered) >= 0.90  # 0.95, less three standard errors of 200 runs
 

@@ -65,11 +65,11 @@ class Loader:
             yield torch.zeros(4)
 
 
-@pytest.mark.parametrize(("load", "stall"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
-def test_what_the_host_waits_for_while_the_device_works_is_no_stall(load: float, stall: float) -> None:
+@pytest.mark.parametrize(("load", "share"), [(0.004, 0.0), (0.016, 0.006 / 0.016)])
+def test_what_the_host_waits_for_while_the_device_works_is_no_wait(load: float, share: float) -> None:
     stream = Stream()
     recording = MeasuredLoop(Loader(stream, load)).record(300, lambda _: stream.launch(0.010), step_clock=stream)
-    assert judge(recording, emulated=False).wait_share.value == pytest.approx(stall, abs=1e-3)
+    assert judge(recording, emulated=False).wait_share.value == pytest.approx(share, abs=1e-3)
     assert recording.step_seconds == pytest.approx(np.full(300, 0.010))
 
 
@@ -103,7 +103,7 @@ def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> No
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_a_gpu_that_is_never_without_work_shows_no_stall_however_long_the_host_waits() -> None:
+def test_a_gpu_that_is_never_without_work_shows_no_wait_however_long_the_host_waits() -> None:
     device = torch.device("cuda")
     device_clock = step_clock_for(device)
     assert isinstance(device_clock, CudaStepClock)

@@ -293,7 +293,7 @@ def test_a_profiler_that_takes_the_hosts_wait_for_the_devices_fails(clock: Clock
     stream = Stream(clock)
     stream.step_clock = HostStepClock()
     result = hidden_delay(play_simulated, stream)
-    assert [point.label.endswith("the stall") for point in result.points if not point.holds] == [True, True]
+    assert [point.label.endswith("the device's wait") for point in result.points if not point.holds] == [True, True]
 
 
 @pytest.mark.parametrize(
@@ -367,7 +367,7 @@ def test_a_check_that_compared_nothing_has_not_passed() -> None:
 
 # ---- the command and its page
 
-GOOD = Check(number=1, name="a <b>delay</b> is the stall", detail="all well", points=(
+GOOD = Check(number=1, name="a <b>delay</b> is the wait", detail="all well", points=(
     Comparison(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator=Estimator.LIVE),
     Comparison(label="hidden", injected=0.0, recovered=0.0, allowed=0.0008, estimator=Estimator.LIVE),
 ))  # fmt: skip

@@ -89,10 +89,10 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
     curve: tuple[CurvePoint, ...] = ()
     if emulated and verdict.fastest_step_seconds is not None:
         steps = [verdict.fastest_step_seconds * factor for factor in (0.4, 0.7, 1.0, 1.4, 2.0)]
-        stalls = [WhatIfModel.fit(live, 4).wait_share(step_seconds=step) for step in steps]
+        shares = [WhatIfModel.fit(live, 4).wait_share(step_seconds=step) for step in steps]
         curve = tuple(
-            CurvePoint(step_seconds=step, predicted_wait_share=stall, measured_wait_share=min(stall + 0.01, 1.0))
-            for step, stall in zip(steps, stalls, strict=True)
+            CurvePoint(step_seconds=step, predicted_wait_share=share, measured_wait_share=min(share + 0.01, 1.0))
+            for step, share in zip(steps, shares, strict=True)
         )
     values: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "num_cores": 4, **more}
     return Profile(

@@ -6,7 +6,7 @@ from typing import Final
 
 from .....pipeline.page.figures import BLUE, MUTED
 
-STALL: Final = "#c62828"
+WAIT: Final = "#c62828"
 NO_CORE: Final = "#ee8866"
 SAMPLER: Final = "#d81b60"
 OTHER_RANKS: Final = "#b07aa1"
@@ -19,4 +19,4 @@ STAGES: Final = {
     "read": "#56b4e9", "decode": "#e69f00", "resize": "#f0e442", "augment": "#009e73", "collate": "#cc79a7",
     "other": MUTED,
 }  # fmt: skip
-"""Okabe and Ito's colours, which people of every kind of colour vision tell apart; stalls alone are red."""
+"""Okabe and Ito's colours, which people of every kind of colour vision tell apart; waits alone are red."""

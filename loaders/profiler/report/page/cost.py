@@ -13,7 +13,7 @@ from .....pipeline.page.html import Section, Table
 from ...measure.recording import Recording
 from ...verdict.result import Profile
 from ...verdict.verdict import Verdict
-from .colours import LOADING, STAGES, STALL, STEP
+from .colours import LOADING, STAGES, STEP, WAIT
 
 _STAGE_MEANINGS = {
     "read": "getting the rows from their files", "decode": "from JPEG to pixels",
@@ -133,7 +133,7 @@ def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
     """A bar of each verdict's waiting, with a whisker from bound to bound."""
     bars = [
         Bar(
-            name=name, value=share.value * 100, colour=STALL, text=percent(share.value), lower=share.lower * 100,
+            name=name, value=share.value * 100, colour=WAIT, text=percent(share.value), lower=share.lower * 100,
             upper=share.upper * 100, note=f"bounds: {percent(share.lower)} to {percent(share.upper)}",
         )
         for name, share in ((name, verdict.wait_share) for name, verdict in rows)

@@ -12,10 +12,10 @@ from ...trials.sweep import describe_settings
 from ...verdict.job import RankResult
 from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
 from ...verdict.verdict import format_headroom
-from .colours import NO_CORE, SAMPLER, STALL, TRANSPORT
+from .colours import NO_CORE, SAMPLER, TRANSPORT, WAIT
 from .cost import waits_plot
 
-_COLOURS = {"transport": TRANSPORT, "sampling": SAMPLER, "contention": NO_CORE, "preparation": STALL}
+_COLOURS = {"transport": TRANSPORT, "sampling": SAMPLER, "contention": NO_CORE, "preparation": WAIT}
 
 
 def sweep(profile: Profile) -> Section | None:

@@ -1,4 +1,4 @@
-"""Sections on a step's time: its parts, the starvation curve, and distributions."""
+"""Sections on a step's time: its parts, the wait curve, and distributions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from .....pipeline.page.html import Section
 from ...estimate.queue_model import Seconds
 from ...verdict.result import STEP_PART_LABELS, CurvePoint, Profile
 from ...verdict.what_if import WhatIfModel
-from .colours import LOADING, NO_CORE, OTHER_RANKS, SAMPLER, STALL, STEP, TRANSPORT
+from .colours import LOADING, NO_CORE, OTHER_RANKS, SAMPLER, STEP, TRANSPORT, WAIT
 
 _FASTER = (2, 4)
 _FASTER_COLOUR = "#e69f00"
@@ -49,7 +49,7 @@ _BARS = {
         NO_CORE,
         "the batch is made, but no core is free to hand it over",
     ),
-    "preparation": (STEP_PART_LABELS["preparation"], STALL, "the batch is still being made"),
+    "preparation": (STEP_PART_LABELS["preparation"], WAIT, "the batch is still being made"),
     "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
 }
 _WAITS = ("other ranks", "transport", "sampling", "contention", "preparation")
@@ -94,7 +94,7 @@ def _waterfall_plot(rows: Sequence[tuple[str, str, str, float, float]]) -> figur
     return fig
 
 
-# ---- the starvation curve
+# ---- the wait curve
 
 
 def curve(profile: Profile) -> Section | None:
@@ -109,7 +109,7 @@ def curve(profile: Profile) -> Section | None:
         return Section(key=key, title=title, read=why)
     now = verdict.mean_step_seconds
     faster = dict(zip(_FASTER, _predicted(profile, [now / times for times in _FASTER]), strict=True))
-    words = [f"{percent(stall)} of the time on a device {times} times as fast" for times, stall in faster.items()]
+    words = [f"{percent(share)} of the time on a device {times} times as fast" for times, share in faster.items()]
     notes = [f"By the model, the step would wait {', and '.join(words)}."]
     if profile.curve:
         notes.append(_agreement(profile.curve))
@@ -122,7 +122,7 @@ def curve(profile: Profile) -> Section | None:
         read="Left is a faster step. The line is what the queue's model predicts from how long batches took to load "
         "and to transfer at your step; dots were measured.",
         plots={"waiting against the step's time": _curve_plot(profile, faster)},
-        legend={"predicted": STEP, **measured, "your step": STALL, "a faster device, predicted": _FASTER_COLOUR},
+        legend={"predicted": STEP, **measured, "your step": WAIT, "a faster device, predicted": _FASTER_COLOUR},
         notes=tuple(notes),
     )  # fmt: skip
 
@@ -179,7 +179,7 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
         fig.scatter(measured[:, 0], measured[:, 1], size=9, color=INK),
         fig.scatter(now / np.array(list(faster)) * 1e3, np.array(list(faster.values())) * 100, size=12,
                      marker="square", fill_color="white", line_color=_FASTER_COLOUR, line_width=2.5),
-        fig.scatter([now * 1e3], [verdict.wait_share.value * 100], size=16, marker="diamond", color=STALL),
+        fig.scatter([now * 1e3], [verdict.wait_share.value * 100], size=16, marker="diamond", color=WAIT),
     ]  # fmt: skip
     for times, wait_share in faster.items():
         _label(fig, now / times * 1e3, wait_share * 100, f"{times}x faster")
@@ -214,7 +214,7 @@ def distributions(profile: Profile) -> Section | None:
     queue_note = "Without workers there is no queue that could hide a slow batch: each is waited for in full."
     batches = _histogram(load, edges, "time to make a batch (ms)", LOADING)
     if hidden:
-        figures.mark(batches, hidden * 1e3, colour=STALL)
+        figures.mark(batches, hidden * 1e3, colour=WAIT)
         queue_note = (
             f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
             f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: "

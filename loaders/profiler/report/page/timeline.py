@@ -16,7 +16,7 @@ from .....pipeline.page.html import Section
 from ...measure.batch_timing import BatchTiming
 from ...measure.recording import Recording
 from ...verdict.result import Profile
-from .colours import LOADING, NO_CORE, SAMPLER, STAGES, STALL, STEP, TRANSPORT, UNSPLIT_BATCH
+from .colours import LOADING, NO_CORE, SAMPLER, STAGES, STEP, TRANSPORT, UNSPLIT_BATCH, WAIT
 
 NAIVE = "naive"
 
@@ -25,7 +25,7 @@ _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many 
 _MOST_LANES = 16
 _SEEN = 0.005  # of a batch's load time: what is less is no colour of its own
 _LOOP_COLOURS = {
-    "stall: batch not ready": STALL, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": TRANSPORT
+    "stall: batch not ready": WAIT, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": TRANSPORT
 }  # fmt: skip
 
 
@@ -75,17 +75,17 @@ def timeline(profile: Profile) -> Section | None:
 
 def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
     """Consecutive steady steps of one segment whose waiting is closest to the mean; of several, the middle ones."""
-    steady, stall, period = recording.is_steady, recording.wait_seconds, recording.period_seconds
+    steady, wait, period = recording.is_steady, recording.wait_seconds, recording.period_seconds
     if not steady.any():
         return None
-    usual = float(stall[steady].sum() / period[steady].sum())
-    stalls, periods = (np.concatenate([[0.0], np.cumsum(series)]) for series in (stall, period))
+    usual = float(wait[steady].sum() / period[steady].sum())
+    waits, periods = (np.concatenate([[0.0], np.cumsum(series)]) for series in (wait, period))
     found = []
     for segment in recording.segments:
         first = segment.start + max(recording.num_workers * recording.prefetch_factor, 1)
         length = min(steps, segment.stop - first)
         starts = np.arange(first, segment.stop - length + 1) if length > 0 else np.zeros(0, np.int64)
-        shares = (stalls[starts + length] - stalls[starts]) / (periods[starts + length] - periods[starts])
+        shares = (waits[starts + length] - waits[starts]) / (periods[starts + length] - periods[starts])
         found += [(-length, round(abs(float(share) - usual), 3), abs(int(start) - len(recording) // 2), int(start))
                   for start, share in zip(starts, shares, strict=True)]  # fmt: skip
     length, _, _, start = min(found)
@@ -109,10 +109,10 @@ def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts:
 def _draw(fig: figure, blocks: list[_Block], began: float) -> None:
     left, right = (np.array([getattr(block, side) for block in blocks]) - began for side in ("left", "right"))
     lane = np.array([block.lane for block in blocks], np.float64)
-    stalled = np.array([block.colour in {STALL, NO_CORE, SAMPLER} for block in blocks], np.bool_)
+    stalled = np.array([block.colour in {WAIT, NO_CORE, SAMPLER} for block in blocks], np.bool_)
     fig.quad(
         left=left[stalled] * 1e3, right=right[stalled] * 1e3, top=-0.5, bottom=lane.max(initial=0.0) + 0.5,
-        color=STALL, alpha=0.1, line_color=None,
+        color=WAIT, alpha=0.1, line_color=None,
     )  # fmt: skip
     source = ColumnDataSource({
         "left": left * 1e3, "right": right * 1e3, "top": lane - 0.36, "bottom": lane + 0.36,
@@ -182,7 +182,7 @@ def depth(profile: Profile) -> Section | None:
     fig = figures.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
     fig.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
     line = fig.step(seconds, ready, mode="before", line_color=STEP, line_width=1.2)
-    gone = fig.scatter(seconds[empty], ready[empty], size=5, color=STALL)
+    gone = fig.scatter(seconds[empty], ready[empty], size=5, color=WAIT)
     figures.mark(fig, ahead, across=True)
     figures.hover(fig, [line, gone], ("at", "@x{0.00} s"), ("ready", "@y"))
     return Section(
@@ -190,7 +190,7 @@ def depth(profile: Profile) -> Section | None:
         read="Batches that were made and waited whenever the loop asked for one; the dashed line is the most that can. "
         f"A red dot is an empty queue: the loop had to wait. It was empty in {percent(float(empty.mean()))} of the "
         "steps.",
-        plots={"batches ready over time": fig}, legend={"batches ready": STEP, "empty": STALL},
+        plots={"batches ready over time": fig}, legend={"batches ready": STEP, "empty": WAIT},
     )  # fmt: skip
 
 
