@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import operator
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -25,24 +24,6 @@ _ALTERNATIVES = {
     "in_order": "batches always come in the one order that can be resumed; leave it out",
     "pin_memory_device": "give device= to get batches on it",
 }
-
-
-def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int) -> int:
-    """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer of at least `minimum`."""
-    try:
-        number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (minimum is not None and number < minimum):
-        kind = "a whole number" if number is None else ""
-        bound = "" if minimum is None else f"at least {minimum}"
-        raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {example}")
-    return number
-
-
-def optional_int(name: str, value: Any, *, minimum: int, example: int) -> int | None:
-    """`require_int`, for a value that may also be None."""
-    return None if value is None else require_int(name, value, minimum=minimum, example=example)
 
 
 def require_dataset_folder(dataset: Any) -> Path:

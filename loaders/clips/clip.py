@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 
 from ...pipeline.errors import UsageError
-from .. import validation
+from ..whole_numbers import optional_int, require_int
 
 Pick = Literal["even", "random", "all"]
 
@@ -51,9 +51,9 @@ class Clip:
     pad: bool = False
 
     def __post_init__(self) -> None:
-        frames = validation.require_int("Clip: frames", self.frames, minimum=1, example=16)
-        stride = validation.require_int("Clip: stride", self.stride, minimum=1, example=1)
-        clips = validation.optional_int("Clip: clips_per_video", self.clips_per_video, minimum=1, example=4)
+        frames = require_int("Clip: frames", self.frames, minimum=1, example=16)
+        stride = require_int("Clip: stride", self.stride, minimum=1, example=1)
+        clips = optional_int("Clip: clips_per_video", self.clips_per_video, minimum=1, example=4)
         if self.of != "track":
             raise UsageError(
                 f"Clip: of={self.of!r}: must be 'track'; the faces of a whole video are those of several people"

@@ -23,6 +23,7 @@ from ..adapters.functions import image_of
 from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
 from ..seeding import generator_owners
+from ..whole_numbers import optional_int
 from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selected_rows import Crop, SelectedRows
@@ -99,7 +100,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """Checks and sets what does not depend on the rows."""
         self.split, self.crop, self.filters = split, crop, filters
         protocol = None if crop is None else crop_protocol(crop)
-        self.frames_per_video = validation.optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
+        self.frames_per_video = optional_int("frames_per_video", frames_per_video, minimum=1, example=32)
         self._adapter: Adapter | None = None if transform is None else adapter_of(transform)
         self._delivered_points: tuple[str, ...] = ()  # that `transform` has to move, or must not displace
         self.face_transform, self.transform = _as_face_compose(face_transform), transform
@@ -135,7 +136,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             raise UsageError(
                 "image_size=None: needs a transform that brings all crops to one size, and no crop; try 224"
             )
-        return validation.optional_int("image_size", image_size, minimum=1, example=224)
+        return optional_int("image_size", image_size, minimum=1, example=224)
 
     @property
     def has_68(self) -> bool:

@@ -25,6 +25,7 @@ from ..mixture.mixture_dataset import MixtureDataset
 from ..mixture.names import Rename, folders_by_name, is_several
 from ..sampling.balance import Balance, BlendPairs, Pairs, Unbalanced, check_balance
 from ..sampling.epoch_sampler import EpochSampler
+from ..whole_numbers import optional_int
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -113,7 +114,7 @@ def check_blend_pairs(dataset: FaceDataset, balance: Balance | None) -> bool:
 
 def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceDataset) -> int | None:
     """The cells of a mask along each axis; raises `UsageError` where batches have no mask, or a smaller one."""
-    cells = validation.optional_int("mask_size", mask_size, minimum=1, example=14)
+    cells = optional_int("mask_size", mask_size, minimum=1, example=14)
     if cells is None:
         return None
     if "mask" not in (fields or ()):

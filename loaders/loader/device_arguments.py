@@ -11,7 +11,6 @@ import torch
 
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
-from .. import validation
 from ..batching.batch_dataset import BatchDataset
 from ..batching.jpeg_batch_dataset import JpegBatchDataset
 from ..batching.worker_batch import WorkerBatch
@@ -21,6 +20,7 @@ from ..device.jpegs import check_can_decode
 from ..device.seeded_transform import name_of, steps_of
 from ..mixture.mixed_index import as_mixed
 from ..transfer.jpeg_decoder import JpegDecoder
+from ..whole_numbers import require_int
 from .stats import EpochMeter
 
 
@@ -37,7 +37,7 @@ def check_device_transform(
                 "to be called first"
             )
         if hasattr(step, "draws"):
-            validation.require_int(f"device_transform {name_of(step)}.draws", step.draws, example=1)
+            require_int(f"device_transform {name_of(step)}.draws", step.draws, example=1)
         _check_call(step)
         if dtype == "float32" and _normalises(step):
             raise UsageError(

@@ -11,12 +11,12 @@ from typing import TypeAlias
 import numpy as np
 
 from ...pipeline.errors import UsageError
-from .. import validation
 from ..dataset.selection import Rows
 from ..sampling.balance import Balance
 from ..sampling.bound_balance import BoundBalance
 from ..sampling.row_shuffler import RowShuffler
 from ..sampling.shuffling import derive_key
+from ..whole_numbers import require_int
 from .mixed_index import MixedIndex
 from .shares import count_each, interleave, items_until, share_numbers
 
@@ -169,7 +169,7 @@ def mixture_balance(
             raise UsageError(f"epoch_length={epoch_length!r}: must be one of {', '.join(index.names)}, or a number")
         epoch_of = index.names.index(epoch_length)
     elif epoch_length is not None:
-        epoch_batches = validation.require_int("epoch_length", epoch_length, minimum=1, example=1000)
+        epoch_batches = require_int("epoch_length", epoch_length, minimum=1, example=1000)
     return MixtureBalance(
         each=each, weights=None if weights is None else _ordered(weights, index.names),
         temperature=None if temperature is None else float(temperature), epoch_of=epoch_of,

@@ -8,9 +8,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+
+from ..sampling.balance_names import BalanceName
 
 if TYPE_CHECKING:
     from .request import ProfileRequest
@@ -84,8 +86,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--sweep", type=_Axis(), multiple=True, metavar="NAME=NUMBERS",
               help="Measure other settings: workers=0..16, prefetch=1,2,4. May be given twice.")  # fmt: skip
 @click.option("--shuffle", type=click.Choice(["full", "window", "none"]), default="full", show_default=True)
-@click.option("--balance", type=click.Choice(["none", "classes", "pairs", "blend_pairs"]), default="none",
-              show_default=True)  # fmt: skip
+@click.option("--balance", type=click.Choice(get_args(BalanceName)), default="none", show_default=True)
 @click.option("--transform", type=_FILE, metavar="FILE.yaml",
               help="An augmentation pipeline as Albumentations saves it.")  # fmt: skip
 @click.option("--against", type=click.Choice(["naive"]), help="Beside it, decoding and MTCNN inside the loader.")

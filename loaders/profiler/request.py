@@ -11,7 +11,8 @@ from typing import Any, Literal
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..loader.face_dataloader import FaceDataLoader
-from ..sampling.balance import BalanceName, balance_from_name
+from ..sampling.balance import balance_from_name
+from ..sampling.balance_names import BalanceName
 from ..workers.processes import default_num_workers
 from .measure.steps import EmulatedDevice, EmulatedRank
 from .measure.variants import with_longer_epoch

@@ -14,7 +14,7 @@ Must not know: pixels, processes, devices.
 | bound_balance | makes that order: `epoch_rows` of each balance |
 | row_shuffler | `RowShuffler`: shuffles the rows that a balance gives it, within windows and `max_per_video` |
 | shuffling | what these are made of: keys, hashes, permutations, windows, videos spread over batches |
-| balance, pairing | the argument `balance=`; which real row belongs to which fake |
+| balance, balance_names, pairing | the argument `balance=`, also by name; which real row belongs to which fake |
 | batch_request, repeats | `BatchRequest`; how often a row came before in the epoch |
 | ranks, saved_position | rank and number of ranks; the position that a saved state holds |
 """

@@ -9,21 +9,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
-from .. import validation
 from ..dataset.selection import Rows
+from ..whole_numbers import require_int
+from .balance_names import BalanceName
 from .bound_balance import BoundBalance, BoundQuotas, BoundUnits, BoundWeights
 from .pairing import pair_with_source
 from .row_shuffler import RowShuffler
-
-BalanceName = Literal["none", "classes", "pairs", "blend_pairs"]
-"""The balances that commands offer by name; see `balance_from_name`."""
 
 _MAX_WEIGHT = 1e9  # keeps the sum over any number of rows precise
 
@@ -79,8 +77,7 @@ class Quotas:
         if not isinstance(self.shares, Mapping) or not self.shares:
             raise UsageError(f"Quotas({self.shares!r}): needs a share for each value; try {{'real': 1, 'fake': 1}}")
         shares = {
-            name: validation.require_int(f"Quotas: {name}", share, minimum=1, example=1)
-            for name, share in self.shares.items()
+            name: require_int(f"Quotas: {name}", share, minimum=1, example=1) for name, share in self.shares.items()
         }
         object.__setattr__(self, "shares", shares)  # in one form, as saved states hold its text
 

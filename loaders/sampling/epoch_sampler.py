@@ -14,8 +14,8 @@ from torch.utils.data.distributed import DistributedSampler
 
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
-from .. import validation
 from ..dataset.selection import Rows
+from ..whole_numbers import optional_int, require_int
 from .balance import Balance, Unbalanced, check_balance
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
@@ -60,9 +60,9 @@ class EpochSampler(DistributedSampler[int]):
         self, dataset: OrderedItems, *, batch_size: int, shuffling: Shuffling, balance: Balance,
         max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
     ) -> None:  # fmt: skip
-        self.batch_size = validation.require_int("batch_size", batch_size, minimum=1, example=64)
-        self.seed = validation.require_int("seed", seed, minimum=None, example=0)
-        self.max_per_video = validation.optional_int("max_per_video", max_per_video, minimum=1, example=2)
+        self.batch_size = require_int("batch_size", batch_size, minimum=1, example=64)
+        self.seed = require_int("seed", seed, minimum=None, example=0)
+        self.max_per_video = optional_int("max_per_video", max_per_video, minimum=1, example=2)
         if self.max_per_video is not None and shuffling.mode == "none":
             raise UsageError(f"max_per_video={self.max_per_video}: needs shuffle")
         check_balance(balance)
@@ -123,7 +123,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def set_epoch(self, epoch: int) -> None:
         """Selects the next epoch, from its beginning, or from the position of a state that was loaded for it."""
-        epoch = validation.require_int("epoch", epoch, example=0)
+        epoch = require_int("epoch", epoch, example=0)
         if epoch != self.epoch or not self.keeps_position:
             self.position = epoch, 0
 

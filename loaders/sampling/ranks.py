@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ...pipeline.errors import UsageError
-from .. import validation
+from ..whole_numbers import require_int
 
 
 def rank_and_world_size() -> tuple[int, int]:
@@ -21,8 +21,8 @@ def checked_ranks(rank: int | None, num_replicas: int | None) -> tuple[int | Non
         raise UsageError("rank and num_replicas: give both, or none to take torch.distributed's")
     if rank is None:
         return None, None
-    rank = validation.require_int("rank", rank, example=0)
-    num_replicas = validation.require_int("num_replicas", num_replicas, minimum=1, example=1)
+    rank = require_int("rank", rank, example=0)
+    num_replicas = require_int("num_replicas", num_replicas, minimum=1, example=1)
     if rank >= num_replicas:
         raise UsageError(f"rank={rank}: must be in 0..{num_replicas - 1}")
     return rank, num_replicas

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
-from .. import validation
 from ..dataset.selection import Rows
+from ..whole_numbers import require_int
 
 Shuffle = Literal["none", "full", "window"]
 
@@ -74,7 +74,7 @@ class Shuffling:
     def from_argument(cls, shuffle: Any, window_images: int) -> Shuffling:
         """The shuffling for the loader's `shuffle` argument: True, False, "full" or "window"."""
         mode: Any = ("full" if shuffle else "none") if isinstance(shuffle, bool) else shuffle
-        images = validation.require_int("window_images", window_images, minimum=BLOCK_ROWS, example=16_384)
+        images = require_int("window_images", window_images, minimum=BLOCK_ROWS, example=16_384)
         return cls(mode=mode, window_images=images)
 
     def __call__(self, rows: Rows, key: int) -> Rows:

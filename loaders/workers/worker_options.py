@@ -8,6 +8,7 @@ from multiprocessing.context import BaseContext
 from typing import Any
 
 from .. import validation
+from ..whole_numbers import optional_int
 from .processes import WorkerInit, default_num_workers, start_method_name, worker_context
 
 
@@ -28,7 +29,7 @@ class WorkerOptions:
             worker_init_fn=self.worker_init_fn, timeout=self.timeout, persistent_workers=self.persistent_workers
         )
         for name, minimum, example in (("local_ranks", 1, 8), ("num_workers", 0, 2), ("prefetch_factor", 1, 2)):
-            number = validation.optional_int(name, getattr(self, name), minimum=minimum, example=example)
+            number = optional_int(name, getattr(self, name), minimum=minimum, example=example)
             object.__setattr__(self, name, number)
         start_method_name(self.multiprocessing_context)
 

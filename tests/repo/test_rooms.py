@@ -164,7 +164,7 @@ LAYERS = {
         cli
     """,
     "loaders": """
-        face normalise seeding torch_internals validation
+        face normalise seeding torch_internals validation whole_numbers
         augment
         adapters
         dataset

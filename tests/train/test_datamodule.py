@@ -248,8 +248,8 @@ def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path
     ("options", "message"),
     [
         ({"batch_size": 0}, "batch_size=0: must be at least 1; try 64"),
-        ({"batch_size": 2.5}, "batch_size=2.5: must be a whole number; try 64"),
-        ({"image_size": True}, "image_size=True: must be a whole number; try 224"),
+        ({"batch_size": 2.5}, "batch_size=2.5: must be a whole number of at least 1; try 64"),
+        ({"image_size": True}, "image_size=True: must be a whole number of at least 1; try 224"),
         ({"balance": "even"}, "balance='even': must be one of none, classes, pairs, blend_pairs"),
         ({"frames_per_video": 0}, "frames_per_video=0: must be at least 1; try 32"),
         ({"num_workers": -1}, "num_workers=-1: must be at least 0; try 2"),

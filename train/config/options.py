@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
 from typing import Any, Literal, get_args
 
+from ...loaders.sampling.balance_names import BalanceName
+from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import UsageError
 
 Loss = Literal["bce", "ce", "focal"]
 Schedule = Literal["constant", "cosine", "linear"]
-BalanceName = Literal["none", "classes", "pairs", "blend_pairs"]
 _OPTIONAL = ("frames_per_video", "num_workers")
 
 
@@ -67,7 +67,7 @@ class ModelOptions:
             "focal_gamma": _as_float("focal_gamma", self.focal_gamma, example=2.0),
             "weight_decay": _as_float("weight_decay", self.weight_decay, example=0.05),
             "learning_rate": _as_float("learning_rate", self.learning_rate, example=1e-3),
-            "warmup_steps": _as_int("warmup_steps", self.warmup_steps, minimum=0, example=100),
+            "warmup_steps": require_int("warmup_steps", self.warmup_steps, minimum=0, example=100),
         }
         for name, value in converted.items():
             object.__setattr__(self, name, value)
@@ -123,7 +123,7 @@ class DataOptions:
         for name, (minimum, example) in rules.items():
             value = getattr(self, name)
             if value is not None or name not in _OPTIONAL:
-                object.__setattr__(self, name, _as_int(name, value, minimum=minimum, example=example))
+                object.__setattr__(self, name, require_int(name, value, minimum=minimum, example=example))
         if self.crop is not None:
             from ...pipeline.dataset.crops import crop_protocol  # noqa: PLC0415 (imports pyarrow)
 
@@ -145,17 +145,6 @@ def _classes(classes: Any) -> tuple[str, ...]:
 def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise UsageError(f"{name}={value!r}: must be one of {', '.join(choices)}")
-
-
-def _as_int(name: str, value: Any, *, minimum: int | None, example: int) -> int:
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)
-    except TypeError:
-        number = None
-    if number is None or (minimum is not None and number < minimum):
-        rule = "a whole number" if number is None else f"at least {minimum}"
-        raise UsageError(f"{name}={value!r}: must be {rule}; try {example}")
-    return number
 
 
 def _as_float(name: str, value: Any, *, example: float) -> float:

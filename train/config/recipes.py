@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from ...loaders.whole_numbers import optional_int, require_int
 from ...pipeline.errors import UsageError
 from .. import levers
 from .options import DataOptions, ModelOptions
@@ -41,23 +42,19 @@ class Config:
     init_from: str | None = None
 
     def __post_init__(self) -> None:
-        _check_int("epochs", self.epochs, minimum=1, example=10)
-        if self.steps is not None:
-            _check_int("steps", self.steps, minimum=1, example=1000)
+        counts = {
+            "epochs": require_int("epochs", self.epochs, minimum=1, example=10),
+            "steps": optional_int("steps", self.steps, minimum=1, example=1000),
+            "seed": require_int("seed", self.seed, minimum=0, example=0),
+        }
+        for name, value in counts.items():
+            object.__setattr__(self, name, value)
         minutes = self.save_every_minutes
         if isinstance(minutes, bool) or not isinstance(minutes, (int, float)) or not 0 < minutes < math.inf:
             raise UsageError(f"save_every_minutes={minutes!r}: must be a number above 0; try 5")
-        _check_int("seed", self.seed, minimum=0, example=0)
         if self.seed > _MAX_SEED:
             raise UsageError(f"seed={self.seed}: must be at most {_MAX_SEED}, which is numpy's limit; try 0")
         levers.parse(self.levers)
-
-
-def _check_int(name: str, value: object, *, minimum: int, example: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"{name}={value!r}: must be a whole number; try {example}")
-    if value < minimum:
-        raise UsageError(f"{name}={value}: must be at least {minimum}; try {example}")
 
 
 def quick() -> Config:

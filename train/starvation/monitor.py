@@ -12,7 +12,8 @@ import torch
 from lightning.pytorch import Callback
 from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
-from ...loaders import DevicePrefetcher, FaceDataLoader, validation
+from ...loaders import DevicePrefetcher, FaceDataLoader
+from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import FacefeedError, UsageError
 from ..lightning_internals import logged_step
 from .data_wait import DataWaitTimer, WaitWindow, attach, detach
@@ -60,8 +61,8 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         self, *, every_n_steps: int = 50, max_stall: float = 0.05, patience: int = 2,
         on_starved: Literal["warn", "fail", "ignore"] = "warn",
     ) -> None:  # fmt: skip
-        self.every_n_steps = validation.require_int("every_n_steps", every_n_steps, minimum=1, example=50)
-        self.patience = validation.require_int("patience", patience, minimum=1, example=2)
+        self.every_n_steps = require_int("every_n_steps", every_n_steps, minimum=1, example=50)
+        self.patience = require_int("patience", patience, minimum=1, example=2)
         if on_starved not in ("warn", "fail", "ignore"):
             raise UsageError(f"on_starved={on_starved!r}: must be 'warn', 'fail' or 'ignore'; try 'warn'")
         self.max_stall = _check_fraction(max_stall)

@@ -310,7 +310,7 @@ def test_a_run_without_an_end_needs_a_constant_rate_and_a_warm_up_that_fits(out:
         ({"focal_gamma": float("nan")}, "focal_gamma=nan: must be a number of at least 0; try 2"),
         ({"learning_rate": 0}, "learning_rate=0: must be above 0, else nothing is learned; try 0.001"),
         ({"weight_decay": "0.1"}, "weight_decay='0.1': must be a number of at least 0; try 0.05"),
-        ({"warmup_steps": 0.5}, "warmup_steps=0.5: must be a whole number; try 100"),
+        ({"warmup_steps": 0.5}, "warmup_steps=0.5: must be a whole number of at least 0; try 100"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
