@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch import Callback
 
-from ....pipeline.errors import FacefeedError, UsageError
+from ....loaders.whole_numbers import require_int
+from ....pipeline.errors import FacefeedError
 from .counter import NonFiniteCounter, StepCounts
 from .statistics import RunningStatistics
 
@@ -35,9 +36,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     name: ClassVar[str] = "finite"
 
     def __init__(self, *, patience: int = 10) -> None:
-        if isinstance(patience, bool) or not isinstance(patience, int) or patience < 1:
-            raise UsageError(f"patience={patience!r}: must be a whole number of at least 1; try 10")
-        self.patience = patience
+        self.patience = require_int("patience", patience, minimum=1, example=10)
         self._counts = {"nonfinite_steps": 0, "scaler_skips": 0, "kept_statistics": 0}
         self._counter: NonFiniteCounter | None = None
 
