@@ -15,7 +15,7 @@ import torch
 from torch.utils.data import SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
-from ..pipeline.errors import UsageError
+from ..pipeline.errors import FacefeedError, UsageError
 
 _ALTERNATIVES = {
     "sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)",
@@ -24,6 +24,10 @@ _ALTERNATIVES = {
     "in_order": "batches always come in the one order that can be resumed; leave it out",
     "pin_memory_device": "give device= to get batches on it",
 }
+
+
+class UnknownArgumentError(FacefeedError, TypeError):
+    """A keyword argument that a function does not have; Python's own error for one is a `TypeError`."""
 
 
 def require_dataset_folder(dataset: Any) -> Path:
@@ -162,7 +166,7 @@ def check_unsupported(arguments: Mapping[str, Any], sampler: Any) -> None:
         if name in parameters and value == parameters[name].default:
             continue
         if name not in _ALTERNATIVES:
-            raise TypeError(f"FaceDataLoader has no argument {name!r}")
+            raise UnknownArgumentError(f"FaceDataLoader has no argument {name!r}; help(FaceDataLoader) lists them")
         raise UsageError(f"{name}: {_ALTERNATIVES[name]}")
     if sampler is not None and not _is_from_trainer(sampler):
         raise UsageError(f"sampler: {_ALTERNATIVES['sampler']}")

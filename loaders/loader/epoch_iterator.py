@@ -6,11 +6,17 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from ...pipeline.errors import UsageError
+from ...pipeline.errors import FacefeedError, UsageError
 from ..batching.worker_batch import WorkerBatch
 from ..sampling.epoch_sampler import EpochSampler
 from ..torch_internals import count_ready_batches
 from .stats import EpochMeter
+
+
+class BatchOrderError(FacefeedError, RuntimeError):
+    """torch's iterator returned another batch than the next one of the epoch's order."""
+
+    exit_code = 1
 
 
 class EpochIterator(Iterator[Any]):
@@ -98,7 +104,10 @@ def iterate_in_order(
             finally:
                 del error  # its traceback refers to this frame: a cycle would keep workers until a collection
         if batch.step != step:
-            raise RuntimeError(f"step {batch.step} came in place of step {step}")
+            raise BatchOrderError(
+                f"step {batch.step} came in place of step {step}: batches must come in the order of the epoch, by "
+                "which a state counts; iterate the loader itself, with its own sampler and workers"
+            )
         step += 1
         meter.replaced += batch.replaced
         meter.made_fakes += batch.made_fakes

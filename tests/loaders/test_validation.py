@@ -14,7 +14,7 @@ import pytest
 import torch
 from assets_rows import Marker, make_small, rows_seen, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import FacefeedError, UsageError
 from torch.utils.data import BatchSampler, DataLoader, RandomSampler, SequentialSampler, WeightedRandomSampler
 
 TORCHS = set(inspect.signature(DataLoader.__init__).parameters) - {"self"}
@@ -77,8 +77,9 @@ def test_torchs_default_spelled_out_is_taken(dataset: Path, name: str, default: 
 
 
 def test_a_word_that_is_no_argument_is_a_type_error(dataset: Path) -> None:
-    with pytest.raises(TypeError, match="FaceDataLoader has no argument 'bach_size'"):
+    with pytest.raises(TypeError, match="FaceDataLoader has no argument 'bach_size'") as caught:
         loader_of(dataset, bach_size=3)
+    assert isinstance(caught.value, FacefeedError)
 
 
 def test_what_is_suggested_instead_of_a_sampler_works(dataset: Path) -> None:
