@@ -24,6 +24,9 @@ seed. The geometry of a face is stored with its row: nothing is detected at trai
 | pipeline_file | reads and describes pipelines saved by `A.save` |
 | albumentations_internals | everything that relies on Albumentations' private attributes |
 
+published/ holds transforms that make of a stored face what a paper trains or tests on: its fakes, masks, alignment,
+crops or controls. Those that only vary a face are in this folder, whoever published them.
+
 For recompression use Albumentations' own: `A.ImageCompression` (JPEG, WebP quality), `A.Downscale` (down and up again).
 """
 
