@@ -119,7 +119,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
         have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.
         """
-        self.out, self.index, self.labels, self.without_68 = out, index, index.labels, without_68
+        self.out, self.index, self.labels = out, index, index.labels
         self._rows: Rows | None = rows
         self._select_rows, self._read_image, self._read_mask = select_rows, read_image, read_mask
         self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
