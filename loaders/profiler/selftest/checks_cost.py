@@ -60,11 +60,11 @@ def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
                 allowed=tolerance(seen),
             ),
         ]
-    hidden, exposed = points[1], points[3]
+    hidden_wait, exposed_wait = points[1], points[3]
     detail = (
-        f"the host waited {points[0].recovered * 1e3:.1f} ms a step, the device {hidden.recovered * 1e3:.2f} ms; "
-        f"once the delay was longer than the work, {exposed.recovered * 1e3:.1f} of "
-        f"{exposed.injected * 1e3:.1f} ms"
+        f"the host waited {points[0].recovered * 1e3:.1f} ms a step, the device {hidden_wait.recovered * 1e3:.2f} ms; "
+        f"once the delay was longer than the work, {exposed_wait.recovered * 1e3:.1f} of "
+        f"{exposed_wait.injected * 1e3:.1f} ms"
     )
     return Check(number=5, name=name, points=tuple(points), detail=detail)
 
