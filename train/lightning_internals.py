@@ -27,7 +27,7 @@ def train_iterator(trainer: Any) -> Any:
     None also in a Lightning without these attributes: what is only measured must not end a fit.
     """
     combined = getattr(trainer.fit_loop, "_combined_loader", None)
-    iterators = getattr(getattr(combined, "_iterator", None), "iterators", ())
+    iterators: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
     return iterators[0] if len(iterators) == 1 else None
 
 

@@ -100,8 +100,8 @@ class _Session:
         self._dataset_path, self._config, self._folder, self._data = out, config, folder, data
         self._notes = [*notes]
         torch.manual_seed(config.seed)
-        run_levers = _parse_levers(config.levers)
-        best = next((lever for lever in run_levers if isinstance(lever, Best)), None)
+        parsed = _parse_levers(config.levers)
+        best = next((lever for lever in parsed if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
         self._throughput = Throughput()
         self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
@@ -114,7 +114,7 @@ class _Session:
             *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
             self._progress, *([RequireMetric(str(best), metric)] if best else []), self._checkpointer,
         ]  # fmt: skip
-        run_levers = [lever for lever in run_levers if lever is not best]  # RunCheckpointer does its work
+        run_levers = [lever for lever in parsed if lever is not best]  # RunCheckpointer does its work
         self._module, self._trainer = self._make_trainer(run_levers, run_callbacks)
         self._frozen = [row for lever in run_levers if isinstance(lever, Freeze) for row in lever.table(self._module)]
 
@@ -224,7 +224,7 @@ class _Session:
             sys.exit(0 if started_by_lightning else error.exit_code)
 
 
-def _parse_levers(text: str) -> list[Lever]:
+def _parse_levers(text: str) -> tuple[Lever, ...]:
     """Returns the levers of a text. Raises `LeverError` on one that waits for a metric which no classifier logs."""
     parsed = levers.parse(text)
     for lever in parsed:
