@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, SchedulerPlugin
 
 from ..errors import FacefeedError, StoppedError
 from ..machine import memory_bytes, usable_cores
@@ -175,15 +175,34 @@ def remote_client(address: str) -> Iterator[Client]:
                     "a worker process runs one unit at a time: start them with --nthreads 1, one per core or GPU, and "
                     "run this again"
                 )
-            before = client.run_on_scheduler(_set_allowed_failures, allowed=0)
-            try:
-                yield client
-            finally:
-                with suppress(Exception):  # the scheduler may be what has failed
-                    client.run_on_scheduler(_set_allowed_failures, allowed=before)
+            client.run_on_scheduler(_disable_retries, client=client.id)
+            yield client
 
 
-def _set_allowed_failures(allowed: int, dask_scheduler: Any = None) -> int:
-    before: int = dask_scheduler.allowed_failures
-    dask_scheduler.allowed_failures = allowed
-    return before
+class _DisabledRetries(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Keeps `allowed_failures` of a shared scheduler at 0 until the last client that needs it is gone, killed or not.
+
+    It lives in the scheduler's process: one job cannot know when another one on the same cluster ends.
+    """
+
+    name = "facefeed-disabled-retries"
+
+    def __init__(self, allowed_failures: int) -> None:
+        self._allowed_failures_before = allowed_failures
+        self.clients: set[str] = set()
+
+    def remove_client(self, scheduler: Any, client: str) -> None:
+        """Called by Dask when a client closes or its connection breaks."""
+        self.clients.discard(client)
+        if not self.clients:
+            scheduler.allowed_failures = self._allowed_failures_before
+            scheduler.remove_plugin(name=self.name)
+
+
+def _disable_retries(client: str, dask_scheduler: Any = None) -> None:
+    plugin = dask_scheduler.plugins.get(_DisabledRetries.name)
+    if plugin is None:
+        plugin = _DisabledRetries(dask_scheduler.allowed_failures)
+        dask_scheduler.add_plugin(plugin)
+        dask_scheduler.allowed_failures = 0
+    plugin.clients.add(client)
