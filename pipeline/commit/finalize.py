@@ -26,7 +26,7 @@ from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
 from .column_files import check_columns
-from .publish import check_unit_file, sha256_of
+from .publish import QUARANTINED_SUFFIX, check_unit_file, move_to_quarantine, sha256_of
 
 
 def quarantine_orphans(run_state: RunState) -> list[str]:
@@ -40,7 +40,7 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
     with stop_on_disk_error(run_state.paths.faces):
         for path in sorted(run_state.paths.faces.rglob("*")):
             if path.is_file() and path.stem not in known:
-                path.replace(run_state.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                move_to_quarantine(path, run_state.paths)
                 moved.append(path.relative_to(run_state.paths.root).as_posix())
     return moved
 
@@ -59,7 +59,7 @@ def quarantine_damaged(run_state: RunState) -> list[str]:
                     continue
             except CorruptDataError:
                 pass
-            path.replace(run_state.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+            move_to_quarantine(path, run_state.paths)
             run_state.paths.receipt(unit.unit_id).unlink()
             moved.append(receipt.file)
     return moved
@@ -77,7 +77,7 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
                 try:
                     check_columns(column_set, unit)
                 except CorruptDataError:
-                    path.replace(run_state.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                    move_to_quarantine(path, run_state.paths)
                     column_set.receipt_file(unit.unit).unlink()
                     moved.append(path.relative_to(run_state.paths.root).as_posix())
     return moved
@@ -99,7 +99,7 @@ def remove_attempts(paths: OutPaths) -> None:
     """Removes unfinished attempts of a killed run; quarantined files stay."""
     with stop_on_disk_error(paths.temporary):
         for attempt in paths.temporary.iterdir():
-            if attempt.is_file() and not attempt.name.endswith(".quarantined"):
+            if attempt.is_file() and not attempt.name.endswith(QUARANTINED_SUFFIX):
                 attempt.unlink(missing_ok=True)
 
 

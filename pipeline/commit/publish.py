@@ -22,6 +22,8 @@ from ..files import DISK_IS_FULL, link_exclusive, stop_on_disk_error, sync_folde
 
 _NOT_FOUND = {errno.ENOENT, errno.ENOTDIR}
 
+QUARANTINED_SUFFIX = ".quarantined"
+
 
 def make_folders(paths: OutPaths) -> None:
     """Creates OUT and its folders, durably."""
@@ -55,6 +57,11 @@ def sha256_of(path: Path) -> str:
     """Hex SHA-256 of a file's bytes."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def move_to_quarantine(path: Path, paths: OutPaths) -> None:
+    """Moves a file that must not be read to `_tmp`, under a unique name; `remove_attempts` leaves it there."""
+    path.replace(paths.temporary / f"{path.name}.{uuid.uuid4().hex}{QUARANTINED_SUFFIX}")
 
 
 def check_unit_file(path: Path, unit: str, config_hash: str, rows: int | None = None) -> int:

@@ -98,7 +98,7 @@ class UnitScheduler:
             with suppress(Exception):  # the cluster may be what has failed
                 self._pool.cancel(self._running)
         for unit, reason in self._abandoned:
-            self._quarantine(unit, reason)
+            self._record_crashed(unit, reason)
 
     def _handle_next_completed(self) -> None:
         future = self._pool.next_completed(_REFRESH_SECONDS)
@@ -281,7 +281,8 @@ class UnitScheduler:
         self._observer.on_lost(unit, reason, "giving it up")
         self._abandoned.append((unit, reason))
 
-    def _quarantine(self, unit: Unit, reason: str) -> None:
+    def _record_crashed(self, unit: Unit, reason: str) -> None:
+        """Writes the receipt of a unit that was given up: all of its inputs have crashed."""
         outcomes = [
             InputOutcome(
                 video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,7 +10,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..commit.publish import attempt_path, check_unit_file, publish, sha256_of, unit_file_metadata, write_receipt
+from ..commit.publish import (
+    attempt_path,
+    check_unit_file,
+    move_to_quarantine,
+    publish,
+    sha256_of,
+    unit_file_metadata,
+    write_receipt,
+)
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
@@ -107,7 +114,7 @@ class UnitWorker:
                 stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
                 receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
             except (CorruptDataError, KeyError):
-                path.replace(self.job.paths.temporary / f"{path.name}.{uuid.uuid4().hex}.quarantined")
+                move_to_quarantine(path, self.job.paths)
                 return None
             return self._with_file(receipt, path, sha256_of(path))
 
