@@ -64,11 +64,13 @@ def move_to_quarantine(path: Path, paths: OutPaths) -> None:
     path.replace(paths.temporary / f"{path.name}.{uuid.uuid4().hex}{QUARANTINED_SUFFIX}")
 
 
-def check_unit_file(path: Path, unit: str, config_hash: str, rows: int | None = None) -> int:
+def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = None) -> int:
     """Reads the whole file and verifies its page checksums; returns its number of rows.
 
-    Raises `CorruptDataError` where it is not `unit`'s complete file under `config_hash`, `OSError` where the disk
-    fails, which says nothing about the file.
+    `content_key`: what its rows depend on beside the unit: the hash of the job's config or, of a file of added columns,
+    `ColumnSet.state_of` the unit.
+    Raises `CorruptDataError` where it is not `unit`'s complete file under that key, `OSError` where the disk fails,
+    which says nothing about the file.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -78,7 +80,7 @@ def check_unit_file(path: Path, unit: str, config_hash: str, rows: int | None = 
         if isinstance(error, OSError) and error.errno not in {None, *_NOT_FOUND}:
             raise
         raise CorruptDataError(f"{path.name}: {error}") from error
-    expected = unit_file_metadata(unit, config_hash, counted if rows is None else rows)
+    expected = unit_file_metadata(unit, content_key, counted if rows is None else rows)
     if stored != expected:
         raise CorruptDataError(f"{path.name}: says {stored}, expected {expected}")
     if counted != int(stored["facefeed.rows"]):
@@ -89,18 +91,19 @@ def check_unit_file(path: Path, unit: str, config_hash: str, rows: int | None = 
 _METADATA_KEYS = ("facefeed.unit", "facefeed.config", "facefeed.rows")
 
 
-def unit_file_metadata(unit: str, config_hash: str, rows: int) -> dict[str, str]:
-    """Key-value metadata of a unit's Parquet file, by which an orphan is recognised."""
-    return dict(zip(_METADATA_KEYS, (unit, config_hash, str(rows)), strict=True))
+def unit_file_metadata(unit: str, content_key: str, rows: int) -> dict[str, str]:
+    """Key-value metadata of a unit's Parquet file, by which an orphan is recognised; see `check_unit_file`."""
+    return dict(zip(_METADATA_KEYS, (unit, content_key, str(rows)), strict=True))
 
 
-def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) -> str | None:
+def publish(attempt: Path, final: Path, unit: str, content_key: str, rows: int) -> str | None:
     """Checks an attempt, syncs it to disk and links it to its final name; returns its SHA-256.
 
+    `content_key`: see `check_unit_file`.
     None where another attempt was published first and its file is intact: that file stays, and this attempt is removed.
     """
     with stop_on_disk_error(final):
-        check_unit_file(attempt, unit, config_hash, rows)
+        check_unit_file(attempt, unit, content_key, rows)
         digest: str | None = sha256_of(attempt)
         descriptor = os.open(attempt, os.O_RDONLY)
         try:
@@ -112,7 +115,7 @@ def publish(attempt: Path, final: Path, unit: str, config_hash: str, rows: int) 
             link_exclusive(attempt, final)
         except FileExistsError:
             try:
-                check_unit_file(final, unit, config_hash)
+                check_unit_file(final, unit, content_key)
                 digest = None
             except CorruptDataError:
                 attempt.replace(final)
