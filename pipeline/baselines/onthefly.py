@@ -6,14 +6,13 @@ import gc
 import os
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import av.container
 import av.error
 import av.video
 import cv2
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 
 from ..dataset.index import Index
 from ..dataset.manifest import Manifest
@@ -24,6 +23,7 @@ from ..faces.detectors.by_name import whole_frame_detector
 from ..faces.detectors.mtcnn import MTCNNDetector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
+from ..faces.geometry.overlap import box_iou
 from ..video import DecoderLimits
 from ..video.decoder.demuxer import choose_stream, error_text, open_video
 from ..video.decoder.pixels import Rgb, RgbConverter
@@ -112,7 +112,7 @@ class OnTheFlyFaces:
     def _crop(self, rgb: Rgb, row: int) -> Rgb:
         box = self.index.value("box_xyxy", row)
         (found,) = self._detector_of(row).detect([rgb])
-        overlaps = _iou(found.boxes_xyxy, box)
+        overlaps = box_iou(found.boxes_xyxy, [box])[:, 0]
         if not overlaps.any():
             where = f"no face that overlaps {[round(side) for side in box]}" if len(found) else "no face"
             raise UsageError(f"{self._name(row)}: {where} was found where OUT has one; {self._remedy()}")
@@ -205,12 +205,3 @@ def _by_number(content: MediaFile, frame_index: int) -> Rgb:
 
 def _upright(frame: av.video.VideoFrame, stream: av.video.VideoStream) -> Rgb:
     return RgbConverter(stream.sample_aspect_ratio, _MAX_PIXELS).convert(frame)
-
-
-def _iou(boxes_xyxy: NDArray[np.float32], box_xyxy: ArrayLike) -> NDArray[np.float64]:
-    """Intersection over union, (N,), of boxes (N, 4) with one box."""
-    a, b = np.asarray(boxes_xyxy, np.float64), np.asarray(box_xyxy, np.float64)
-    shared = (np.minimum(a[:, 2:], b[2:]) - np.maximum(a[:, :2], b[:2])).clip(0).prod(axis=1)
-    both = (a[:, 2:] - a[:, :2]).prod(axis=1) + (b[2:] - b[:2]).prod()
-    iou: NDArray[Any] = shared / np.maximum(both - shared, 1e-9)
-    return iou

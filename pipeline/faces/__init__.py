@@ -11,7 +11,7 @@ Must not know: files, videos, rows.
 | detectors/ | MTCNN, exact or with tracking; YuNet; and `FixedBoxDetector` for tests |
 | identity/ | one track id per person in a video |
 | landmarks/ | hulls, and dense points where a model gives them |
-| geometry/ | crop, alignment, smoothing, hull, regions |
+| geometry/ | crop, alignment, smoothing, hull, regions, overlap of boxes |
 | openvino_runtime | OpenVINO on one core, for all networks |
 
 This package imports numpy alone: torch, OpenCV and facenet-pytorch come with the modules that need them.

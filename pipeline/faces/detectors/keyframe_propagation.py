@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..detection import Faces
+from ..geometry.overlap import box_iou
 from ..identity.tracker import box_affinity, greedy_match
 from .cascade.rois import Rois
 
@@ -40,7 +41,7 @@ _HANNING_WINDOW: Final = cv2.createHanningWindow(_THUMBNAIL_SIZE, cv2.CV_32F)
 _THUMBNAIL_NOISE: Final = 2.0
 """Standard deviation of noise in grey levels: uniform frames correlate with each other."""
 _SAME_FACE_IOU: Final = 0.4
-"""Detections that overlap by at least this are the same face."""
+"""Detections that overlap by more than this are the same face."""
 
 
 class FrameSearch(Protocol):
@@ -297,8 +298,8 @@ def _match_boxes(expected: Boxes, detected: Boxes) -> dict[int, int]:
 
 def _merge(faces: Faces, added: Faces) -> Faces:
     """Return `faces` and those of `added` that are not among them, by descending score."""
-    overlap = box_affinity(added.boxes_xyxy.astype(np.float64), faces.boxes_xyxy.astype(np.float64)) - 1
-    new = added.select(overlap.max(axis=1, initial=0) < _SAME_FACE_IOU)
+    iou = box_iou(added.boxes_xyxy, faces.boxes_xyxy)
+    new = added.select(iou.max(axis=1, initial=0) <= _SAME_FACE_IOU)
     boxes, scores, landmarks = (
         np.concatenate([getattr(part, name) for part in (faces, new)]) for name in ("boxes_xyxy", "scores", "landmarks")
     )

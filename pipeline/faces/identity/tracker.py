@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...errors import UsageError
 from ..detection import Faces
+from ..geometry.overlap import box_iou
 from .appearance import appearance_similarity, describe_faces, describe_frame
 
 # Below this overlap the distance of the centres is the better cue.
@@ -188,13 +189,9 @@ class Tracker:
 
 def box_affinity(tracks: NDArray[np.float64], boxes: NDArray[np.float64]) -> NDArray[np.float64]:
     """Affinity (T, B) of tracks (T, 4) and boxes (B, 4): 1 + IoU if they overlap, else 0..1 by distance, 0 for none."""
+    iou = box_iou(tracks, boxes)
     a, b = tracks[:, None], boxes[None]
-    overlap = (np.minimum(a[..., 2:], b[..., 2:]) - np.maximum(a[..., :2], b[..., :2])).clip(0).prod(-1)
-    sides_a, sides_b = a[..., 2:] - a[..., :2], b[..., 2:] - b[..., :2]
-    union = sides_a.prod(-1) + sides_b.prod(-1) - overlap
-    iou = overlap / np.maximum(union, 1e-9)
-
-    size_a, size_b = sides_a.max(-1).clip(1e-9), sides_b.max(-1).clip(1e-9)
+    size_a, size_b = ((xyxy[..., 2:] - xyxy[..., :2]).max(-1).clip(1e-9) for xyxy in (a, b))
     centres = (a[..., :2] + a[..., 2:] - b[..., :2] - b[..., 2:]) / 2
     max_distance = _MAX_MOVE_SIDES * (size_a + size_b) / 2
     nearness = (1 - np.hypot(centres[..., 0], centres[..., 1]) / max_distance).clip(0)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...dataset.frame_numbers import comparable_frames
 from ...dataset.index import Index
+from ...faces.geometry.overlap import box_iou
 from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
 from ..statistics.groups import MANIPULATED_THRESHOLD
 from ..statistics.videos import VideoTable
@@ -72,9 +73,7 @@ def matching_source_row(index: Index, source_rows: Rows, fake: int) -> int | Non
     if not len(candidates):
         return None
     fake_box, boxes = _relative_box(index, fake), np.stack([_relative_box(index, int(row)) for row in candidates])
-    overlap = (np.minimum(fake_box[2:], boxes[:, 2:]) - np.maximum(fake_box[:2], boxes[:, :2])).clip(0).prod(axis=1)
-    areas = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) + (fake_box[2:] - fake_box[:2]).prod()
-    iou = overlap / (areas - overlap)
+    iou = box_iou(boxes, [fake_box])[:, 0]
     best = int(iou.argmax())
     return int(candidates[best]) if iou[best] > 0 else None
 
