@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 from ..commit.column_files import adopt_columns, column_file_metadata, publish_columns
 from ..commit.publish import attempt_path
 from ..dataset.added_columns import ColumnSet
-from ..dataset.image_codec import decode_rgb
+from ..dataset.image_codec import decode_rgb_strictly
 from ..dataset.manifest import OutPaths, Receipt
 from ..dataset.schema import BINARY_COLUMNS, leaf_paths
 from ..errors import CorruptDataError, StoppedError
@@ -80,7 +80,7 @@ def _images(rows: pa.Table, path: Path) -> list[Any]:
         if zlib.crc32(data) != crc32.as_py():
             raise _damaged(path, f"the image of {face_id} is not the one that was written")
         try:
-            images.append(decode_rgb(data))
+            images.append(decode_rgb_strictly(data))
         except CorruptDataError as error:
             raise _damaged(path, f"{face_id}: {error}") from error
     return images

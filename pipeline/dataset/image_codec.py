@@ -64,8 +64,8 @@ class ImageEncoder:
         return _encode_cv2(rgb, "." + self.format, settings)
 
 
-def decode_rgb(data: bytes) -> NDArray[np.uint8]:
-    """Decode jpeg, png or webp bytes to RGB (H, W, 3) uint8.
+def decode_rgb_strictly(data: bytes) -> NDArray[np.uint8]:
+    """Decode jpeg, png or webp bytes to RGB (H, W, 3) uint8; damage that decoders can bridge is an error, too.
 
     Raises `CorruptDataError` if the bytes are none of these, or damaged in a way that the format detects.
     """

@@ -16,7 +16,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ..dataset.image_codec import ImageEncoder, decode_rgb
+from ..dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from ..errors import InputError
 from ..faces import Faces
 from ..video import Frame
@@ -107,7 +107,7 @@ class SourceFrameCache:
     def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
         """Decodes a frame of the cache: (H, W, 3) uint8."""
         self._file.seek(cached.offset)
-        return decode_rgb(self._file.read(cached.size_bytes))
+        return decode_rgb_strictly(self._file.read(cached.size_bytes))
 
 
 class AlignedSourceFrames:

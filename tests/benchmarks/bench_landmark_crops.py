@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow.parquet as pq
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.maker import StoredFaces
-from facefeed.pipeline.dataset.image_codec import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.faces.landmarks.by_name import make_landmarker
 from faces_media import media_at
@@ -66,7 +66,7 @@ def measure(out: Path, options: list[str]) -> None:
     for path in sorted(OutPaths(out).faces.rglob("*.parquet")):
         table = pq.read_table(path, partitioning=None)
         rows = table.drop_columns(["image", "mask"])
-        faces = StoredFaces([decode_rgb(data) for data in table["image"].to_pylist()], rows)
+        faces = StoredFaces([decode_rgb_strictly(data) for data in table["image"].to_pylist()], rows)
         started = time.perf_counter()
         columns = maker.compute(faces)
         seconds += time.perf_counter() - started

@@ -32,7 +32,7 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.image_codec import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
@@ -110,7 +110,7 @@ def test_a_row_shows_the_frame_that_it_names(run: Run, make_source: MakeSource, 
     options = Options(sampling=Sampling(every=7), margin=0.0, size_px=160)
     run(make_source("real/a.mp4"), detector=whole_frame, options=options)
     for row in table(tmp_path / "out").to_pylist():
-        crop = decode_rgb(row["image"])
+        crop = decode_rgb_strictly(row["image"])
         assert crop.shape == (160, 160, 3)  # a square round 160 x 120, black above and below
         assert crop[:18].max() < 16
         assert read_number(crop[20:140]) == row["frame_index"]

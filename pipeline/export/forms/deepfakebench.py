@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from ...dataset.crops import FaceGeometry, check_coverage, crop_protocol
 from ...dataset.crops.geometry import between_pixel_centres
 from ...dataset.frame_numbers import frame_names
-from ...dataset.image_codec import decode_rgb
+from ...dataset.image_codec import decode_rgb_strictly
 from ...errors import CorruptDataError
 from ...machine import usable_cores
 from ..naming import safe_name, unique_names
@@ -185,8 +185,8 @@ def _largest_faces(stored: StoredRows, rows: Rows) -> Rows:
 def _write_frame(job: _Job) -> bool:
     """Writes image, landmarks and mask of one frame; False, and writes nothing, where the image does not decode."""
     try:
-        rgb = decode_rgb(job.image)
-        mask = None if job.mask is None else decode_rgb(job.mask)[:, :, 0]
+        rgb = decode_rgb_strictly(job.image)
+        mask = None if job.mask is None else decode_rgb_strictly(job.mask)[:, :, 0]
     except CorruptDataError:
         return False
     for path in job.paths.values() if mask is not None else (job.paths[FRAMES], job.paths[LANDMARKS]):

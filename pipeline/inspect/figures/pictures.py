@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.byte_ranges import MissingFileError
-from ...dataset.image_codec import ImageEncoder, decode_rgb
+from ...dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from ...dataset.index import Index
 from ...dataset.stored_images import StoredImages
 from ...errors import CorruptDataError
@@ -127,7 +127,7 @@ class PictureReader:
 
     def _uri(self, row: int, side_px: int) -> str | None:
         try:
-            rgb = decode_rgb(self._images.image(row))
+            rgb = decode_rgb_strictly(self._images.image(row))
         except CorruptDataError as error:
             self._record_error(row, error)
             return None

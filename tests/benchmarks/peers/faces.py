@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
-from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from facefeed.pipeline.dataset.index import index_schema
 from facefeed.pipeline.dataset.index_builder import IndexBuilder
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
@@ -53,7 +53,7 @@ def resized(table: pa.Table, side_px: int, quality: int) -> pa.Table:
     encode, size = ImageEncoder(quality=quality), (side_px, side_px)
     data = []
     for image in table["image"].to_pylist():
-        pixels = decode_rgb(image)
+        pixels = decode_rgb_strictly(image)
         how = cv2.INTER_AREA if pixels.shape[0] > side_px else cv2.INTER_CUBIC
         data.append(encode(cv2.resize(pixels, size, interpolation=how)))
     sides = [side_px] * len(data)

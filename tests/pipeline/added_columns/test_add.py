@@ -29,7 +29,7 @@ from facefeed.pipeline.added_columns.report import AddProgress
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
-from facefeed.pipeline.dataset.image_codec import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
@@ -82,7 +82,7 @@ def test_columns_are_those_of_the_stored_crops_and_lie_in_plain_parquet(coloured
     rows = stored(coloured, "colour")
     assert len(rows) == 391
     for row in rows[::40]:
-        mean = decode_rgb(row["image"]).mean(axis=(0, 1))
+        mean = decode_rgb_strictly(row["image"]).mean(axis=(0, 1))
         np.testing.assert_allclose(row["mean_rgb"], mean, rtol=1e-5)
         assert row["brightness"] == pytest.approx(mean.mean(), rel=1e-5)
         assert row["side"] == row["width"]

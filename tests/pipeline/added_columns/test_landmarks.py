@@ -19,7 +19,7 @@ from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.maker import StoredFaces
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.image_codec import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.schema import WHOLE_FRAME_HULL
 from facefeed.pipeline.errors import UsageError
@@ -77,7 +77,7 @@ def test_points_pose_and_hull_from_crops_are_those_of_precompute(
 def test_what_was_cropped_already_says_so_still(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out")
     table = pq.read_table(next((tmp_path / "out/faces/val").iterdir()), partitioning=None)
-    images = [decode_rgb(data) for data in table["image"].to_pylist()]
+    images = [decode_rgb_strictly(data) for data in table["image"].to_pylist()]
     position = table.schema.get_field_index("hull_method")
     whole = table.set_column(position, table.schema.field(position), pa.array([WHOLE_FRAME_HULL] * len(table)))
     columns = LandmarkColumns(DenseStandIn()).compute(StoredFaces(images, whole.drop_columns(["image", "mask"])))

@@ -16,7 +16,7 @@ from assets_pairs import Truth, entry_of, film, pairs_of_sample
 from assets_video import write_video
 from facefeed.data.recipe import Clip
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
@@ -48,7 +48,7 @@ def picture(seed: int, side: int = 128) -> NDArray[np.uint8]:
 
 
 def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
-    return decode_rgb(ImageEncoder(quality=quality)(rgb))
+    return decode_rgb_strictly(ImageEncoder(quality=quality)(rgb))
 
 
 # --- two crops
