@@ -13,21 +13,19 @@ from typing import Any
 from .commit.finalize import (
     build_manifest,
     publish_manifest,
-    quarantine_damaged,
-    quarantine_damaged_columns,
     quarantine_orphans,
     record_plan_parts,
     remove_attempts,
     remove_superseded,
-    write_dataset_index,
+    write_index_or_quarantine,
 )
 from .commit.lease import hold_lease
 from .commit.publish import make_folders, remove_empty_folders
 from .console import plural
-from .dataset.added_columns import IncompleteSet, read_column_sets
+from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import CorruptDataError, StoppedError, TooManyFailedError, UsageError
+from .errors import StoppedError, TooManyFailedError, UsageError
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker
 from .execution.progress import Progress, Totals
@@ -121,6 +119,7 @@ def precompute(
         RefusedError: another config, another driver, a leak, or inputs without labels; nothing was written.
         StoppedError: stopped half-way; finished units are kept, the same call resumes.
         TooManyFailedError: more inputs failed than allowed; finished units are kept.
+        CorruptDataError: OUT holds damaged files that this call does not compute again.
 
     """
     exit_if_imported_by_worker()
@@ -228,7 +227,7 @@ class _Run:
         quarantine_orphans(run_state)  # of units that were split in this run
         manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing))
         check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), self.failure_limit, out)
-        incomplete = _write_index(run_state, manifest)
+        incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
         return manifest, incomplete
@@ -258,17 +257,6 @@ def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
         if not any(paths.plan.iterdir()) and not paths.lease.read_text():
             remove_empty_folders(paths)
         raise
-
-
-def _write_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
-    read_column_sets(run_state.paths.root)  # a damaged one is named with its remedy
-    try:
-        return write_dataset_index(run_state, manifest)
-    except CorruptDataError as error:
-        damaged = [*quarantine_damaged(run_state), *quarantine_damaged_columns(run_state)]
-        raise StoppedError(
-            f"{error}; {len(damaged)} damaged files were moved to _tmp: run the same command again to make them anew"
-        ) from error
 
 
 def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:

@@ -12,14 +12,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..commit.finalize import install_index, quarantine_damaged_columns, remove_attempts, write_dataset_index
+from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import hold_lease
-from ..console import plural
 from ..dataset.added_columns import ColumnSet, read_column_sets
 from ..dataset.index import Index
 from ..dataset.manifest import Manifest, OutPaths
 from ..dataset.schema import DENSE_COLUMNS
-from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
+from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
 from ..execution.capacity import default_num_workers, num_workers_without_gpu
 from ..execution.cluster import exit_if_imported_by_worker
 from ..files import stop_on_disk_error, sync_folder, write_durably
@@ -119,7 +118,7 @@ def add_columns(
                     done += unit.rows
                     on_progress(done, rows)
         if pending or not _is_indexed(column_set):
-            _write_index(run_state, manifest)
+            _renew_index(run_state, manifest)
     return AddSummary(
         name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
         indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
@@ -149,7 +148,7 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
         if column_set is not None:
             record = replace(column_set, is_being_removed=True).to_json()
             write_durably(column_set.record, record, paths.temporary)
-            _write_index(run_state, manifest)
+            _renew_index(run_state, manifest)
         removed = paths.temporary / f"{name}.{uuid.uuid4().hex}.removed"
         with stop_on_disk_error(folder):
             files = len(list(folder.glob("*.parquet")))
@@ -160,7 +159,7 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
                 sync_folder(paths.root)
             shutil.rmtree(removed)
         if column_set is None:  # what the index had of it is not known
-            _write_index(run_state, manifest)
+            _renew_index(run_state, manifest)
     return files
 
 
@@ -231,18 +230,9 @@ def _is_indexed(column_set: ColumnSet) -> bool:
         return False
 
 
-def _write_index(run_state: RunState, manifest: Manifest) -> None:
-    try:
-        write_dataset_index(run_state, manifest)
-        install_index(run_state.paths)
-    except CorruptDataError as error:
-        damaged = quarantine_damaged_columns(run_state)
-        if not damaged:
-            raise CorruptDataError(f"{error}; run `facefeed verify {run_state.paths.root}`") from error
-        raise StoppedError(
-            f"{error}; {plural(len(damaged), 'damaged file')} of added columns went to _tmp: run the same command "
-            "again to make them anew"
-        ) from error
+def _renew_index(run_state: RunState, manifest: Manifest) -> None:
+    write_index_or_quarantine(run_state, manifest, redoes_units=False)
+    install_index(run_state.paths)
 
 
 def _no_such_set(out: Path, name: str, manifest: Manifest) -> UsageError:

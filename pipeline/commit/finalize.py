@@ -16,11 +16,12 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..console import plural
 from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets, remove_files_of
 from ..dataset.index import index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
-from ..errors import CorruptDataError, UsageError
+from ..errors import CorruptDataError, StoppedError, UsageError
 from ..files import stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
@@ -150,6 +151,25 @@ def write_dataset_index(run_state: RunState, manifest: Manifest) -> list[Incompl
     files, faces = run_state.parquet_files(), manifest.face_schema()
     write_index(run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete)
     return incomplete
+
+
+def write_index_or_quarantine(run_state: RunState, manifest: Manifest, *, redoes_units: bool) -> list[IncompleteSet]:
+    """`write_dataset_index`; where a file proves damaged, moves all damaged ones to `_tmp`, to be computed again.
+
+    `redoes_units`: whether the same command, run again, computes units, as `precompute` does, or added columns alone:
+    what it would not compute stays. Raises `StoppedError` where files were moved, `CorruptDataError` where none was.
+    """
+    read_column_sets(run_state.paths.root)  # a damaged one is named with its remedy
+    try:
+        return write_dataset_index(run_state, manifest)
+    except CorruptDataError as error:
+        damaged = quarantine_damaged(run_state) if redoes_units else []
+        damaged += quarantine_damaged_columns(run_state)
+        if not damaged:
+            raise CorruptDataError(f"{error}; run `facefeed verify {run_state.paths.root}`") from error
+        raise StoppedError(
+            f"{error}; {plural(len(damaged), 'damaged file')} went to _tmp: run the same command again"
+        ) from error
 
 
 def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:

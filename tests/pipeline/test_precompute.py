@@ -34,7 +34,7 @@ from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
-from facefeed.pipeline.errors import RefusedError, StoppedError, TooManyFailedError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -596,11 +596,22 @@ def test_a_file_that_was_damaged_before_the_account_is_made_anew_by_the_next_run
     data = bytearray(path.read_bytes())
     data[column.data_page_offset + column.total_compressed_size // 2] ^= 0xFF
     path.write_bytes(data)
-    with pytest.raises(StoppedError, match=r"1 damaged files were moved to _tmp: run the same command again"):
+    with pytest.raises(StoppedError, match=r"1 damaged file went to _tmp: run the same command again"):
         run(source)
     assert run(source).totals.inputs == 1
     assert table(out).equals(rows)
     assert verify(out).findings == []
+
+
+def test_a_run_that_cannot_write_its_index_of_files_that_are_whole_does_not_ask_to_be_repeated(
+    run: Run, make_source: MakeSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise CorruptDataError("a row group is unreadable")
+
+    monkeypatch.setattr("facefeed.pipeline.commit.finalize.write_dataset_index", fail)
+    with pytest.raises(CorruptDataError, match="a row group is unreadable; run `facefeed verify"):
+        run(make_source("real/a.mp4"))
 
 
 def test_a_refused_leak_leaves_no_trace_of_a_new_out(run: Run, make_source: MakeSource, tmp_path: Path) -> None:

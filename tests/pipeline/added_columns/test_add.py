@@ -173,7 +173,11 @@ def test_a_removal_that_was_killed_leaves_a_valid_dataset_and_is_completed(
     def kill(*_: object, **__: object) -> Any:
         raise Killed
 
-    victims = {"marked": (module, "write_dataset_index"), "index": (Path, "rename"), "renamed": (shutil, "rmtree")}
+    victims = {
+        "marked": (module, "write_index_or_quarantine"),
+        "index": (Path, "rename"),
+        "renamed": (shutil, "rmtree"),
+    }
     with monkeypatch.context() as patch:
         patch.setattr(*victims[moment], kill)
         with pytest.raises(Killed):
@@ -502,12 +506,12 @@ def test_a_precompute_meanwhile_is_told_which_command_it_is(
 
     refused: list[str] = []
 
-    def write_index(*_: object) -> None:
+    def renew_index(*_: object) -> None:
         with pytest.raises(RefusedError) as raised, hold_lease(OutPaths(copy).lease):
             pytest.fail("both hold it")
         refused.append(str(raised.value))
 
-    monkeypatch.setattr(module, "_write_index", write_index)
+    monkeypatch.setattr(module, "_renew_index", renew_index)
     if command == "add":
         add_columns(copy, Large(), workers=1)
     else:

@@ -154,7 +154,7 @@ def test_a_damaged_file_is_set_aside_when_the_index_is_written_again(copy: Path)
     at = data.index(pq.read_table(path)["tone"].to_pylist()[0].encode())
     flip(path, at)
     maker = Returning(lambda faces: {"value": np.zeros(len(faces))})
-    with pytest.raises(StoppedError, match=r"1 damaged file of added columns went to _tmp: run the same command"):
+    with pytest.raises(StoppedError, match=r"1 damaged file went to _tmp: run the same command"):
         add_columns(copy, maker, workers=1)
     add_columns(copy, maker, workers=1)
     assert Index(copy).added == {"returning": "1"}

@@ -188,7 +188,7 @@ def test_an_export_says_so_of_columns_that_were_never_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(run_module, "_write_index", kill)
+        patched.setattr(run_module, "_renew_index", kill)
         with pytest.raises(KeyboardInterrupt):
             add_columns(out, with_value(0), workers=1)
     lines = exported(out, tmp_path / "second", "hf")["incomplete_columns"]
