@@ -1,9 +1,10 @@
-"""Console output on standard error: escapes control characters, survives a closed pipe, formats counts and times."""
+"""Console output on standard error: escapes control characters, survives a closed pipe, formats figures and names."""
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Console
@@ -55,6 +56,32 @@ def duration_text(seconds: float) -> str:
     if rounded < 60:
         return f"{seconds:.1f} s"
     return f"{rounded // 3600}:{rounded // 60 % 60:02}:{rounded % 60:02}"
+
+
+def percent(share: float) -> str:
+    """Formats a share as a percentage; one that is nearly nothing or nearly all is neither 0 % nor 100 %.
+
+    >>> [percent(share) for share in (0.314, 0.0234, 0.05, 0.0001, 0.0, -0.0001)]
+    ['31 %', '2.3 %', '5 %', 'under 0.1 %', '0 %', '0 %']
+    >>> [percent(share) for share in (0.99, 0.9949, 0.9996, 1.0, 1.234)]
+    ['99 %', '99.5 %', 'over 99.9 %', '100 %', '123 %']
+    """
+    if 0 < share < 0.0005:
+        return "under 0.1 %"
+    if 0.9995 <= share < 1:
+        return "over 99.9 %"
+    digits = int(share < 0.1 or 0.99 < share < 1)
+    return f"{round(share * 100, digits) + 0.0:.{digits}f}".removesuffix(".0") + " %"  # + 0.0: no "-0"
+
+
+def first_names(names: Sequence[str], at_most: int = 3) -> str:
+    """Lists the first few names, and how many more there are.
+
+    >>> first_names(["a", "b"]), first_names(["a", "b", "c", "d", "e"])
+    ('a, b', 'a, b, c and 2 more')
+    """
+    num_more = len(names) - at_most
+    return ", ".join(names[:at_most]) + (f" and {num_more:,} more" if num_more > 0 else "")
 
 
 def plural(count: int, noun: str, plural_noun: str | None = None) -> str:

@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from .console import duration_text, plural, printable, stderr_console
+from .console import duration_text, first_names, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
 
 if TYPE_CHECKING:
@@ -133,9 +133,9 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"  and {len(summary.failures) - _NAMED:,} more: `facefeed inspect` names all of them on its page")
     if summary.partial:
         count = plural(len(summary.partial), "partial input")
-        lines.append(f"{count}, without the damaged frames: {_first_names(summary.partial)}")
+        lines.append(f"{count}, without the damaged frames: {first_names(summary.partial, _NAMED)}")
     if listing.missing:
-        lines.append(f"listed in metadata, but absent on disk: {_first_names(listing.missing)}")
+        lines.append(f"listed in metadata, but absent on disk: {first_names(listing.missing, _NAMED)}")
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
@@ -143,16 +143,12 @@ def _remarks(summary: Summary) -> list[str]:
     if summary.orphans:
         lines.append(f"moved to _tmp, since no unit accounts for them: {plural(len(summary.orphans), 'file')}")
     if summary.dropped_identities:
-        names = ", ".join(summary.dropped_identities[:_NAMED])
+        names = first_names(summary.dropped_identities, _NAMED)
         lines.append(f"identities that linked over 30 % of all videos were dropped from the split: {names}")
     if listing.ignored:
         kinds = ", ".join(f"{count} {suffix}" for suffix, count in listing.ignored.most_common(_NAMED))
         lines.append(f"files that are no inputs: {kinds}")
     return lines
-
-
-def _first_names(names: Sequence[str]) -> str:
-    return ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
 
 
 def _changes(changes: Changes) -> list[str]:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..console import plural
+from ..console import first_names, percent, plural
 from ..dataset.schema import SPLITS
-from .formatting import first_names, percent
 from .statistics.columns import FACE_SIZE, SHARPNESS
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX, Group, Statistics
 from .statistics.outcomes import Outcomes

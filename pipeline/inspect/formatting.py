@@ -1,23 +1,6 @@
-"""Formats numbers, times and names for display."""
+"""Formats numbers and times for display."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-_MAX_NAMES = 3
-
-
-def percent(fraction: float) -> str:
-    """A fraction from 0 to 1 as a percentage.
-
-    >>> [percent(fraction) for fraction in (0.314, 0.0234, 0.05, 0.0001, 0.9996, 0.0)]
-    ['31 %', '2.3 %', '5 %', 'under 0.1 %', 'over 99.9 %', '0 %']
-    """
-    if 0 < fraction < 0.0005:
-        return "under 0.1 %"
-    if 0.9995 <= fraction < 1:
-        return "over 99.9 %"
-    return f"{fraction * 100:.{int(fraction < 0.1 or fraction > 0.99)}f}".removesuffix(".0") + " %"
 
 
 def compact_number(value: float) -> str:
@@ -38,13 +21,3 @@ def timestamp(seconds: float) -> str:
     ['1.20 s', '1:01.25', '60:00.00']
     """
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)}:{seconds % 60:05.2f}"
-
-
-def first_names(names: Sequence[str]) -> str:
-    """The first three names, and how many more there are.
-
-    >>> first_names(["a", "b"]), first_names(["a", "b", "c", "d", "e"])
-    ('a, b', 'a, b, c and 2 more')
-    """
-    num_more = len(names) - _MAX_NAMES
-    return ", ".join(names[:_MAX_NAMES]) + (f" and {num_more:,} more" if num_more > 0 else "")

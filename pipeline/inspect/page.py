@@ -13,6 +13,7 @@ from rich import filesize
 from ..console import plural
 from ..dataset.schema import SPLITS
 from ..page import html
+from ..page.formats import percent
 from ..planning.failure_limit import Failure
 from . import formatting
 from .figures.histogram_plot import class_colours, histogram_plot
@@ -41,7 +42,7 @@ def write_page(inspection: Inspection, page: Path) -> int:
         page, "page.html.jinja", __package__, command="inspect", title=outcomes.out.name or str(outcomes.out),
         has_figures=bool(inspection.histograms),
         filters={
-            "percent": formatting.percent, "compact_number": formatting.compact_number, "size": filesize.decimal,
+            "percent": percent, "compact_number": formatting.compact_number, "size": filesize.decimal,
             "plural": plural, "quantiles": _quantiles_text, "short_name": _short_name,
         },
         inspection=inspection, outcomes=outcomes, manifest=outcomes.manifest, statistics=statistics,

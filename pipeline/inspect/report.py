@@ -11,11 +11,11 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ..console import plural, printable, stderr_console
+from ..console import first_names, plural, printable, stderr_console
 from ..planning.failure_limit import failure_lines
 from ..verify.unfinished import UnfinishedRun
 from .findings import Finding
-from .formatting import compact_number, first_names
+from .formatting import compact_number
 from .inspection import Inspection
 from .statistics.columns import CROP_SIZE, FACE_SIZE, MANIPULATED, SCORE, SHARPNESS, Measure
 from .statistics.groups import Group, Statistics

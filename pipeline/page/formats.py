@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from .. import console
+
 
 def percent(share: float) -> str:
-    r"""As people say it, on one line.
+    r"""As `console.percent` says it, on one line.
 
-    >>> [percent(share) for share in (0.314, 0.0234, 0.05, 0.0001, 0.0, -0.0001)]
-    ['31\xa0%', '2.3\xa0%', '5\xa0%', 'under 0.1\xa0%', '0\xa0%', '0\xa0%']
+    >>> percent(0.314), percent(0.0001)
+    ('31\xa0%', 'under 0.1\xa0%')
     """
-    if 0 < share < 0.0005:
-        return "under 0.1\u00a0%"
-    digits = int(share < 0.1)
-    return f"{round(share * 100, digits) + 0.0:.{digits}f}".removesuffix(".0") + "\u00a0%"  # no "-0"
+    return console.percent(share).replace(" %", "\u00a0%")
 
 
 def milliseconds(seconds: float) -> str:

@@ -10,7 +10,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.plotting import figure
 
 from ...page import figures
-from ..formatting import percent
+from ...page.formats import percent
 from .histograms import MAX_CURVES, Histogram
 
 _COLOURS: Final = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7a6a00", "#777b85")

@@ -30,13 +30,13 @@ from assets_dataset import (
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
+from facefeed.pipeline.console import percent
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
 from facefeed.pipeline.inspect.figures.source_pairs import matching_source_row
 from facefeed.pipeline.inspect.findings import collect_findings
-from facefeed.pipeline.inspect.formatting import percent
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.failure_limit import Failure
