@@ -68,9 +68,9 @@ def dry_run(
     Takes the arguments of `precompute`, except the number of inputs that may fail; `settings`: of `prepare_job`.
     Raises what `precompute` raises before it writes, except for a leak, and `StoppedError` if the cluster fails.
     """
+    called = time.monotonic()
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
-    called = time.monotonic()
     job, listing, config = prepare_job(src, out, allow_leaks=allow_leaks, **settings)
     listed = time.monotonic()
     run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
@@ -103,7 +103,7 @@ def dry_run(
         failures=trials.failures(),
         partial=sum(probe.is_partial for probe in trials.probes),
         any_face=any(probe.faces for probe in trials.probes) or _keeps_rows(planned, units),
-        seconds=time.monotonic() - listed,
+        seconds=time.monotonic() - called,
     )
 
 

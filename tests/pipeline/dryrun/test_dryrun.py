@@ -21,12 +21,14 @@ from facefeed.pipeline.dryrun.machine_load import BackgroundLoad
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
 from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
+from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.dryrun.verdict import exit_code
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.cost_model import Cost
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry
@@ -208,6 +210,22 @@ def test_a_forecast_comes_back_from_its_file() -> None:
 
 def run_dry(src: Path, out: Path, options: Options, address: str, **more: Any) -> DryRunResult:
     return dry_run(src, out, options=options, detector=FixedBoxDetector(), scheduler=address, **more)
+
+
+def test_the_seconds_of_a_dry_run_are_those_that_one_waits_listing_included(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src, out, now = make_source("real/a.mp4"), tmp_path / "out", 0.0
+
+    def list_slowly(*arguments: Any, **settings: Any) -> Any:
+        nonlocal now
+        now += 100.0
+        return prepare_job(*arguments, **settings)
+
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.time", SimpleNamespace(monotonic=lambda: now))
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.prepare_job", list_slowly)
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.try_families", lambda *_: Trials())
+    assert dry_run(src, out, options=small_options, detector=FixedBoxDetector()).seconds == 100.0
 
 
 def test_nothing_is_made_and_the_word_is_good(
