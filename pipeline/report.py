@@ -101,7 +101,7 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
     said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run, with {plural(expected.slots, 'worker')}, said {said} "
+        f"the dry run, with {plural(expected.workers, 'worker')}, said {said} "
         f"and {filesize.decimal(round(size_bytes.likely))}; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
         f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"

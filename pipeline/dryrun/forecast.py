@@ -44,7 +44,7 @@ class Range:
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """What a run will come to: `seconds` of the clock, from the command to its end, with `slots` workers.
+    """What a run will come to: `seconds` of the clock, from the command to its end, with that number of `workers`.
 
     `families`: originals with their fakes that were tried. `untried`: the share of the work that was not.
     `others_per_core`: processes beside the workers, as is usual.
@@ -55,7 +55,7 @@ class Forecast:
     faces: Range
     inputs: int
     probed: int
-    slots: int
+    workers: int
     config: str
     families: int
     untried: float
@@ -83,7 +83,7 @@ def forecast(
     families: Sequence[Sequence[Probe]],
     *,
     is_paired: Callable[[Entry], bool],
-    slots: int,
+    workers: int,
     fixed_seconds: float,
     background: BackgroundLoad,
     config: str,
@@ -91,7 +91,7 @@ def forecast(
     """Adds what was measured on the probed `families` (at least one) to what headers promise of all other inputs.
 
     That is scaled by what the probed ones came to; apart for inputs that are compared with an original (`is_paired`):
-    their pace is another. `slots`: workers, which were probed beside `background`. `fixed_seconds`: what a run spends
+    their pace is another. `workers`: how many, probed beside `background`. `fixed_seconds`: what a run spends
     once, however much there is to do: planning, starting the workers, their first frame, ending them, the account.
     """
     random = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def forecast(
 
     seconds_of = {name: float(costs[name].seconds * ratios[0, kinds[name], 0]) for name in entries}
     seconds_of |= {name: probe.seconds for name, probe in probes.items()}
-    work = _makespan([sum(seconds_of[entry.video_id] for entry in unit.inputs_to_decode) for unit in units], slots)
+    work = _makespan([sum(seconds_of[entry.video_id] for entry in unit.inputs_to_decode) for unit in units], workers)
     once = fixed_seconds * sample_startup_factors(_DRAWS, random)
     slowdowns = sample_slowdowns(background, _DRAWS, random)
     seconds = (once + work * drawn[:, 0] / max(likely[0], 1e-9)) * slowdowns
@@ -121,7 +121,7 @@ def forecast(
         seconds=_range(background.slowdown * (fixed_seconds + work), seconds, beyond=few * work),
         size_bytes=_range(likely[1], drawn[:, 1], beyond=(_RESIDUAL + few) * likely[1]),
         faces=_range(likely[2], drawn[:, 2], beyond=(_RESIDUAL + few) * likely[2]),
-        inputs=len(entries), probed=len(probes), slots=slots, config=config,
+        inputs=len(entries), probed=len(probes), workers=workers, config=config,
         families=len(families), untried=untried, others_per_core=background.usual,
     )  # fmt: skip
 
@@ -160,9 +160,9 @@ def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range
     )
 
 
-def _makespan(seconds: Sequence[float], slots: int) -> float:
-    """Time until the last of `slots` workers is done, each taking the next unit as soon as it is idle."""
-    busy = [0.0] * slots
+def _makespan(seconds: Sequence[float], workers: int) -> float:
+    """Time until the last of the workers is done, each taking the next unit as soon as it is idle."""
+    busy = [0.0] * workers
     for unit_seconds in seconds:
         heapq.heapreplace(busy, busy[0] + unit_seconds)
     return max(busy)

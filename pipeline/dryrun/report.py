@@ -73,8 +73,8 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
 
 def _forecast(result: DryRunResult, forecast: Forecast, console: Console) -> None:
     console.print(
-        f"\n[bold]forecast[/] for {plural(forecast.slots, 'worker')}, from {plural(forecast.probed, 'input')} tried in "
-        f"{duration_text(result.seconds)}"
+        f"\n[bold]forecast[/] for {plural(forecast.workers, 'worker')}, from {plural(forecast.probed, 'input')} "
+        f"tried in {duration_text(result.seconds)}"
     )
     console.print(f"  time   {_range(forecast.seconds, duration_text)}")
     console.print(f"  disk   {_range(forecast.size_bytes, lambda value: filesize.decimal(round(value)))}")

@@ -144,7 +144,7 @@ def _try_and_forecast(
         return trials, None
     present = {entry.video_id for entry in listing.entries if not entry.problem}
     guess = forecast(
-        units, cost, trials.families, slots=trials.slots,
+        units, cost, trials.families, workers=trials.workers,
         is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in present,
         fixed_seconds=fixed_seconds + trials.fixed_seconds, background=trials.background, config=job.config_hash,
     )  # fmt: skip

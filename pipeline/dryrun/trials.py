@@ -35,14 +35,14 @@ _FIRST_FRAME_FAMILIES = 3  # of which one gives a worker its first frame
 
 @dataclass(frozen=True, kw_only=True)
 class Trials:
-    """What was tried on `slots` workers: `families` of probes, and `lost`, inputs of families that gave none.
+    """What was tried on that number of `workers`: `families` of probes, and `lost`, inputs of families that gave none.
 
     `fixed_seconds`: starting the workers, each one's first frame, and ending them.
     """
 
     families: Sequence[Sequence[Probe]] = ()
     lost: Sequence[Failure] = ()
-    slots: int = 0
+    workers: int = 0
     fixed_seconds: float = 0.0
     background: BackgroundLoad = field(default_factory=BackgroundLoad)
 
@@ -88,7 +88,7 @@ def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int
             done = time.monotonic()
             background = background_load(loads, list(client.run(read_host_load).values()), done - loads_at)
         return Trials(
-            families=probed, lost=lost, slots=num_workers, background=background,
+            families=probed, lost=lost, workers=num_workers, background=background,
             fixed_seconds=ready - began + first_seconds + time.monotonic() - done,
         )  # fmt: skip
 

@@ -75,11 +75,11 @@ def guess(
     probed: list[list[Probe]],
     *,
     fixed_seconds: float = 0.0,
-    slots: int = 1,
+    workers: int = 1,
     is_paired: Callable[[Entry], bool] = lambda _: False,
 ) -> Forecast:
     return forecast(
-        units, promised, probed, is_paired=is_paired, slots=slots, fixed_seconds=fixed_seconds,
+        units, promised, probed, is_paired=is_paired, workers=workers, fixed_seconds=fixed_seconds,
         background=BackgroundLoad(), config="c",
     )  # fmt: skip
 
@@ -96,12 +96,12 @@ def test_what_was_measured_on_a_few_is_scaled_to_all() -> None:
 def test_start_and_end_come_once_and_slots_share_the_rest() -> None:
     units = units_of(*[1000] * 8)
     probed = [tried(unit, pace=1.0) for unit in units]
-    assert guess(units, probed, slots=4, fixed_seconds=7.0).seconds.likely == pytest.approx(2 + 7)
+    assert guess(units, probed, workers=4, fixed_seconds=7.0).seconds.likely == pytest.approx(2 + 7)
 
 
 def test_the_last_unit_keeps_one_worker_busy_while_the_others_wait() -> None:
     units = units_of(1000, 1000, 1000, 9000)
-    assert guess(units, [tried(unit, pace=1.0) for unit in units], slots=2).seconds.likely == pytest.approx(10)
+    assert guess(units, [tried(unit, pace=1.0) for unit in units], workers=2).seconds.likely == pytest.approx(10)
 
 
 def test_the_range_is_as_wide_as_inputs_differ() -> None:

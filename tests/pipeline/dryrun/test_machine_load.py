@@ -81,7 +81,7 @@ def test_the_busier_the_machine_the_wider_the_range() -> None:
 def test_each_cause_of_a_wide_range_is_one_plain_line() -> None:
     figure = Range(likely=1.0, low=0.5, high=2.0)
     sure = Forecast(
-        seconds=figure, size_bytes=figure, faces=figure, inputs=100, probed=20, slots=2, config="c", families=20,
+        seconds=figure, size_bytes=figure, faces=figure, inputs=100, probed=20, workers=2, config="c", families=20,
         untried=0.8, others_per_core=0.1,
     )  # fmt: skip
     assert uncertainty_notes(sure) == []
