@@ -56,8 +56,8 @@ def check_export(
         result.findings.append(f"its files have {result.size_bytes:,} bytes, the receipt says {receipt.size_bytes:,}")
     if _count_files(destination.root) > result.files:
         known = {relative for _, relative in destination.listed_files()}
-        if strangers := sorted(path for path in _files(destination.root) if path not in known):
-            result.findings.append(_named(strangers, "not of this export"))
+        if unknown := sorted(path for path in _files(destination.root) if path not in known):
+            result.findings.append(_named(unknown, "not of this export"))
     return result
 
 

@@ -39,7 +39,7 @@ def check_added_columns(out: Path, units: Sequence[Receipt]) -> Iterator[Finding
         if column_set is None:
             yield Finding("columns", location, "has no _set.json: does not say what it is", remove)
             continue
-        yield from _strangers(column_set, units)
+        yield from _unknown_files(column_set, units)
         if name in indexed:
             yield from _check_set(column_set, units)
         elif not column_set.is_being_removed:
@@ -84,7 +84,7 @@ def _same_faces(path: Path, unit_path: Path) -> bool:
     return bool(own.column("face_id").equals(expected.column("face_id")))
 
 
-def _strangers(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
+def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
     known = {unit.unit for unit in units}
     for path in sorted(column_set.folder.glob("*.parquet")):
         if path.stem not in known:

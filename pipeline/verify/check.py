@@ -193,7 +193,7 @@ def _unaccounted_files(paths: OutPaths, names: set[str], unaccounted: set[str]) 
     for path in sorted(paths.faces.rglob("*")):
         name = path.relative_to(paths.root).as_posix()
         if path.is_file() and name not in names and path.stem not in unaccounted:
-            yield Finding("stranger", name, "no receipt accounts for it; readers would see its rows")
+            yield Finding("unknown-file", name, "no receipt accounts for it; readers would see its rows")
 
 
 def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]] | None) -> Iterator[Finding]:

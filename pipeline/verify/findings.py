@@ -15,7 +15,7 @@ _RERUN = "run `facefeed precompute` again with the same arguments"
 _REMEDIES = {
     "file": f"{_RERUN}; only its unit is made anew",
     "receipt": f"delete it, if it is there, and {_RERUN}; a file that is whole is adopted",
-    "stranger": f"{_RERUN}, which moves it to _tmp",
+    "unknown-file": f"{_RERUN}, which moves it to _tmp",
     "plan": "restore OUT/plan from a backup",
     "manifest": f"{_RERUN}, which writes it anew",
     "account": f"{_RERUN}, which writes it anew",

@@ -211,7 +211,7 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
 def test_a_file_that_nobody_accounts_for_is_found(copy: Path, path: str) -> None:
     (copy / path).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(long_file(copy), copy / path)
-    assert check_findings(copy) == {"stranger": path}
+    assert check_findings(copy) == {"unknown-file": path}
 
 
 def test_two_files_that_changed_places_are_found(copy: Path) -> None:
@@ -494,7 +494,7 @@ def test_a_plan_part_of_another_name_is_found(copy: Path) -> None:
 def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
     shutil.rmtree(copy / "plan")
     kinds = check_findings(copy)
-    assert {"stranger", "account"} <= kinds.keys()
+    assert {"unknown-file", "account"} <= kinds.keys()
 
 
 def next_plan_part(out: Path) -> None:
