@@ -235,8 +235,10 @@ def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], curren
 
 
 def _has_other_rows(entry: Entry, before: Entry) -> bool:
-    """Whether anything changed beyond `split`, `footage` and `kin`, which affect splits alone and become no column."""
-    return entry != replace(before, split=entry.split, footage=entry.footage, kin=entry.kin)
+    """Whether anything changed beyond the fields that affect splits alone and become no column."""
+    return entry != replace(
+        before, split=entry.split, footage=entry.footage, related_identities=entry.related_identities
+    )
 
 
 def _replace_changed(

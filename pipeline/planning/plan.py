@@ -134,11 +134,13 @@ class PlanPart:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
 
 
-_ENTRY_FIELDS = tuple(entry_field.name for entry_field in fields(Entry))
+_STORED_NAMES = {"related_identities": "kin"}  # ids of units are hashes of these names: in plans they stay
+_FIELD_NAMES = {stored: name for name, stored in _STORED_NAMES.items()}
+_ENTRY_FIELDS = tuple((_STORED_NAMES.get(each.name, each.name), each.name) for each in fields(Entry))
 
 
 def _as_dict(entry: Entry) -> dict[str, Any]:
-    return {name: getattr(entry, name) for name in _ENTRY_FIELDS}  # asdict makes deep copies: ten times slower
+    return {stored: getattr(entry, name) for stored, name in _ENTRY_FIELDS}  # asdict makes deep copies: 10 times slower
 
 
 _ENTRY_DEFAULTS = _as_dict(Entry(video_id=""))
@@ -159,10 +161,11 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    known: dict[str, Any] = {name: tuple(data.get(name, ())) for name in ("kin", "values")}  # JSON has no tuples
+    known = {_FIELD_NAMES.get(stored, stored): value for stored, value in data.items()}
+    known |= {name: tuple(known.get(name, ())) for name in ("related_identities", "values")}  # JSON has no tuples
     if (segments := data.get("fake_segments")) is not None:
         known["fake_segments"] = tuple((start, end) for start, end in segments)
-    return Entry(**{**data, **known})
+    return Entry(**known)
 
 
 @dataclass

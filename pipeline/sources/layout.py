@@ -115,8 +115,8 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
     if broken := _broken_reference(entry, listing, allowed):
         return broken
-    if not isinstance(entry.kin, tuple):
-        return f"kin={entry.kin!r}: must be a tuple of names"
+    if not isinstance(entry.related_identities, tuple):
+        return f"related_identities={entry.related_identities!r}: must be a tuple of names"
     return None
 
 

@@ -51,7 +51,8 @@ class Entry:
     """One input with its metadata.
 
     All inputs linked by `source_id` or `footage` are in one split, and so are those linked by a person, in `identity`
-    or `kin`, unless people link too large a share of the videos. `footage` and `kin` become no column.
+    or `related_identities`, unless people link too large a share of the videos. `footage` and `related_identities`
+    become no column.
 
     Args:
         video_id: path below the listing's root, or an absolute one in an allowed folder.
@@ -62,7 +63,7 @@ class Entry:
         source_id: `video_id` of the video that a fake was made from.
         footage: name of the recording that this is a version of, as in other grades of compression.
         identity: who is shown.
-        kin: further people who are in the video or were used to make it.
+        related_identities: further people who are in the video or were used to make it.
         dataset: name of the dataset.
         method: how a fake was made.
         compression: the dataset's own grade.
@@ -92,7 +93,7 @@ class Entry:
     source_id: str | None = None
     footage: str | None = None
     identity: str | None = None
-    kin: tuple[str, ...] = ()
+    related_identities: tuple[str, ...] = ()
     dataset: str | None = None
     method: str | None = None
     compression: str | None = None
@@ -132,8 +133,8 @@ class Entry:
 
     @property
     def people(self) -> tuple[str, ...]:
-        """Everyone in it: `identity`, then `kin`."""
-        return (self.identity, *self.kin) if self.identity else self.kin
+        """Everyone in it: `identity`, then `related_identities`."""
+        return (self.identity, *self.related_identities) if self.identity else self.related_identities
 
 
 @dataclass(frozen=True, kw_only=True)

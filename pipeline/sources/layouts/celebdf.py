@@ -146,7 +146,7 @@ class _Video:
             source_id=self._original(original, real_folder) if original else None,
             footage=f"Celeb-real/{recording}".lower() if recording and is_image(self.file.relative) else None,
             identity=identity,
-            kin=tuple(person for person in people if person != identity),
+            related_identities=tuple(person for person in people if person != identity),
             dataset="celebdf",
             method=self.kind_and_method[-1] if len(self.kind_and_method) == 2 else None,
         )

@@ -102,7 +102,7 @@ def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) 
         split=split_of.get(stem),
         footage=f"deeperforensics/{stem}" if fake else None,
         identity=fake[2].upper() if fake else None,
-        kin=(f"youtube/{fake[1]}",) if fake else (),
+        related_identities=(f"youtube/{fake[1]}",) if fake else (),
         dataset="deeperforensics",
         method=between[0] if between else None,
     )

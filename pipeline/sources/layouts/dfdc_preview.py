@@ -92,7 +92,7 @@ def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: boo
         split=parse_split_name(str(record.get("set"))) if use_splits else None,
         footage=_key(file.relative) if video_of_frame(file.relative) != file.relative else None,
         identity=identity,
-        kin=tuple(person for person in (target, face) if person and person != identity),
+        related_identities=tuple(person for person in (target, face) if person and person != identity),
         dataset="dfdcp",
         method=folder if label else None,
     )

@@ -125,7 +125,7 @@ def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row]) -> 
         else None,
         footage=None if person is None or not recording else f"fakeavceleb/{person}/{recording[1]}",
         identity=identity,
-        kin=tuple(other for other in people if other != identity),
+        related_identities=tuple(other for other in people if other != identity),
         dataset="fakeavceleb",
         method=method,
     )

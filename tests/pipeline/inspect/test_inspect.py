@@ -258,9 +258,8 @@ def test_what_is_known_of_clips_alone_is_not_reported_of_originals(
     findings = findings_by_level(build_dataset(tmp_path, ("train", (ANNA, SWAP))))
     assert "No recording is in more than one split." in findings["ok"]
     assert findings["warning"].count("cannot be checked") == 2
-    monkeypatch.setattr(
-        Clip, "entry", lambda clip: Entry(video_id=clip.name, label=1, source_id="x", footage="y", kin=("z",))
-    )
+    swap = Entry(video_id="", label=1, source_id="x", footage="y", related_identities=("z",))
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(swap, video_id=clip.name))
     findings = findings_by_level(build_dataset(tmp_path / "all", ("train", (ANNA,))))
     assert "No original, no recording and no known person is in more than one split." in findings["ok"]
 
@@ -341,7 +340,7 @@ def test_a_person_whose_face_was_used_for_a_fake_must_not_be_in_another_split(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     entry = Clip.entry
-    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), kin=("the donor",)))
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), related_identities=("the donor",)))
     out = build_dataset(tmp_path, ("train", (ANNA,)), ("test", (BERT,)))
     assert "1 person is in more than one split: the donor in train and test." in findings_by_level(out)["error"]
 

@@ -134,10 +134,10 @@ def test_an_out_with_frames_on_their_own_goes_on_with_frames_on_their_own(src: P
 
 def test_units_of_files_have_the_ids_that_they_had_before_there_were_clips() -> None:
     """Halves of a unit are found by their ids: other ones would redo it, and `verify` would report it."""
-    entry = Entry(video_id="a.mp4", size_bytes=7, mtime_ns=9, label=1)
+    entry = Entry(video_id="a.mp4", size_bytes=7, mtime_ns=9, label=1, related_identities=("ann",))
     fields = {
         "video_id": "a.mp4", "size_bytes": 7, "mtime_ns": 9, "label": 1, "split": None, "source_id": None,
-        "footage": None, "identity": None, "kin": [], "dataset": None, "method": None, "compression": None,
+        "footage": None, "identity": None, "kin": ["ann"], "dataset": None, "method": None, "compression": None,
         "problem": None, "detail": None,
     }  # fmt: skip
     content = json.dumps(["c", "0", "train", [fields]], sort_keys=True)

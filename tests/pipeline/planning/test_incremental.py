@@ -137,7 +137,7 @@ def test_new_videos_make_new_units_and_leave_the_old_ones_alone(dataset: Dataset
         {"label": 1},
         {"source_id": "b.mp4"},
         {"identity": "ann"},
-        {"kin": ("ann",)},
+        {"related_identities": ("ann",)},
         {"footage": "hall"},
         {"method": "x"},
     ],
@@ -203,7 +203,7 @@ def test_neighbours_of_a_changed_input_are_reused_and_its_fakes_are_not(dataset:
     assert {entry.video_id for entry in retried.inputs_to_decode} == {"a-swap.mp4", "bad.mp4"}
 
 
-@pytest.mark.parametrize("change", [{"kin": ("ann",)}, {"footage": "hall"}], ids=str)
+@pytest.mark.parametrize("change", [{"related_identities": ("ann",)}, {"footage": "hall"}], ids=str)
 def test_what_only_concerns_splits_is_planned_anew_without_decoding_anything(
     dataset: Dataset, change: dict[str, Any]
 ) -> None:

@@ -181,7 +181,7 @@ _ENTRIES = st.builds(
     split=st.sampled_from([None, "train", "val", "test"]),
     source_id=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
     identity=st.none() | st.text(st.characters(exclude_categories=["Cs"]), min_size=1),
-    kin=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=2).map(tuple),
+    related_identities=st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=2).map(tuple),
     footage=st.none() | st.just("hall"),
     dataset=st.none() | st.just("dfdc"),
     method=st.none() | st.just("Deepfakes"),

@@ -31,7 +31,7 @@ def ffpp() -> list[Entry]:
             Entry(
                 video_id=f"manipulated_sequences/{method}/{grade}/videos/{target}_{source}.mp4", label=1,
                 source_id=f"{videos}/{target}.mp4", footage=f"youtube/{target}", identity=f"youtube/{source}",
-                kin=(f"youtube/{target}",), method=method, compression=grade,
+                related_identities=(f"youtube/{target}",), method=method, compression=grade,
             )
             for method in METHODS
             for pair in pairs
@@ -60,7 +60,7 @@ def deepfake_detection() -> list[Entry]:
             Entry(
                 video_id=f"manipulated_sequences/DeepFakeDetection/{grade}/videos/{target}_{source}__scene{scene}.mp4",
                 label=1, source_id=f"{videos}/{target}__scene{scene}.mp4", footage=f"actors/{target}__scene{scene}",
-                identity=f"actors/{source}", kin=(f"actors/{target}",), compression=grade,
+                identity=f"actors/{source}", related_identities=(f"actors/{target}",), compression=grade,
             )
             for target, source, scene in swaps
         ]  # fmt: skip
@@ -77,8 +77,8 @@ def celebdf(*, listed: bool) -> list[Entry]:
     ]
     entries += [
         Entry(
-            video_id=f"Celeb-synthesis/{target}_{source}_{take:04}.mp4", label=1, identity=source, kin=(target,),
-            source_id=f"Celeb-real/{target}_{take:04}.mp4",
+            video_id=f"Celeb-synthesis/{target}_{source}_{take:04}.mp4", label=1, identity=source,
+            related_identities=(target,), source_id=f"Celeb-real/{target}_{take:04}.mp4",
         )
         for target, source, take in swaps
     ]  # fmt: skip
@@ -88,7 +88,7 @@ def celebdf(*, listed: bool) -> list[Entry]:
     test = {entry.video_id for entry in draw.sample(entries, 518)}
     return [
         Entry(video_id=entry.video_id, label=entry.label, source_id=entry.source_id, identity=entry.identity,
-              kin=entry.kin, split="test" if entry.video_id in test else "train")
+              related_identities=entry.related_identities, split="test" if entry.video_id in test else "train")
         for entry in entries
     ]  # fmt: skip
 

@@ -42,10 +42,13 @@ def video(
     identity: str | None = None,
     split: str | None = None,
     *,
-    kin: tuple[str, ...] = (),
+    related_identities: tuple[str, ...] = (),
     footage: str | None = None,
 ) -> Entry:
-    return Entry(video_id=name, source_id=source, identity=identity, split=split, kin=kin, footage=footage)
+    return Entry(
+        video_id=name, source_id=source, identity=identity, split=split, related_identities=related_identities,
+        footage=footage,
+    )  # fmt: skip
 
 
 def planned(entries: Sequence[Entry], assigned: Assignment) -> dict[str, tuple[Entry, str]]:
@@ -75,10 +78,11 @@ def collections(draw: st.DrawFn, *, most: int = 40, prefix: str = "v") -> list[E
     names = [f"{prefix}{number}" for number in range(count)]
     sources = st.none() | st.sampled_from([*names, "elsewhere"])
     people = st.sampled_from([f"p{number}" for number in range(draw(st.integers(1, 12)))])
-    kin = st.lists(people, max_size=2).map(tuple)
+    related = st.lists(people, max_size=2).map(tuple)
     footage = st.none() | st.sampled_from(["scene 0", "scene 1", "scene 2"])
     return [
-        video(name, draw(sources), draw(st.none() | people), kin=draw(kin), footage=draw(footage)) for name in names
+        video(name, draw(sources), draw(st.none() | people), related_identities=draw(related), footage=draw(footage))
+        for name in names
     ]
 
 
@@ -198,8 +202,8 @@ def test_later_videos_join_what_they_belong_to(old: list[Entry], new: list[Entry
     for entry in new:
         for name, (planned_entry, split) in known.items():
             same_person = entry.identity is not None and entry.identity == planned_entry.identity
-            kin = entry.source_id in {name, planned_entry.source_id} - {None}
-            if kin or (same_person and entry.identity not in after.dropped_identities):
+            is_linked = entry.source_id in {name, planned_entry.source_id} - {None}
+            if is_linked or (same_person and entry.identity not in after.dropped_identities):
                 assert entry.video_id in after.bridging or after.split_of[entry.video_id] == split
 
 
@@ -227,17 +231,17 @@ def test_a_source_that_changed_into_a_leak_is_refused() -> None:
 def test_a_new_link_to_kin_or_footage_in_another_split_is_refused_too() -> None:
     old = [video("a.mp4", identity="ann", footage="hall"), video("b.mp4")]
     known = {"a.mp4": (old[0], "train"), "b.mp4": (old[1], "test")}
-    for more in ({"kin": ("ann",)}, {"footage": "hall"}):
+    for more in ({"related_identities": ("ann",)}, {"footage": "hall"}):
         with pytest.raises(RefusedError, match=r"b\.mp4: was planned into test.*in train: a leak"):
             refuse_new_leaks([video("b.mp4", **more)], known, set())  # type: ignore[arg-type]
 
 
-# --- kin and footage
+# --- related identities and footage
 
 
 def test_both_people_of_a_swap_are_kept_together_also_when_no_original_is_there() -> None:
     swaps = [
-        video(f"{a:03}_{b:03}.mp4", f"{a:03}.mp4", f"{b:03}", kin=(f"{a:03}",))
+        video(f"{a:03}_{b:03}.mp4", f"{a:03}.mp4", f"{b:03}", related_identities=(f"{a:03}",))
         for number in range(0, 100, 2)
         for a, b in ((number, number + 1), (number + 1, number))
     ]
@@ -256,7 +260,7 @@ def test_who_is_left_is_drawn_as_before_the_others_went_missing() -> None:
 
 def test_people_who_are_given_up_do_not_take_their_footage_with_them() -> None:
     crowd = [
-        video(f"{grade}/{number}.mp4", identity="ann", kin=("bob",), footage=f"scene {number}")
+        video(f"{grade}/{number}.mp4", identity="ann", related_identities=("bob",), footage=f"scene {number}")
         for number in range(40)
         for grade in ("c23", "c40")
     ]
@@ -293,7 +297,7 @@ def test_given_splits_are_kept_and_what_hangs_on_them_follows() -> None:
     [
         ({"source": "o.mp4"}, "original 'o.mp4'"),
         ({"identity": "ann"}, "person 'ann'"),
-        ({"kin": ("ann", "bob")}, "person 'ann'"),
+        ({"related_identities": ("ann", "bob")}, "person 'ann'"),
         ({"footage": "hall"}, "original 'hall'"),
     ],
 )
@@ -309,7 +313,8 @@ def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, Any]
 
 def test_a_given_leak_is_reported_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
     entries = [
-        video("a.mp4", identity="ann", split="train"), video("b.mp4", "a.mp4", "bob", "test", kin=("ann",)),
+        video("a.mp4", identity="ann", split="train"),
+        video("b.mp4", "a.mp4", "bob", "test", related_identities=("ann",)),
         video("c.mp4", identity="bob", split="val"),
     ]  # fmt: skip
     with pytest.raises(
@@ -370,7 +375,7 @@ def test_the_limit_is_30_percent_of_all_videos() -> None:
 def test_people_of_given_splits_are_never_given_up_however_many_they_link() -> None:
     train = [video(f"a{number}", identity="ann", split="train") for number in range(40)]
     test = [video(f"b{number}", identity="bob", split="test") for number in range(40)]
-    swap = video("swap", identity="ann", kin=("bob",))
+    swap = video("swap", identity="ann", related_identities=("bob",))
     assigned = assign([*train, *test, swap, video("late", identity="bob"), *(video(f"o{n}") for n in range(9))])
     assert (assigned.dropped_identities, assigned.bridging) == ([], ["swap"])
     assert assigned.split_of["late"] == "test"

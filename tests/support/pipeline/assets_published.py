@@ -21,7 +21,7 @@ class Columns:
     split: str | None = None
     source_id: str | None = None
     identity: str | None = None
-    kin: tuple[str, ...] = ()
+    related: tuple[str, ...] = ()
     method: str | None = None
     compression: str | None = None
     fake_segments: tuple[tuple[float, float], ...] | None = None
@@ -60,18 +60,18 @@ def _kaggle(spell: Callable[[str], str]) -> dict[str, Columns]:
         f"{spell('original')}/097.mp4": Columns(label=0, identity="youtube/097", compression="c23"),
         **{
             f"{spell(method)}/033_097.mp4": Columns(
-                **swap, source_id=source, identity="youtube/097", kin=("youtube/033",), method=method
+                **swap, source_id=source, identity="youtube/097", related=("youtube/033",), method=method
             )
             for method in ("Deepfakes", "FaceShifter", "FaceSwap")
         },
         **{
             f"{spell(method)}/033_097.mp4": Columns(
-                **swap, source_id=source, identity="youtube/033", kin=("youtube/097",), method=method
+                **swap, source_id=source, identity="youtube/033", related=("youtube/097",), method=method
             )
             for method in ("Face2Face", "NeuralTextures")
         },
         f"{spell('DeepFakeDetection')}/01_02__kitchen_pan__YVGY8LOK.mp4": Columns(
-            **swap, identity="actors/02", kin=("actors/01",), method="DeepFakeDetection"
+            **swap, identity="actors/02", related=("actors/01",), method="DeepFakeDetection"
         ),
     }  # fmt: skip
 
@@ -91,16 +91,21 @@ CELEBDF_PP = PublishedSet(
         "Celeb-real/id1_0000.mp4": Columns(label=0, split="test", identity="id1"),
         "YouTube-real/00170.mp4": Columns(label=0, split="test"),
         "Celeb-synthesis/FaceSwap/Celeb-DF/id0_id1_0000.mp4": Columns(
-            label=1, split="train", source_id="Celeb-real/id0_0000.mp4", identity="id1", kin=("id0",), method="Celeb-DF"
+            label=1,
+            split="train",
+            source_id="Celeb-real/id0_0000.mp4",
+            identity="id1",
+            related=("id0",),
+            method="Celeb-DF",
         ),
         "Celeb-synthesis/FaceSwap/GHOST/id0_id1_0000.mp4": Columns(
-            label=1, split="test", source_id="Celeb-real/id0_0000.mp4", identity="id1", kin=("id0",), method="GHOST"
+            label=1, split="test", source_id="Celeb-real/id0_0000.mp4", identity="id1", related=("id0",), method="GHOST"
         ),
         "Celeb-synthesis/FaceReenact/LIA/id1_id0_0000.mp4": Columns(
-            label=1, split="train", kin=("id1", "id0"), method="LIA"
+            label=1, split="train", related=("id1", "id0"), method="LIA"
         ),
         "Celeb-synthesis/TalkingFace/FLOAT/id0_0000_driven_by_id2.mp4": Columns(
-            label=1, split="test", kin=("id0", "id2"), method="FLOAT"
+            label=1, split="test", related=("id0", "id2"), method="FLOAT"
         ),
     },
     texts={
@@ -119,7 +124,7 @@ CELEBDF_SBI = PublishedSet(
         "Youtube-real/videos/00170.mp4": Columns(label=0, split="test"),
         "Youtube-real/videos/00001.mp4": Columns(label=0, split="train"),
         "Celeb-synthesis/videos/id0_id1_0000.mp4": Columns(
-            label=1, split="test", source_id="Celeb-real/videos/id0_0000.mp4", identity="id1", kin=("id0",)
+            label=1, split="test", source_id="Celeb-real/videos/id0_0000.mp4", identity="id1", related=("id0",)
         ),
     },
     texts={"List_of_testing_videos.txt": "1 YouTube-real/00170.mp4\n0 Celeb-synthesis/id0_id1_0000.mp4\n"},
@@ -173,10 +178,10 @@ def _preview(videos: str) -> PublishedSet:
         files={
             f"original_videos/{videos}643049/643049_A_000.mp4": Columns(label=0, split="train", identity="643049"),
             f"method_A/{videos}643049/643049_A/1224068_643049_A_000.mp4": Columns(
-                label=1, split="train", identity="1224068", kin=("643049",), method="method_A"
+                label=1, split="train", identity="1224068", related=("643049",), method="method_A"
             ),
             f"method_B/{videos}1224068/1224068_C/643049_1224068_C_001.mp4": Columns(
-                label=1, split="test", identity="643049", kin=("1224068",), method="method_B"
+                label=1, split="test", identity="643049", related=("1224068",), method="method_B"
             ),
             f"method_B/{videos}holiday.mp4": Columns(label=-1),
         },
@@ -189,13 +194,13 @@ _AV = "African/men/id00076"
 _AV_FILES = {
     f"RealVideo-RealAudio/{_AV}/00109.mp4": Columns(label=0, identity="id00076"),
     f"FakeVideo-RealAudio/{_AV}/00109_id00166_wFV.mp4": Columns(
-        label=1, source_id=f"RealVideo-RealAudio/{_AV}/00109.mp4", kin=("id00076", "id00166"), method="faceswap"
+        label=1, source_id=f"RealVideo-RealAudio/{_AV}/00109.mp4", related=("id00076", "id00166"), method="faceswap"
     ),
     f"FakeVideo-FakeAudio/{_AV}/00109_10_id00476_wavtolip.mp4": Columns(
         label=1,
         source_id=f"RealVideo-RealAudio/{_AV}/00109.mp4",
         identity="id00076",
-        kin=("id00476",),
+        related=("id00476",),
         method="wav2lip",
     ),
     f"RealVideo-FakeAudio/{_AV}/00109_fake.mp4": Columns(
@@ -224,16 +229,16 @@ DEEPERFORENSICS = PublishedSet(
     files={
         "source_videos/M101/BlendShape/camera_down/down.mp4": Columns(label=0, identity="M101"),
         "manipulated_videos/end_to_end/033_M101.mp4": Columns(
-            label=1, split="train", identity="M101", kin=("youtube/033",), method="end_to_end"
+            label=1, split="train", identity="M101", related=("youtube/033",), method="end_to_end"
         ),
         "manipulated_videos/reenact_postprocess/033_M101.mp4": Columns(
-            label=1, split="train", identity="M101", kin=("youtube/033",), method="reenact_postprocess"
+            label=1, split="train", identity="M101", related=("youtube/033",), method="reenact_postprocess"
         ),
         "manipulated_videos/end_to_end/097_W006.mp4": Columns(
-            label=1, split="test", identity="W006", kin=("youtube/097",), method="end_to_end"
+            label=1, split="test", identity="W006", related=("youtube/097",), method="end_to_end"
         ),
         "manipulated_videos/reenact_postprocess/097_W006.mp4": Columns(
-            label=1, split="test", identity="W006", kin=("youtube/097",), method="reenact_postprocess"
+            label=1, split="test", identity="W006", related=("youtube/097",), method="reenact_postprocess"
         ),
     },
     texts={"lists/splits/train.txt": "033_M101.mp4\n", "lists/splits/test.txt": "097_W006.mp4\n"},

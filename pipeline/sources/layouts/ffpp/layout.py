@@ -128,7 +128,7 @@ def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits
         source_id=f"{originals}/{known.recording}{dot}{end}" if known and originals else None,
         footage=f"{name.people}/{name.recording}".lower() if name else None,
         identity=identity,
-        kin=tuple(person for person in people if person != identity),
+        related_identities=tuple(person for person in people if person != identity),
         dataset="ffpp",
         method=place.method,
         compression=place.compression,

@@ -126,7 +126,7 @@ def test_faceforensics_of_extracted_frames_says_what_its_clips_are_called(tmp_pa
     assert (listing.layout, listing.format_class_counts(), listing.missing) == ("ffpp", "24 real, 24 fake", [])
     entry = by_name(listing)["manipulated_sequences/Deepfakes/c23/frames/033_097/0003.png"]
     assert entry.source_id == "original_sequences/youtube/c23/frames/033/0003.png"
-    assert (entry.identity, entry.kin, entry.method) == ("youtube/097", ("youtube/033",), "Deepfakes")
+    assert (entry.identity, entry.related_identities, entry.method) == ("youtube/097", ("youtube/033",), "Deepfakes")
     assert in_several(listing, FFPP) == []
 
 
@@ -159,7 +159,7 @@ def test_celeb_df_of_extracted_frames_says_what_its_clips_are_called(tmp_path: P
     listing = list_source(tmp_path)
     assert (listing.layout, listing.format_class_counts()) == ("celebdf", "12 real, 6 fake")
     entry = by_name(listing)["Celeb-synthesis/frames/id0_id1_0000/0002.png"]
-    assert (entry.source_id, entry.identity, entry.kin) == (
+    assert (entry.source_id, entry.identity, entry.related_identities) == (
         "Celeb-real/frames/id0_0000/0002.png", "id1", ("id0",))  # fmt: skip
     assert {entry.split for entry in listing.entries if CELEB[entry.video_id] == "real"} == {"train"}
     assert {entry.split for entry in listing.entries if CELEB[entry.video_id] == "other"} == {"test"}

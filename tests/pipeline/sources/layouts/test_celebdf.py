@@ -55,7 +55,7 @@ def test_every_video_is_listed_once_with_the_label_of_its_folder(celebdf: Path) 
 
 
 @pytest.mark.parametrize(
-    ("path", "source_id", "identity", "kin"),
+    ("path", "source_id", "identity", "related"),
     [
         ("Celeb-real/id0_0001.mp4", None, "id0", ()),
         ("Celeb-synthesis/id0_id1_0001.mp4", "Celeb-real/id0_0001.mp4", "id1", ("id0",)),
@@ -63,10 +63,10 @@ def test_every_video_is_listed_once_with_the_label_of_its_folder(celebdf: Path) 
     ],
 )
 def test_a_name_says_whose_video_and_whose_face_it_is(
-    celebdf: Path, path: str, source_id: str | None, identity: str | None, kin: tuple[str, ...]
+    celebdf: Path, path: str, source_id: str | None, identity: str | None, related: tuple[str, ...]
 ) -> None:
     entry = by_name(list_source(celebdf))[path]
-    assert (entry.source_id, entry.identity, entry.kin) == (source_id, identity, kin)
+    assert (entry.source_id, entry.identity, entry.related_identities) == (source_id, identity, related)
 
 
 def test_a_name_of_another_form_keeps_its_label_and_the_people_it_mentions(tmp_path: Path, footage: Footage) -> None:

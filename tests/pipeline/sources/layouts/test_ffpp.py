@@ -117,7 +117,7 @@ def test_a_flat_copy_may_have_masks_in_the_folder_of_a_method(tmp_path: Path, fo
 
 
 @pytest.mark.parametrize(
-    ("path", "source_id", "identity", "kin", "method", "grade"),
+    ("path", "source_id", "identity", "related", "method", "grade"),
     [
         (f"{C23}/033.mp4", None, "youtube/033", (), None, "c23"),
         ("original_sequences/youtube/raw/videos/097.mp4", None, "youtube/097", (), None, "raw"),
@@ -135,10 +135,16 @@ def test_a_flat_copy_may_have_masks_in_the_folder_of_a_method(tmp_path: Path, fo
     ],
 )  # fmt: skip
 def test_a_name_says_whose_video_and_whose_face_it_is(
-    ffpp: Path, path: str, source_id: str | None, identity: str, kin: tuple[str, ...], method: str | None, grade: str
+    ffpp: Path,
+    path: str,
+    source_id: str | None,
+    identity: str,
+    related: tuple[str, ...],
+    method: str | None,
+    grade: str,
 ) -> None:
     entry = by_name(list_source(ffpp))[path]
-    assert (entry.source_id, entry.identity, entry.kin) == (source_id, identity, kin)
+    assert (entry.source_id, entry.identity, entry.related_identities) == (source_id, identity, related)
     assert (entry.method, entry.compression) == (method, grade)
 
 
@@ -166,7 +172,7 @@ def test_in_an_unknown_place_nothing_is_guessed_but_the_people_named_are_kept_to
 ) -> None:
     (entry,) = list_source(footage.lay(tmp_path, real=[path])).entries
     assert (entry.label, entry.method, entry.compression) == (label, method, grade)
-    assert (entry.source_id, entry.identity, entry.kin) == (None, None, people)
+    assert (entry.source_id, entry.identity, entry.related_identities) == (None, None, people)
 
 
 def test_a_name_that_cannot_be_read_goes_to_the_split_of_the_people_it_begins_with(

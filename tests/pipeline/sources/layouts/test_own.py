@@ -86,7 +86,8 @@ def test_the_guides_example_lists_what_it_says(interviews: Path, example: Path) 
     entries = {entry.video_id: entry for entry in listing.entries}
     assert len(entries) == 7 + len(BYSTANDERS)
     fake = entries["ann/monday.as_bob.mp4"]
-    assert (fake.label, fake.source_id, fake.identity, fake.kin) == (1, "ann/monday.mp4", "bob", ("ann",))
+    assert (fake.label, fake.source_id) == (1, "ann/monday.mp4")
+    assert (fake.identity, fake.related_identities) == ("bob", ("ann",))
     assert entries["eve/friday.mp4"].people == ("eve",)
 
 
@@ -187,7 +188,7 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a", label=2)), r"'a': label=2: must be -1 or a position in \('real', 'fake'\)"),
         (Broken(Entry(video_id="a", label=-2)), "label=-2: must be -1"),
         (Broken(Entry(video_id="a", split="dev")), "split='dev': must be one of train, val, test, or None"),
-        (Broken(Entry(video_id="a", kin="bob")), "kin='bob': must be a tuple"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", related_identities="bob")), "related_identities='bob': must be a tuple"),  # type: ignore[arg-type]
         (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
     ],

@@ -28,7 +28,8 @@ sets = pytest.mark.parametrize("published", PUBLISHED_SETS.values(), ids=list(PU
 def columns_of(listing: Listing) -> dict[str, Columns]:
     return {
         entry.video_id: Columns(
-            label=entry.label, split=entry.split, source_id=entry.source_id, identity=entry.identity, kin=entry.kin,
+            label=entry.label, split=entry.split, source_id=entry.source_id, identity=entry.identity,
+            related=entry.related_identities,
             method=entry.method, compression=entry.compression, fake_segments=entry.fake_segments,
         )
         for entry in listing.entries
