@@ -14,6 +14,8 @@ Must not know: loaders, train, Lightning.
 | dryrun/, inspect/, baselines/ | what a run will take; what a dataset holds; decoding on the fly, to compare with |
 | added_columns/ | columns computed for a finished dataset from its stored crops |
 | export/ | writes a dataset in the forms that other training code reads |
+| models/ | brings weights that facefeed does not ship into the user's cache |
+| page/ | the kit of all HTML pages |
 | precompute, report, cli, command_group | the whole job, its console reports, the commands, their errors |
 | errors, console, files, lock, machine, interrupts, user_file | shared by all of them |
 

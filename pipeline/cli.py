@@ -3,8 +3,8 @@
 Each package registers its subcommands as entry points in the group `facefeed.commands`; only the one that is called
 is loaded, and each command imports what it needs when it runs, so that `--help` is fast.
 
-Exit codes: 0 ok; 1 findings; 2 usage or refusal, nothing written; 3 more inputs failed than allowed; 4 inconclusive;
-75 stopped but resumable; 130 interrupted, resumable.
+Exit codes: 0 ok; 1 findings; 2 usage or refusal, nothing written; 3 more inputs failed than allowed, or no face was
+found; 4 inconclusive; 75 stopped but resumable; 130 interrupted, resumable.
 """
 
 from __future__ import annotations

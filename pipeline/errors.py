@@ -5,7 +5,7 @@
     |   +-- RefusedError          exit 2    the request is sound, but would harm what OUT holds
     +-- InputError                (none)    one input is lost, with its reason: counted, never shown as a trace
     +-- CorruptDataError          exit 1    stored bytes are not the bytes that were written
-    +-- TooManyFailedError        exit 3    more inputs failed than allowed; no new manifest
+    +-- TooManyFailedError        exit 3    more inputs failed than allowed, or no face was found; no new manifest
     +-- StoppedError              exit 75   stopped half-way (disk full, cluster gone); resumable
 
 A message says value, rule, consequence and remedy: ``margin=-1: must be at least 0; try 0.3``.
@@ -84,7 +84,7 @@ class CorruptDataError(FacefeedError):
 
 
 class TooManyFailedError(FacefeedError):
-    """More inputs failed than `--max-failed` allows; all other work is kept, the manifest is withheld."""
+    """More inputs failed than `--max-failed` allows, or no face was found; finished work is kept; no new manifest."""
 
     exit_code = 3
 

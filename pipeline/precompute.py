@@ -103,7 +103,7 @@ def precompute(
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
         workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
-        detector: "mtcnn", "track", "yunet:FILE.onnx", or a `FaceDetector`.
+        detector: "mtcnn", "track", "yunet:FILE.onnx", "whole-frame", or a `FaceDetector`.
         landmarker: "template5", "mesh", or a `Landmarker`.
         limits: of the decoder; None for the defaults.
         retry_failed: a reason whose failed inputs are processed again; "" for all reasons.
@@ -118,7 +118,7 @@ def precompute(
         UsageError: an argument cannot be used; nothing was written.
         RefusedError: another config, another driver, a leak, or inputs without labels; nothing was written.
         StoppedError: stopped half-way; finished units are kept, the same call resumes.
-        TooManyFailedError: more inputs failed than allowed; finished units are kept.
+        TooManyFailedError: more inputs failed than allowed, or no face was found; finished units are kept.
         CorruptDataError: OUT holds damaged files that this call does not compute again.
 
     """
