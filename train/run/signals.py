@@ -9,12 +9,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 
-from ...pipeline.errors import StoppedError
+from ...pipeline.errors import INTERRUPTED, StoppedError
 
 _HANDLED = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)
 """Preemption or `kill`; Slurm before the time limit; Ctrl-C; a lost terminal."""
 _INTERACTIVE = (signal.SIGINT, signal.SIGHUP)
-_INTERRUPTED = 130
 
 
 class StoppedTrainingError(StoppedError):
@@ -33,7 +32,7 @@ class StoppedTrainingError(StoppedError):
             figures={"signal": name, "step": step, "run": str(run)},
         )
         if signum in _INTERACTIVE:
-            self.exit_code = _INTERRUPTED
+            self.exit_code = INTERRUPTED
 
 
 class Signals:
