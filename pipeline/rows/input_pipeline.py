@@ -80,6 +80,7 @@ class InputPipeline:
             "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
         }  # fmt: skip
         max_damaged_percent = self._job.limits.max_damaged_percent
+        # Not straight to the unit's file: a damaged frame may come last, and an input that fails must give no row.
         spool = self._memory.open()
         self._spools.append(spool)
         try:
