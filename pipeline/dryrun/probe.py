@@ -15,6 +15,7 @@ from ..dataset.schema import parquet_writer_options
 from ..errors import InputError
 from ..rows.input_pipeline import FrameIterator, InputPipeline
 from ..sources import Entry
+from ..video import DecodeSummary
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,14 +103,15 @@ def _probe_input(
     started = time.monotonic()
     batches: list[pa.RecordBatch] = []
     reason, detail = None, ""
+    summary = DecodeSummary()
     try:
-        batches += pipeline.batches(entry, "train", family, limited)
+        batches += pipeline.batches(entry, "train", family, limited, summary)
     except InputError as error:
         batches.clear()
         reason, detail = error.reason, error.detail
     ended = time.monotonic()
-    is_partial = bool(pipeline.reader.last_damage)  # which is only known at the end: no further frame will come
-    wanted = len(shown) if is_partial else max(pipeline.reader.last_frames_wanted, len(shown))
+    is_partial = bool(summary.damage)  # which is only known at the end: no further frame will come
+    wanted = len(shown) if is_partial else max(summary.frames_wanted, len(shown))
     share = wanted / len(shown) if shown else 0.0
     # What comes before the first frame comes once, however long the rest is.
     before = (shown[0][1] if shown else ended) - started

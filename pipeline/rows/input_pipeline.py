@@ -20,7 +20,7 @@ from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
 from ..sources.media.media_files import path_exists
-from ..video import Frame, FrameTimes, MediaReader
+from ..video import DecodeSummary, Frame, FrameTimes, MediaReader
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows
 from .row_builder import RowBuilder
@@ -83,9 +83,10 @@ class InputPipeline:
         # Not straight to the unit's file: a damaged frame may come last, and an input that fails must give no row.
         spool = self._memory.open()
         self._spools.append(spool)
+        decoded = DecodeSummary()
         try:
             faces = without_mask = 0
-            rows = self.batches(entry, split, family)
+            rows = self.batches(entry, split, family, summary=decoded)
             with closing(rows), pa.ipc.new_stream(spool, self.schema) as stream:
                 for batch in rows:
                     stream.write_batch(batch)
@@ -101,12 +102,12 @@ class InputPipeline:
                 sha256=None if error.reason == "timeout" else self._sha256(path, before),
                 frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_seconds_since(started),
             ))  # fmt: skip
-        reader, own_mask = self.reader, self._own_mask
+        own_mask = self._own_mask
         outcome = InputOutcome(
-            **common, outcome="partial" if reader.last_damage else "ok" if faces else "no_faces", faces=faces,
-            reason="decode_error" if reader.last_damage else None, detail=reader.last_damage or None,
-            max_damaged_percent=max_damaged_percent if reader.last_damage else None,
-            frames_wanted=reader.last_frames_wanted, frames_decoded=reader.last_frames_decoded,
+            **common, outcome="partial" if decoded.damage else "ok" if faces else "no_faces", faces=faces,
+            reason="decode_error" if decoded.damage else None, detail=decoded.damage or None,
+            max_damaged_percent=max_damaged_percent if decoded.damage else None,
+            frames_wanted=decoded.frames_wanted, frames_decoded=decoded.frames_decoded,
             sha256=self._sha256(path, before), seconds=_seconds_since(started),
             faces_without_mask=without_mask if entry.mask_id or self.is_compared(entry) else 0,
             faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
@@ -141,6 +142,7 @@ class InputPipeline:
         split: str,
         family: Sequence[Entry],
         limit_frames: Callable[[FrameIterator], FrameIterator] = lambda frames: frames,
+        summary: DecodeSummary | None = None,
     ) -> Generator[pa.RecordBatch, None, None]:
         """Yields the rows of `entry` as they are built.
 
@@ -149,6 +151,7 @@ class InputPipeline:
             split: the split that its rows go into.
             family: inputs that this process handles one after the other; a source's frames are cached for its fakes.
             limit_frames: may end the frames early; runs on the thread that reads them.
+            summary: of its frames, to be filled; see `MediaReader.frames`.
 
         Raises:
             InputError: the input failed; batches that were yielded before must be dropped.
@@ -160,7 +163,8 @@ class InputPipeline:
             source_cache = self._source_cache(entry, family) if needs_source else None
             fakes = self._fakes_to_compare(entry.video_id, family)
             own_cache = self._new_cache(entry, entry.video_id, fakes) if fakes else None
-            frames = limit_frames(self._frames(entry.video_id, own_cache.extra_indices if own_cache else ()))
+            extra_indices = own_cache.extra_indices if own_cache else ()
+            frames = limit_frames(self._frames(entry.video_id, extra_indices, summary))
             try:
                 yield from self._row_builder.batches(
                     entry, split, frames, source_cache=source_cache, own_cache=own_cache, own_mask=own_mask.frames
@@ -235,10 +239,13 @@ class InputPipeline:
         else:
             yield from ((frame, None) for frame in self._row_builder.prefetched(frames))
 
-    def _frames(self, video_id: str, extra_indices: Iterable[int] = ()) -> FrameIterator:
+    def _frames(
+        self, video_id: str, extra_indices: Iterable[int], summary: DecodeSummary | None = None
+    ) -> FrameIterator:
         if self._closed:
             raise InputError("crashed", "the decoder was closed")
-        return self.reader.frames(self.path_of(video_id), self._job.options.sampling, sorted(extra_indices))
+        path, sampling = self.path_of(video_id), self._job.options.sampling
+        return self.reader.frames(path, sampling, sorted(extra_indices), summary)
 
     def path_of(self, video_id: str) -> Path:
         """Where an input lies; raises `InputError` where it has become a link out of the source."""

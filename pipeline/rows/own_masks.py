@@ -15,7 +15,7 @@ from ..manipulation.own_masks import THRESHOLD, OwnMaskFrames
 from ..manipulation.source_frames import has_same_aspect
 from ..planning.options import JobSpec, Options
 from ..sources import Entry
-from ..video import FrameTimes, MediaInfo, MediaReader, Sampling
+from ..video import DecodeSummary, FrameTimes, MediaInfo, MediaReader, Sampling
 from .row_builder import RowBuilder
 
 T = TypeVar("T")
@@ -107,49 +107,51 @@ class OwnMaskLoader:
         own_mask = OwnMask(problem="missing_frames", detail=_missing_text(missing, times)) if missing else OwnMask()
         if not matches:
             return own_mask
-        frames = self._decode(mask_path, len(mask_times.pts_seconds), matches)
+        frames, damage = self._decode(mask_path, len(mask_times.pts_seconds), matches)
         is_still = mask_info.is_image or mask_path.is_dir()
-        if unusable := self._problem_of_all(frames, has_numbers=has_numbers, is_still=is_still):
+        if unusable := _problem_of_all(frames, damage, has_numbers=has_numbers, is_still=is_still):
             frames.discard()
             return unusable
         if frames.num_absent:
-            return OwnMask(frames, "decode_error", self._damage_text(frames))
+            return OwnMask(frames, "decode_error", damage)
         return replace(own_mask, frames=frames)
-
-    def _problem_of_all(self, frames: OwnMaskFrames, *, has_numbers: bool, is_still: bool) -> OwnMask | None:
-        """Why none of the decoded masks can be used; None where some can.
-
-        `has_numbers`: whether each belongs to a frame by its number; `is_still`: whether they are images.
-        """
-        num_absent = frames.num_absent
-        if num_absent == len(frames.needed_indices) or (num_absent and not has_numbers):
-            return OwnMask(problem="decode_error", detail=self._damage_text(frames))
-        if is_still and frames.brightest < THRESHOLD:
-            detail = f"its brightest value is {frames.brightest} of 255; must be at least {THRESHOLD} where manipulated"
-            return OwnMask(problem="too_dark", detail=detail)
-        return None
-
-    def _damage_text(self, frames: OwnMaskFrames) -> str:
-        return self._reader.last_damage or f"damaged or missing are {plural(frames.num_absent, 'frame')}"
 
     def _call(self, read: Callable[..., T], *arguments: object) -> T:
         """Calls the reader on the thread that owns its decoder process."""
         return self._row_builder.read_executor.submit(read, *arguments).result()
 
-    def _decode(self, mask_path: Path, num_frames: int, matches: Mapping[int, int]) -> OwnMaskFrames:
-        """Decodes the matching frames; of a folder those of its own sampling too, which limits how many are damaged."""
+    def _decode(self, mask_path: Path, num_frames: int, matches: Mapping[int, int]) -> tuple[OwnMaskFrames, str]:
+        """Decodes the matching frames; returns them, and why some are absent.
+
+        Of a folder it decodes those of its own sampling too, which limits how many are damaged.
+        """
         first_alone = Sampling(every=max(num_frames, 1))  # its own samples may be at other moments than the input's
         sampling = self._sampling if mask_path.is_dir() else first_alone
-        frames = OwnMaskFrames(self._folder, matches)
+        frames, summary = OwnMaskFrames(self._folder, matches), DecodeSummary()
         try:
-            decoded = self._reader.frames(mask_path, sampling, frames.needed_indices)
+            decoded = self._reader.frames(mask_path, sampling, frames.needed_indices, summary)
             with closing(self._row_builder.prefetched(decoded)) as mask_frames:
                 for frame in mask_frames:
                     frames.add(frame)
         except BaseException:
             frames.discard()
             raise
-        return frames
+        return frames, summary.damage or f"damaged or missing are {plural(frames.num_absent, 'frame')}"
+
+
+def _problem_of_all(frames: OwnMaskFrames, damage: str, *, has_numbers: bool, is_still: bool) -> OwnMask | None:
+    """Why none of the decoded masks can be used; None where some can.
+
+    `damage`: why some are absent; `has_numbers`: whether each belongs to a frame by its number; `is_still`: whether
+    they are images.
+    """
+    num_absent = frames.num_absent
+    if num_absent == len(frames.needed_indices) or (num_absent and not has_numbers):
+        return OwnMask(problem="decode_error", detail=damage)
+    if is_still and frames.brightest < THRESHOLD:
+        detail = f"its brightest value is {frames.brightest} of 255; must be at least {THRESHOLD} where manipulated"
+        return OwnMask(problem="too_dark", detail=detail)
+    return None
 
 
 def _missing_text(missing: Sequence[int], times: FrameTimes) -> str:

@@ -13,9 +13,18 @@ only `decoder/` imports PyAV and Pillow. `baselines` alone decodes in its own pr
 
 from __future__ import annotations
 
-from .frame import Frame, FrameTimes, MediaInfo
+from .frame import DecodeSummary, Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits, max_damaged_frames
 from .reader import MediaReader
 from .sampling import Sampling
 
-__all__ = ["DecoderLimits", "Frame", "FrameTimes", "MediaInfo", "MediaReader", "Sampling", "max_damaged_frames"]
+__all__ = [
+    "DecodeSummary",
+    "DecoderLimits",
+    "Frame",
+    "FrameTimes",
+    "MediaInfo",
+    "MediaReader",
+    "Sampling",
+    "max_damaged_frames",
+]

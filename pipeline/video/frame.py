@@ -1,4 +1,4 @@
-"""Value classes of the reader: a decoded frame, a video's frame times, and a file's metadata."""
+"""Value classes of the reader: a decoded frame, what became of all frames, a video's frame times, a file's metadata."""
 
 from __future__ import annotations
 
@@ -53,6 +53,19 @@ class Frame:
             f"Frame(frame_index={self.frame_index}, pts_seconds={self.pts_seconds:.6f}, "
             f"rgb={self.rgb.dtype} {self.rgb.shape})"
         )
+
+
+@dataclass(slots=True)
+class DecodeSummary:
+    """What became of one file's frames; `MediaReader.frames` fills it, and it is complete when the iterator has ended.
+
+    frames_wanted: number of frames that the sampling selects. frames_decoded: how many of them were decoded.
+    damage: why some are missing: they are damaged, and no more than `DecoderLimits.max_damaged_percent`; else "".
+    """
+
+    frames_wanted: int = 0
+    frames_decoded: int = 0
+    damage: str = ""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

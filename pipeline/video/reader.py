@@ -14,7 +14,7 @@ import numpy as np
 
 from ..errors import REASONS, InputError
 from .child_process import DecoderProcess
-from .frame import Frame, FrameTimes, MediaInfo
+from .frame import DecodeSummary, Frame, FrameTimes, MediaInfo
 from .limits import DecoderLimits
 from .protocol import (
     FRAME_HEADER,
@@ -37,9 +37,6 @@ class MediaReader:
     After a timeout or a crash of the child, and after an iterator that was abandoned half-way, the child is killed and
     the next file gets a new one (0.3 s). Not thread-safe. Use as a context manager.
 
-    last_frames_wanted, last_frames_decoded: counts of the last file. last_damage: why it has fewer frames than wanted,
-    or "".
-
     >>> from facefeed.pipeline.video import MediaReader, Sampling
     >>> with MediaReader() as reader:
     ...     for frame in reader.frames(Path("talk.mp4"), Sampling(every=10)):  # doctest: +SKIP
@@ -50,9 +47,7 @@ class MediaReader:
     def __init__(self, limits: DecoderLimits | None = None, roots: Sequence[Path] = ()) -> None:
         self.limits = limits or DecoderLimits()
         self._roots = tuple(roots)
-        self.last_frames_wanted = 0
-        self.last_frames_decoded = 0
-        self.last_damage = ""
+        self._summary = DecodeSummary()  # of the request in progress
         self._child: DecoderProcess | None = None
         self._finalizer: weakref.finalize[..., Any] | None = None
         self._request_number = 0  # an iterator compares it, to notice that another request has begun
@@ -74,37 +69,43 @@ class MediaReader:
         """Process id of the running child, or None."""
         return self._child.pid if self._child is not None else None
 
-    def frames(self, path: Path, sampling: Sampling, extra_indices: Sequence[int] = ()) -> Iterator[Frame]:
+    def frames(
+        self,
+        path: Path,
+        sampling: Sampling,
+        extra_indices: Sequence[int] = (),
+        summary: DecodeSummary | None = None,
+    ) -> Iterator[Frame]:
         """Yield the sampled frames of a video in presentation order as they are decoded; an image is one frame.
 
         extra_indices: indices of further frames to yield. Those that are damaged or that the video does not have are
-            skipped. They count in `last_frames_decoded` while the iterator runs, but not once it has ended.
+            skipped. They count in the summary while the iterator runs, but not once it has ended.
+        summary: a new one, to be filled.
 
-        The child decodes ahead by what the pipe holds (1 MiB). After the last frame, `last_frames_wanted` and
-        `last_frames_decoded` are the number of frames that the sampling selected and of those that were decoded.
-        `last_damage` says why some are missing: they are damaged, and no more than `limits.max_damaged_percent`.
+        The child decodes ahead by what the pipe holds (1 MiB).
 
         Raises InputError with its reason and both counts, after the frames that could be decoded; if the file is to
         count as failed, the caller must discard those. Raises RuntimeError if another file was begun meanwhile.
         """
-        self._send_request("frames", path, sampling.as_dict(), extra_indices)
+        summary = summary or DecodeSummary()
+        self._send_request("frames", path, sampling.as_dict(), extra_indices, summary)
         request_number = self._request_number
         try:
             while self._is_reading:
                 kind, payload = self._next_message()
                 if isinstance(payload, Frame):
-                    self.last_frames_decoded += 1
+                    summary.frames_decoded += 1
                     yield payload
                     if request_number != self._request_number:
                         raise RuntimeError(f"{path}: the reader has gone on to another file or was closed")
                     continue
                 assert isinstance(payload, dict)
                 if kind is MessageKind.PLAN:
-                    self.last_frames_wanted = int(payload["frames_wanted"])
+                    summary.frames_wanted = int(payload["frames_wanted"])
                 elif kind is MessageKind.END:
-                    self.last_frames_wanted = int(payload["frames_wanted"])
-                    self.last_frames_decoded = int(payload["frames_decoded"])
-                    self.last_damage = str(payload["damage"])
+                    summary.frames_wanted = int(payload["frames_wanted"])
+                    summary.frames_decoded = int(payload["frames_decoded"])
+                    summary.damage = str(payload["damage"])
         finally:
             if request_number == self._request_number and self._is_reading:  # abandoned half-way
                 self._kill_child()
@@ -139,13 +140,17 @@ class MediaReader:
         self._kill_child()
 
     def _send_request(
-        self, operation: str, path: Path, sampling: dict[str, Any], extra_indices: Sequence[int] = ()
+        self,
+        operation: str,
+        path: Path,
+        sampling: dict[str, Any],
+        extra_indices: Sequence[int] = (),
+        summary: DecodeSummary | None = None,
     ) -> None:
         if self._is_reading:  # an iterator was abandoned half-way and not yet collected
             self._kill_child()
         self._request_number += 1
-        self.last_frames_wanted = self.last_frames_decoded = 0
-        self.last_damage = ""
+        self._summary = summary or DecodeSummary()
         limits = self.limits.for_child()
         request = pack_request(
             operation, Path(path).absolute(), sampling, limits, extra_indices=extra_indices, roots=self._roots
@@ -193,7 +198,7 @@ class MediaReader:
             warnings.warn(str(payload["text"]), RuntimeWarning, stacklevel=1)
         if kind is MessageKind.ERROR:
             assert isinstance(payload, dict)
-            self.last_frames_wanted = int(payload["frames_wanted"])
+            self._summary.frames_wanted = int(payload["frames_wanted"])
             raise self._with_frame_counts(InputError(payload["reason"], payload["detail"]))
         return kind, payload
 
@@ -201,8 +206,8 @@ class MediaReader:
         return InputError(
             error.reason,
             error.detail,
-            frames_wanted=self.last_frames_wanted,
-            frames_decoded=self.last_frames_decoded,
+            frames_wanted=self._summary.frames_wanted,
+            frames_decoded=self._summary.frames_decoded,
         )
 
     def _read_message(self) -> tuple[MessageKind, Frame | FrameTimes | dict[str, Any]]:

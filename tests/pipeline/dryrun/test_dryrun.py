@@ -32,7 +32,7 @@ from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import Frame
+from facefeed.pipeline.video import DecodeSummary, Frame
 
 MakeSource = Callable[..., Path]
 
@@ -147,9 +147,10 @@ def test_a_kind_that_was_not_tried_goes_at_the_pace_of_the_other() -> None:
 
 def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
     class Scratched:
-        reader = SimpleNamespace(last_frames_wanted=5, last_damage="damaged or missing are 1 of 5 wanted frames")
-
-        def batches(self, _: Entry, __: str, ___: Any, limited: Callable[[Any], Any]) -> Iterator[Any]:
+        def batches(
+            self, _: Entry, __: str, ___: Any, limited: Callable[[Any], Any], summary: DecodeSummary
+        ) -> Iterator[Any]:
+            summary.frames_wanted, summary.damage = 5, "damaged or missing are 1 of 5 wanted frames"
             assert (
                 len(list(limited(iter([Frame(number, 0.0, np.zeros((2, 2, 3), np.uint8)) for number in range(4)]))))
                 == 4
@@ -172,12 +173,14 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
     monkeypatch.setattr("facefeed.pipeline.dryrun.probe.time", SimpleNamespace(monotonic=lambda: now))
 
     class Cold:
-        reader = SimpleNamespace(last_frames_wanted=5, last_damage="")
         first = 7.0  # seconds that the first frame takes more
 
-        def batches(self, entry: Entry, _: str, __: Any, limited: Callable[[Any], Any]) -> Iterator[Any]:
+        def batches(
+            self, entry: Entry, _: str, __: Any, limited: Callable[[Any], Any], summary: DecodeSummary
+        ) -> Iterator[Any]:
             nonlocal now
             now += 1.0
+            summary.frames_wanted = 5
             if entry.video_id == "broken.mp4":
                 raise InputError("not_video")
             frames = list(limited(iter([Frame(number, 0.0, np.zeros((2, 2, 3), np.uint8)) for number in range(5)])))

@@ -32,7 +32,7 @@ from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.rows import spools
 from facefeed.pipeline.sources import Entry, list_source
-from facefeed.pipeline.video import DecoderLimits, Frame, FrameTimes, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, Frame, FrameTimes, MediaReader, Sampling
 from numpy.typing import NDArray
 
 MakeSource = Callable[..., Path]
@@ -139,9 +139,12 @@ class Unfilmed(MediaReader):
     def times(self, path: Path, sampling: Sampling) -> FrameTimes:
         return FrameTimes(np.arange(5) / 25, np.arange(5))
 
-    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
+    def frames(
+        self, path: Path, sampling: Sampling, also: Sequence[int] = (), summary: DecodeSummary | None = None
+    ) -> Iterator[Frame]:
         self._on_open(path.name)
-        self.last_frames_wanted = self.last_frames_decoded = 5
+        if summary is not None:
+            summary.frames_wanted = summary.frames_decoded = 5
         for number in range(5):
             yield Frame(number, number / 25, np.full((48, 64, 3), number, np.uint8))
 
@@ -267,8 +270,10 @@ def test_closed_in_mid_unit_every_lane_ends_and_nothing_is_left(make_source: Mak
     begun, closed, before = threading.Barrier(4), threading.Event(), set(threading.enumerate())
 
     class Waiting(MediaReader):
-        def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
-            for number, frame in enumerate(super().frames(path, sampling, also)):
+        def frames(
+            self, path: Path, sampling: Sampling, also: Sequence[int] = (), summary: DecodeSummary | None = None
+        ) -> Iterator[Frame]:
+            for number, frame in enumerate(super().frames(path, sampling, also, summary)):
                 yield frame
                 if number == 1:
                     begun.wait(PATIENCE_SECONDS)

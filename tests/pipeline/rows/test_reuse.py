@@ -24,7 +24,7 @@ from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import Frame, MediaReader, Sampling
+from facefeed.pipeline.video import DecodeSummary, Frame, MediaReader, Sampling
 
 NAMES = ("a.mp4", "b.mp4", "c.mp4")
 
@@ -44,10 +44,13 @@ class Source(MediaReader):
         stat = path.stat()
         return Entry(video_id=name, size_bytes=stat.st_size, mtime_ns=stat.st_mtime_ns, label=0)
 
-    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
+    def frames(
+        self, path: Path, sampling: Sampling, also: Sequence[int] = (), summary: DecodeSummary | None = None
+    ) -> Iterator[Frame]:
         self.decoded.append(path.name)
         self.on_open(path)
-        self.last_frames_wanted = self.last_frames_decoded = 2
+        if summary is not None:
+            summary.frames_wanted = summary.frames_decoded = 2
         for number in range(2):
             yield Frame(number, number / 25, np.full((96, 128, 3), path.read_bytes()[0], np.uint8))
 

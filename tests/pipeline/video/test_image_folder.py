@@ -11,7 +11,7 @@ import pytest
 from assets_clips import truncate, write_clip, write_image
 from assets_video import FAULTY_CHILD, read_number
 from facefeed.pipeline.errors import InputError, UsageError
-from facefeed.pipeline.video import DecoderLimits, Frame, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, Frame, MediaReader, Sampling
 from facefeed.pipeline.video.image_folder import frame_numbers, in_frame_order, list_frames
 
 ALL = Sampling(every=1)
@@ -74,9 +74,10 @@ def test_frames_have_the_numbers_that_their_names_end_in(
 
 
 def test_a_folder_of_images_is_read_like_a_video(reader: MediaReader, tmp_path: Path) -> None:
-    frames = list(reader.frames(write_clip(tmp_path, range(12)), ALL))
+    summary = DecodeSummary()
+    frames = list(reader.frames(write_clip(tmp_path, range(12)), ALL, summary=summary))
     assert shown(frames) == [frame.frame_index for frame in frames] == list(range(12))
-    assert (reader.last_frames_wanted, reader.last_frames_decoded, reader.last_damage) == (12, 12, "")
+    assert summary == DecodeSummary(12, 12, "")
 
 
 @pytest.mark.parametrize(
@@ -133,10 +134,11 @@ def test_a_broken_image_is_a_damaged_frame(tmp_path: Path) -> None:
     truncate(folder / "frame_3.png")
     (folder / "frame_7.png").write_text("no picture")
     with MediaReader() as reader:
-        frames = list(reader.frames(folder, ALL))
+        summary = DecodeSummary()
+        frames = list(reader.frames(folder, ALL, summary=summary))
         assert shown(frames) == [frame.frame_index for frame in frames] == [n for n in range(20) if n not in (3, 7)]
-        assert (reader.last_frames_wanted, reader.last_frames_decoded) == (20, 18)
-        assert "2 of 20 wanted frames, first frame 3: frame_3.png (truncated" in reader.last_damage
+        assert (summary.frames_wanted, summary.frames_decoded) == (20, 18)
+        assert "2 of 20 wanted frames, first frame 3: frame_3.png (truncated" in summary.damage
     with MediaReader(DecoderLimits(max_damaged_percent=5)) as reader:
         error = failure(reader, folder)
     assert (error.reason, error.frames_wanted, error.frames_decoded) == ("decode_error", 20, 6)
@@ -145,17 +147,19 @@ def test_a_broken_image_is_a_damaged_frame(tmp_path: Path) -> None:
 def test_extra_images_that_are_broken_or_missing_are_skipped(reader: MediaReader, tmp_path: Path) -> None:
     folder = write_clip(tmp_path, range(10))
     truncate(folder / "frame_4.png")
-    frames = list(reader.frames(folder, Sampling(frames=2), [3, 4, 99]))
+    summary = DecodeSummary()
+    frames = list(reader.frames(folder, Sampling(frames=2), [3, 4, 99], summary))
     assert shown(frames) == [2, 3, 7]
-    assert (reader.last_frames_wanted, reader.last_frames_decoded, reader.last_damage) == (2, 2, "")
+    assert summary == DecodeSummary(2, 2, "")
 
 
 def test_an_image_that_is_a_bomb_costs_one_frame(tmp_path: Path) -> None:
     folder = write_clip(tmp_path, range(10))
     write_image(folder / "frame_5.png", 5, 800, 400)
     with MediaReader(DecoderLimits(max_pixels=160 * 120)) as reader:
-        assert shown(list(reader.frames(folder, ALL))) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
-        assert "too_large" in reader.last_damage
+        summary = DecodeSummary()
+        assert shown(list(reader.frames(folder, ALL, summary=summary))) == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+        assert "too_large" in summary.damage
 
 
 def test_a_clip_whose_disk_fails_is_unreadable_and_not_damaged(reader: MediaReader, tmp_path: Path) -> None:

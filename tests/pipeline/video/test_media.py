@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from assets_paths import MEDIA
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.video import DecoderLimits, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, MediaReader, Sampling
 
 NO_MEDIA = (".json", ".md", ".txt", ".xml", ".pts")
 FILES = sorted(
@@ -54,14 +54,15 @@ def reader() -> Iterator[MediaReader]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_file_ends_in_frames_or_one_reason(reader: MediaReader, name: str) -> None:
+    summary = DecodeSummary()
     try:
-        frames = list(reader.frames(MEDIA / name, Sampling(frames=3)))
+        frames = list(reader.frames(MEDIA / name, Sampling(frames=3), summary=summary))
         reason = None
     except InputError as error:
         frames, reason = [], error.reason
     assert reason == FAILS.get(name)
     if reason is None:
-        assert 1 <= len(frames) == reader.last_frames_wanted == reader.last_frames_decoded
+        assert 1 <= len(frames) == summary.frames_wanted == summary.frames_decoded
         times = [frame.pts_seconds for frame in frames]
         assert all(earlier < later for earlier, later in pairwise(times))
     if name in SHAPES:
@@ -70,9 +71,10 @@ def test_each_file_ends_in_frames_or_one_reason(reader: MediaReader, name: str) 
 
 @pytest.mark.parametrize("name", NUM_FRAMES)
 def test_frames_are_counted_rightly_where_headers_lie(reader: MediaReader, name: str) -> None:
-    last = list(reader.frames(MEDIA / name, Sampling(every=1)))[-1]
+    summary = DecodeSummary()
+    last = list(reader.frames(MEDIA / name, Sampling(every=1), summary=summary))[-1]
     assert last.frame_index == NUM_FRAMES[name] - 1
-    assert reader.last_frames_decoded == NUM_FRAMES[name]
+    assert summary.frames_decoded == NUM_FRAMES[name]
 
 
 def test_sideways_faces_come_upright(reader: MediaReader) -> None:

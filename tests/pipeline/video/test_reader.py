@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
-from facefeed.pipeline.video import DecoderLimits, Frame, MediaInfo, MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, Frame, MediaInfo, MediaReader, Sampling
 from facefeed.pipeline.video.decoder.wanted_frames import DamageBudget
 from PIL import Image
 
@@ -59,10 +59,11 @@ def failure(reader: MediaReader, path: Path, sampling: Sampling = ALL) -> InputE
 def test_the_sampled_frames_are_decoded(
     reader: MediaReader, video: Path, sampling: Sampling, wanted: list[int]
 ) -> None:
-    frames = list(reader.frames(video, sampling))
+    summary = DecodeSummary()
+    frames = list(reader.frames(video, sampling, summary=summary))
     assert indices(frames) == wanted
     assert [frame.pts_seconds for frame in frames] == pytest.approx([index / 25 for index in wanted])
-    assert (reader.last_frames_wanted, reader.last_frames_decoded) == (len(wanted), len(wanted))
+    assert summary == DecodeSummary(len(wanted), len(wanted), "")
 
 
 @pytest.mark.parametrize("sampling", [Sampling(every=7), Sampling(frames=3), Sampling(keyframes=True)])
@@ -77,9 +78,10 @@ def test_the_times_of_frames_are_those_that_they_come_with(
 @pytest.mark.parametrize("sampling", [Sampling(frames=3), Sampling(keyframes=True)])
 def test_extra_frames_are_yielded_in_presentation_order(reader: MediaReader, video: Path, sampling: Sampling) -> None:
     expected = reader.times(video, sampling).wanted_indices.tolist()
-    frames = list(reader.frames(video, sampling, [29, 4, expected[0], 11, 99]))
+    summary = DecodeSummary()
+    frames = list(reader.frames(video, sampling, [29, 4, expected[0], 11, 99], summary))
     assert indices(frames) == sorted({*expected, 4, 11, 29}), "but for a frame that the video does not have"
-    assert reader.last_frames_wanted == reader.last_frames_decoded == len(expected)
+    assert summary.frames_wanted == summary.frames_decoded == len(expected)
     alone = {frame.frame_index: frame.rgb for frame in reader.frames(video, sampling)}
     assert all((frame.rgb == alone[frame.frame_index]).all() for frame in frames if frame.frame_index in alone)
 
@@ -114,8 +116,9 @@ def test_a_run_of_pictures_is_read_by_one_child_though_some_are_broken(reader: M
             path.write_bytes(path.read_bytes()[:100])
             assert failure(reader, path).reason == "truncated"
         else:
-            (frame,) = reader.frames(path, ALL)
-            assert (read_number(frame.rgb), frame.frame_index, reader.last_frames_wanted) == (number, 0, 1)
+            summary = DecodeSummary()
+            (frame,) = reader.frames(path, ALL, summary=summary)
+            assert (read_number(frame.rgb), frame.frame_index, summary.frames_wanted) == (number, 0, 1)
         children.add(reader.child_pid)
     assert len(children) == 1
 
@@ -221,23 +224,26 @@ def test_one_damaged_frame_costs_itself_and_what_is_built_on_it_alone(
     reader: MediaReader, tmp_path: Path, video: Path
 ) -> None:
     path = spoil(tmp_path / "scratched.mp4", video, range(29, 30))  # the last packet
-    frames = list(reader.frames(path, ALL))
+    summary = DecodeSummary()
+    frames = list(reader.frames(path, ALL, summary=summary))
     lost = set(range(30)).difference(indices(frames))
     assert 1 <= len(lost) <= 3
     assert [frame.pts_seconds for frame in frames] == pytest.approx([frame.frame_index / 25 for frame in frames])
-    assert (reader.last_frames_wanted, reader.last_frames_decoded) == (30, 30 - len(lost))
-    assert f"{len(lost)} of 30" in reader.last_damage
-    assert f"frame {min(lost)}" in reader.last_damage
-    list(reader.frames(video, ALL))
-    assert reader.last_damage == ""
+    assert (summary.frames_wanted, summary.frames_decoded) == (30, 30 - len(lost))
+    assert f"{len(lost)} of 30" in summary.damage
+    assert f"frame {min(lost)}" in summary.damage
+    following = DecodeSummary()
+    list(reader.frames(video, ALL, summary=following))
+    assert following == DecodeSummary(30, 30, "")
 
 
 def test_more_damage_than_allowed_fails_the_file(tmp_path: Path, video: Path) -> None:
     """The second key frame is damaged: with it go its group, and two frames that leave the decoder after it."""
     path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))
     with MediaReader(DecoderLimits(max_damaged_percent=40)) as reader:
-        assert indices(list(reader.frames(path, ALL))) == [*range(8), *range(20, 30)]
-        assert (reader.last_frames_wanted, reader.last_frames_decoded) == (30, 18)
+        summary = DecodeSummary()
+        assert indices(list(reader.frames(path, ALL, summary=summary))) == [*range(8), *range(20, 30)]
+        assert (summary.frames_wanted, summary.frames_decoded) == (30, 18)
     with MediaReader(DecoderLimits(max_damaged_percent=36)) as reader:
         error = failure(reader, path)
     assert (error.reason, error.frames_wanted) == ("decode_error", 30)
@@ -264,8 +270,9 @@ def test_one_damaged_frame_of_a_few_leaves_the_others_unless_none_may_be_damaged
     with MediaReader(DecoderLimits(max_damaged_percent=0)) as reader:
         assert failure(reader, path, eight).reason == "decode_error"
     with MediaReader() as reader:
-        assert indices(list(reader.frames(path, eight))) == [0, 4, 8, 12, 16, 20, 24]
-        assert "1 of 8 wanted frames" in reader.last_damage
+        summary = DecodeSummary()
+        assert indices(list(reader.frames(path, eight, summary=summary))) == [0, 4, 8, 12, 16, 20, 24]
+        assert "1 of 8 wanted frames" in summary.damage
 
 
 def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: Path, video: Path) -> None:
@@ -273,16 +280,18 @@ def test_what_is_left_of_a_damaged_file_is_what_the_whole_file_shows(tmp_path: P
     with MediaReader(DecoderLimits(max_damaged_percent=100)) as reader:
         whole = list(reader.frames(video, ALL))
         for sampling in (ALL, Sampling(every=3), Sampling(frames=7), Sampling(keyframes=True)):
-            left = list(reader.frames(path, sampling))
-            assert len(left) == reader.last_frames_decoded > 0
+            summary = DecodeSummary()
+            left = list(reader.frames(path, sampling, summary=summary))
+            assert len(left) == summary.frames_decoded > 0
             assert all((frame.rgb == whole[frame.frame_index].rgb).all() for frame in left)
 
 
 def test_extra_frames_neither_count_nor_fail_the_file(reader: MediaReader, tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(12, 13))
-    frames = list(reader.frames(path, Sampling(every=20), extra_indices=[3, 15, 25, 99]))
+    summary = DecodeSummary()
+    frames = list(reader.frames(path, Sampling(every=20), [3, 15, 25, 99], summary))
     assert indices(frames) == [0, 3, 20, 25]
-    assert (reader.last_frames_wanted, reader.last_frames_decoded, reader.last_damage) == (2, 2, "")
+    assert summary == DecodeSummary(2, 2, "")
 
 
 def test_a_file_of_which_every_wanted_frame_is_damaged_fails_at_any_limit(tmp_path: Path, video: Path) -> None:

@@ -32,7 +32,7 @@ from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import Frame, FrameTimes, MediaReader, Sampling
+from facefeed.pipeline.video import DecodeSummary, Frame, FrameTimes, MediaReader, Sampling
 from numpy.typing import NDArray
 
 LABELS = ("real", "fake")
@@ -148,18 +148,19 @@ class _NoiseReader(MediaReader):
         clip = self._clip(path)
         return FrameTimes(np.arange(clip.frames) / 25, np.arange(clip.frames))
 
-    def frames(self, path: Path, sampling: Sampling, also: Sequence[int] = ()) -> Iterator[Frame]:
-        clip = self._clip(path)
-        self.last_frames_wanted = clip.frames
-        self.last_frames_decoded = 0
+    def frames(
+        self, path: Path, sampling: Sampling, also: Sequence[int] = (), summary: DecodeSummary | None = None
+    ) -> Iterator[Frame]:
+        clip, summary = self._clip(path), summary or DecodeSummary()
+        summary.frames_wanted = clip.frames
         for number in range(clip.frames):
             if clip.ends == "truncated" and number == clip.frames // 2:
                 raise InputError("truncated", "cut", frames_wanted=clip.frames, frames_decoded=number)
-            self.last_frames_decoded += 1
+            summary.frames_decoded += 1
             yield Frame(number, number / 25, _picture(clip, number))
         if clip.ends == "partial":
-            self.last_frames_wanted += 1
-            self.last_damage = f"damaged or missing are 1 of {clip.frames + 1} wanted frames"
+            summary.frames_wanted += 1
+            summary.damage = f"damaged or missing are 1 of {clip.frames + 1} wanted frames"
 
 
 def _picture(clip: Clip, number: int) -> NDArray[np.uint8]:
