@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+from rich.text import Text
 
 
 class _StderrConsole(Console):
@@ -30,6 +32,24 @@ class _StderrConsole(Console):
         null_fd = os.open(os.devnull, os.O_WRONLY)
         os.dup2(null_fd, sys.stderr.fileno())
         os.close(null_fd)
+
+
+class StatusBar(Progress):
+    """A progress bar with a status line below it, in rich's markup, which would not fit beside it in 80 columns.
+
+    unit: of what the bar counts, such as "inputs". refresh_per_second: how often both are drawn.
+    """
+
+    status_line = ""
+
+    def __init__(self, console: Console | None, unit: str, *, refresh_per_second: float = 10) -> None:
+        columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn(unit), TimeElapsedColumn()
+        super().__init__(*columns, console=console, refresh_per_second=refresh_per_second)
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        """What rich draws at each refresh."""
+        yield from super().get_renderables()
+        yield Text.from_markup(f"  {self.status_line}")
 
 
 def stderr_console() -> Console:

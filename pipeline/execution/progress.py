@@ -6,26 +6,17 @@ import json
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Self
 
-from rich.console import Console, RenderableType
+from rich.console import Console
 from rich.markup import escape
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    SpinnerColumn,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
-from rich.text import Text
 
-from ..console import plural, printable, stderr_console
+from ..console import StatusBar, plural, printable, stderr_console
 from ..dataset.manifest import Receipt
 from ..planning.plan import Unit
 
@@ -54,17 +45,6 @@ class Totals:
         return self.frames / self.seconds if self.seconds else 0.0
 
 
-class _TwoLineBar(Bar):
-    """A progress bar with a status line below it, which would not fit beside it in 80 columns."""
-
-    status_line = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """What rich draws at each refresh."""
-        yield from super().get_renderables()
-        yield Text.from_markup(f"  {self.status_line}")
-
-
 class Progress:
     """Counts finished units, by their receipts, and inputs of running units; a context manager."""
 
@@ -75,7 +55,7 @@ class Progress:
         self._finished_units: deque[str] = deque(maxlen=1000)  # events arrive seconds late, not hours
         self._expected = self._done_before = 0
         self._started = self._line_at = time.monotonic()
-        self._bar: _TwoLineBar | None = None
+        self._bar: StatusBar | None = None
         self.totals = Totals()
         self.dashboard: str | None = None
 
@@ -96,8 +76,7 @@ class Progress:
     def __enter__(self) -> Self:
         self._started = self._line_at = time.monotonic()
         if self._is_terminal:
-            columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("inputs"), TimeElapsedColumn()
-            self._bar = _TwoLineBar(*columns, console=self._console)
+            self._bar = StatusBar(self._console, "inputs")
             self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
             self._bar.start()
         return self

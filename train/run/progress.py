@@ -7,34 +7,20 @@ import logging
 import math
 import time
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback
-from rich.console import Console, RenderableType
-from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.progress import Progress as Bar
-from rich.text import Text
+from rich.console import Console
 from torch import Tensor
 
-from ...pipeline.console import duration_text
+from ...pipeline.console import StatusBar, duration_text
 from .checkpointer import logged_metrics
 from .throughput import Throughput
 
 _LOG_SECONDS, _JSON_SECONDS, _BAR_SECONDS = 30.0, 5.0, 0.5
-
-
-class _BarWithStatus(Bar):
-    """A progress bar with a status line below it, which would not fit beside it on 80 columns."""
-
-    status_line = ""
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Yields what rich draws at each refresh."""
-        yield from super().get_renderables()
-        yield Text(f"  {self.status_line}")
 
 
 class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
@@ -46,7 +32,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     def __init__(self, console: Console | None, throughput: Throughput, run: str, *, as_json: bool = False) -> None:
         self._console, self._throughput, self._run = console, throughput, run
         self._as_json = as_json and console is not None and not console.is_terminal
-        self._bar: _BarWithStatus | None = None
+        self._bar: StatusBar | None = None
         self._shown_at = 0.0
         self._timed_since: float | None = None
         self._first_step = self._total_steps = 0
@@ -81,8 +67,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         if not first:
             self._console = None
         if self._console is not None and self._console.is_terminal:
-            columns = SpinnerColumn(), BarColumn(), MofNCompleteColumn(), TextColumn("steps"), TimeElapsedColumn()
-            self._bar = _BarWithStatus(*columns, console=self._console, refresh_per_second=4)
+            self._bar = StatusBar(self._console, "steps", refresh_per_second=4)
             self._bar.add_task("train", total=None)
             self._bar.status_line = "starting"
             self._bar.start()
