@@ -44,20 +44,20 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except FacefeedError as error:
-            message, code, figures = str(error), error.exit_code, error.figures
+            message, code, details = str(error), error.exit_code, error.details
         except KeyboardInterrupt:
             then = " to resume" if ctx.invoked_subcommand in ("precompute", "add", "remove", "export", "train") else ""
-            message, code, figures = f"interrupted; run the same command again{then}", INTERRUPTED, {}
+            message, code, details = f"interrupted; run the same command again{then}", INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
         except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; run the same command again"
-            code, figures = StoppedError.exit_code, {}
+            code, details = StoppedError.exit_code, {}
         click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
         if as_json:
-            click.echo(json.dumps({**figures, "error": message, "exit": code}))
+            click.echo(json.dumps({**details, "error": message, "exit": code}))
         return ctx.exit(code)
 
 

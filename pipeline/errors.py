@@ -42,14 +42,14 @@ REASONS: tuple[str, ...] = get_args(Reason)
 class FacefeedError(Exception):
     """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status.
 
-    `figures`: further values that `--json` prints beside the message.
+    `details`: further values that `--json` prints beside the message.
     """
 
     exit_code = 2
 
-    def __init__(self, *args: object, figures: dict[str, Any] | None = None) -> None:
+    def __init__(self, *args: object, details: dict[str, Any] | None = None) -> None:
         super().__init__(*args)
-        self.figures = figures or {}
+        self.details = details or {}
 
 
 class UsageError(FacefeedError, ValueError):

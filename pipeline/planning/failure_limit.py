@@ -136,5 +136,5 @@ def _too_many_failed(
 ) -> TooManyFailedError:
     named = [failure._asdict() for failure in failures]
     return TooManyFailedError(
-        "\n".join([what, *failure_lines(failures), remedy]), figures={**(figures or {}), "failures": named}
+        "\n".join([what, *failure_lines(failures), remedy]), details={**(figures or {}), "failures": named}
     )

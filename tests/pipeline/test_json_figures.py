@@ -90,7 +90,7 @@ def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
 ) -> None:
     tried, failed, summary = results
     summary = replace(summary, manifest=replace(summary.manifest, own_masks_unused={"truncated": 1}))  # not of DFDC
-    of_failure = {**failed.figures, "error": "as the command says it", "exit": 3}
+    of_failure = {**failed.details, "error": "as the command says it", "exit": 3}
     run = {*keys(json.loads(json.dumps(report.summary_json(summary)))), *keys(of_failure)}
     assert differences(run, "A run") == (set(), set())
     dry = {*keys(json.loads(json.dumps(show.dry_run_json(tried, 2))))}

@@ -147,7 +147,7 @@ def test_a_video_without_faces_is_counted_apart_from_failures_and_only_such_are_
 ) -> None:
     with pytest.raises(TooManyFailedError, match="no face in any of 1 input") as raised:
         run(make_source("real/a.mp4"), detector=FixedBoxDetector(boxes=()), max_failed=FailureLimit(count=1))
-    assert raised.value.figures["inputs"] == {
+    assert raised.value.details["inputs"] == {
         "total": 1, "ok": 0, "partial": 0, "no_faces": 1, "failed": {}, "missing": 0,
     }  # fmt: skip
     assert not OutPaths(tmp_path / "out").manifest.exists()
@@ -320,7 +320,7 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     (source / "real/empty.mp4").touch()
     with pytest.raises(TooManyFailedError, match=r"1 of 3 inputs failed \(1 empty\), none may fail") as raised:
         run(source, max_failed=FailureLimit(count=0))
-    assert [failure["video_id"] for failure in raised.value.figures["failures"]] == ["real/empty.mp4"]
+    assert [failure["video_id"] for failure in raised.value.details["failures"]] == ["real/empty.mp4"]
     assert not OutPaths(out).manifest.exists()
     unfinished = verify(out)
     assert (unfinished.findings, unfinished.is_finished, unfinished.pending, unfinished.rows) == ([], False, 0, 10)

@@ -56,7 +56,7 @@ def trainer(
     lever_arguments = [] if reasons else [lever.arguments() for lever in levers]
     reasons += _argument_conflicts(user_arguments, levers, lever_arguments)
     if reasons:
-        raise LeverError("\n".join(reasons), figures={"refusals": reasons})
+        raise LeverError("\n".join(reasons), details={"refusals": reasons})
     for lever in sorted(levers, key=lambda lever: list(LEVERS).index(lever.name)):  # in the registry's order
         module = lever.apply(module)
     return module, Trainer(**_merge([user_arguments, *lever_arguments]))

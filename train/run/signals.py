@@ -29,7 +29,7 @@ class StoppedTrainingError(StoppedError):
         )
         super().__init__(
             f"stopped by {name} {consequence if step else 'before its first step; run the same command again'}",
-            figures={"signal": name, "step": step, "run": str(run)},
+            details={"signal": name, "step": step, "run": str(run)},
         )
         if signum in _INTERACTIVE:
             self.exit_code = INTERRUPTED

@@ -20,7 +20,7 @@ from .data_wait import DataWaitTimer, WaitWindow, attach, detach
 
 
 class StarvedError(FacefeedError):
-    """Training waited for data longer than `max_stall` allows; `figures` holds the metrics of the last window."""
+    """Training waited for data longer than `max_stall` allows; `details` holds the metrics of the last window."""
 
     exit_code = 1
 
@@ -113,7 +113,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
             f"{_remedy(trainer.train_dataloader)} to see why, and what would help"
         )
         if self.on_starved == "fail":
-            raise StarvedError(message, figures=metrics)
+            raise StarvedError(message, details=metrics)
         if not self._warned:
             rank_zero_warn(message)
         self._warned = True

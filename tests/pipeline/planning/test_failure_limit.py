@@ -26,7 +26,7 @@ def test_each_failure_is_named_with_its_reason_and_programs_get_all_of_them() ->
     assert len([line for line in lines if ".mp4" in line]) == 20
     assert "and 10 more" in lines[21]
     assert lines[-1].endswith("--max-failed 30")
-    assert raised.value.figures["failures"] == [failure._asdict() for failure in MANY]
+    assert raised.value.details["failures"] == [failure._asdict() for failure in MANY]
     assert raised.value.exit_code == 3
 
 

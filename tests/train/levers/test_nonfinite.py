@@ -59,8 +59,8 @@ def test_too_many_in_a_row_stop_it_with_the_first_of_them_and_the_last_finite_lo
     assert stopped.value.exit_code == 1
     expected = {"nonfinite_steps": 4, "scaler_skips": 0, "kept_statistics": 0, "step": 5}
     expected["last_finite_loss"] = pytest.approx(last)
-    assert stopped.value.figures == expected
-    json.dumps(stopped.value.figures)
+    assert stopped.value.details == expected
+    json.dumps(stopped.value.details)
 
 
 def test_from_the_first_step_on_there_is_no_last_finite_loss() -> None:

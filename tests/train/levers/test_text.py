@@ -142,7 +142,7 @@ def test_all_reasons_are_reported_at_once_and_nothing_was_changed() -> None:
     before = dict(vars(module))
     with pytest.raises(LeverError) as refused:
         with_levers(module, "fp16,fsdp,freeze:nothing,fused")
-    reasons = refused.value.figures["refusals"]
+    reasons = refused.value.details["refusals"]
     assert len(reasons) == 3
     assert str(refused.value) == "\n".join(reasons)
     assert refused.value.exit_code == 2

@@ -67,7 +67,7 @@ def test_a_signal_ends_the_run_after_the_step_and_it_goes_on_as_if_nothing_had_b
     run = tmp_path / "run"
     error, first = stopped(out, run, CallAtHook("on_train_batch_start", 5, raising(signal.SIGTERM)))
     assert f"stopped by SIGTERM after step 5, which is saved in {run}; run the same command again" in str(error)
-    assert error.figures == {"signal": "SIGTERM", "step": 5, "run": str(run)}
+    assert error.details == {"signal": "SIGTERM", "step": 5, "run": str(run)}
     result, resumed = trained(out, run)
     assert first + resumed == uninterrupted[1]
     assert len(first) == 5
@@ -98,7 +98,7 @@ def test_after_an_epochs_last_step_the_validation_is_made_up_for(
     error, first = stopped(
         out, tmp_path / "run", CallAtHook("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM))
     )
-    assert error.figures["step"] == epoch * STEPS
+    assert error.details["step"] == epoch * STEPS
     result, resumed = trained(out, tmp_path / "run")
     assert first + resumed == uninterrupted[1]
     assert same(result, uninterrupted[0])
@@ -108,7 +108,7 @@ def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_validation_batch_start", 1, raising(signal.SIGTERM)))
-    assert error.figures["step"] == STEPS
+    assert error.details["step"] == STEPS
     result, resumed = trained(out, tmp_path / "run")
     assert first + resumed == uninterrupted[1]
     assert same(result, uninterrupted[0])
@@ -118,7 +118,7 @@ def test_in_the_test_at_the_end_nothing_is_trained_again(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_test_batch_start", 1, raising(signal.SIGTERM)))
-    assert error.figures["step"] == 2 * STEPS
+    assert error.details["step"] == 2 * STEPS
     result, resumed = trained(out, tmp_path / "run")
     assert (first, resumed) == (uninterrupted[1], [])
     assert same(result, uninterrupted[0])
@@ -128,7 +128,7 @@ def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_pa
     run, levers = tmp_path / "run", "accumulate:3"
     _, undisturbed = trained(out, tmp_path / "whole", levers=levers)
     error, first = stopped(out, run, CallAtHook("on_train_batch_start", 4, raising(signal.SIGTERM)), levers=levers)
-    assert error.figures["step"] == 2
+    assert error.details["step"] == 2
     assert len(first) == 6
     _, resumed = trained(out, run, levers=levers)
     assert first + resumed == undisturbed
@@ -150,7 +150,7 @@ def test_a_second_ctrl_c_does_not_wait_for_the_step(
 
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_before_optimizer_step", 5, twice))
     assert error.exit_code == 130
-    assert error.figures["step"] == 3  # the last that was saved
+    assert error.details["step"] == 3  # the last that was saved
     assert len(first) == 5
     _, resumed = trained(out, tmp_path / "run")
     assert first[:3] + resumed == uninterrupted[1]

@@ -276,7 +276,7 @@ def test_fail_ends_the_run_with_an_error_that_knows_the_metrics(clock: Clock) ->
         fit.fit(model, DataLoader(Items(clock, READ)))
     assert model.steps == 30
     assert caught.value.exit_code == 1
-    assert caught.value.figures["starvation/stall"] == pytest.approx(SHARE)
+    assert caught.value.details["starvation/stall"] == pytest.approx(SHARE)
 
 
 def test_up_to_max_stall_nothing_is_wrong(clock: Clock) -> None:

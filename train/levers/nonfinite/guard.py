@@ -15,7 +15,7 @@ from .statistics import RunningStatistics
 
 
 class NonFiniteError(FacefeedError):
-    """Loss or gradients stay NaN or infinite; `figures` holds the first such step, and the counts."""
+    """Loss or gradients stay NaN or infinite; `details` holds the first such step, and the counts."""
 
     exit_code = 1
 
@@ -106,5 +106,5 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
             f"loss or gradient is NaN or infinite in {counts.most_in_a_row} steps in a row, from step {step} on; "
             f"{loss_text}. Lower the learning rate, add warm-up steps or the lever clip:1, take bf16 instead of fp16, "
             "or look for such numbers in the batches",
-            figures={**self._counts, "step": step, "last_finite_loss": None if math.isnan(last_loss) else last_loss},
+            details={**self._counts, "step": step, "last_finite_loss": None if math.isnan(last_loss) else last_loss},
         )
