@@ -45,6 +45,17 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def make_folder(folder: Path) -> None:
+    """Creates `folder`, and those above it, unless it exists; its name then survives a power failure.
+
+    That of an existing folder is synced too: another process may have created it a moment ago.
+    """
+    if not folder.parent.is_dir():
+        make_folder(folder.parent)
+    folder.mkdir(exist_ok=True)
+    sync_folder(folder.parent)
+
+
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
     """Writes a small file atomically and with fsync, by way of a file in the folder `temporary`.
 

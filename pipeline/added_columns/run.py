@@ -21,7 +21,7 @@ from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
 from ..execution.capacity import default_num_workers, num_workers_without_gpu
 from ..execution.cluster import exit_if_imported_by_worker
-from ..files import stop_on_disk_error, sync_folder, write_durably
+from ..files import make_folder, stop_on_disk_error, sync_folder, write_durably
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
@@ -216,9 +216,8 @@ def _begin(out: Path, maker: ColumnMaker, source: str, manifest: Manifest, run_s
             f"remove {out} {maker.name}` first, or give the maker another name"
         )
     with stop_on_disk_error(wanted.folder):
-        (wanted.folder / "_receipts").mkdir(parents=True, exist_ok=True)
-        for folder in (out, wanted.folder.parent, wanted.folder):
-            sync_folder(folder)
+        for folder in (wanted.folder.parent, wanted.folder, wanted.folder / "_receipts"):
+            make_folder(folder)
     write_durably(wanted.record, wanted.to_json(), run_state.paths.temporary)
     return wanted
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError, UsageError
-from ..files import DISK_IS_FULL, link_exclusive, stop_on_disk_error, sync_folder, write_durably
+from ..files import DISK_IS_FULL, link_exclusive, make_folder, stop_on_disk_error, sync_folder, write_durably
 
 _NOT_FOUND = {errno.ENOENT, errno.ENOTDIR}
 
@@ -30,8 +30,7 @@ def make_folders(paths: OutPaths) -> None:
     # The plan's folder comes first: it marks OUT as a facefeed dataset.
     for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
         try:
-            folder.mkdir(parents=True, exist_ok=True)
-            sync_folder(folder.parent)
+            make_folder(folder)
         except OSError as error:
             if error.errno in DISK_IS_FULL:
                 with stop_on_disk_error(folder):
@@ -110,7 +109,7 @@ def publish(attempt: Path, final: Path, unit: str, content_key: str, rows: int) 
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        final.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(final.parent)
         try:
             link_exclusive(attempt, final)
         except FileExistsError:
