@@ -1,0 +1,178 @@
+"""A power failure at any moment: whatever the disk then holds, the same command ends with an undisturbed run's rows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+from assets_power_loss import Crash, Recording, crashes, lay, recorded
+from assets_video import numbered, write_video
+from facefeed.pipeline import precompute as precompute_module
+from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.open_dataset import open_dataset
+from facefeed.pipeline.dataset.stored_images import StoredImages
+from facefeed.pipeline.errors import FacefeedError, UsageError
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.plan import Plan
+from facefeed.pipeline.planning.run_state import RunState
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.unfinished import UnfinishedRun
+
+MakeSource = Callable[..., Path]
+
+
+class Job:
+    """`precompute` of one source into one OUT, its units processed here: what it does to files is the same."""
+
+    def __init__(self, source: Path, out: Path, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.source, self.out, self.options = source, out, options
+        self.recording: Recording | None = None
+        self.config_hash = ""
+        self._workers: dict[str, UnitWorker] = {}
+        self.stack = ExitStack()
+        monkeypatch.setattr(
+            precompute_module._Run, "process_pending_units", lambda run, run_state, *_: self._process(run, run_state)
+        )
+
+    def run(self) -> None:
+        precompute(self.source, self.out, options=self.options, detector=FixedBoxDetector())
+
+    def _process(self, run: Any, run_state: RunState) -> Any:
+        self.config_hash = run.job.config_hash
+        if run.job.config_hash not in self._workers:
+            self._workers[run.job.config_hash] = self.stack.enter_context(closing(UnitWorker(run.job)))
+        for unit in list(run_state.pending_units()):
+            self._workers[run.job.config_hash].run(unit)
+            if self.recording is not None:
+                self.recording.step_finished()
+        return run.progress.totals
+
+    def rows(self) -> pa.Table:
+        table: pa.Table = pads.dataset(self.out / "faces").to_table()
+        return table.sort_by("face_id")
+
+    def finished_units(self) -> int:
+        """Units whose rows are certain; 0 where the plan is gone."""
+        paths = OutPaths(self.out)
+        return sum(1 for _ in RunState(paths, Plan.load(paths), self.config_hash).finished_units())
+
+
+@pytest.fixture
+def job(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Job]:
+    source = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4")
+    (tmp_path / "disk").mkdir()
+    job = Job(source, tmp_path / "disk/out", small_options, monkeypatch)
+    with job.stack:
+        yield job
+
+
+def problem_after(job: Job, crash: Crash, rows: pa.Table, units: int, rows_before: pa.Table | None) -> str:
+    """Why this state is not what was promised; empty where it is.
+
+    `rows`: of an undisturbed run, of `units` units. `rows_before`: of the dataset that it began with.
+    """
+    lay(crash.state, job.out.parent)
+    try:
+        finished = verify(job.out)
+    except UsageError:
+        pass
+    else:
+        is_sound = finished.unfinished is None and not finished.findings
+        if is_sound and not any(job.rows().equals(sound) for sound in (rows, rows_before) if sound is not None):
+            return "verify has no finding in other rows"
+        problem = _problem_of_reader(job)
+        if problem:
+            return problem
+    if job.finished_units() < min(crash.finished, units):
+        return "a finished unit is lost"
+    if crash.finished > units and UnfinishedRun.find(job.out):
+        return "the dataset is unfinished after the command has ended"
+    try:
+        job.run()
+    except FacefeedError as error:
+        return f"the same command stops: {error}"
+    if not job.rows().equals(rows):
+        return "other rows"
+    return "; ".join(str(finding) for finding in verify(job.out).findings)
+
+
+def _problem_of_reader(job: Job) -> str:
+    try:
+        _, index = open_dataset(job.out)
+    except FacefeedError:
+        return ""
+    images = StoredImages(index)
+    try:
+        for row in range(index.num_rows):
+            images.image(row)
+    except FacefeedError as error:
+        return f"a reader opens it and then fails: {error}"
+    return ""
+
+
+def recording_of(job: Job, monkeypatch: pytest.MonkeyPatch) -> tuple[Recording, pa.Table]:
+    """What a run does to files, and its rows."""
+    with recorded(job.out.parent, monkeypatch) as recording:
+        job.recording = recording
+        job.run()
+        recording.step_finished()  # one more: the command has ended
+    job.recording = None
+    return recording, job.rows()
+
+
+def problems(
+    job: Job, run: tuple[Recording, pa.Table], chosen: Iterable[Crash], rows_before: pa.Table | None = None
+) -> Iterator[str]:
+    """For each state after which a promise is broken, how."""
+    recording, rows = run
+    units = len(recording.finished) - 1
+    for crash in chosen:
+        if problem := problem_after(job, crash, rows, units, rows_before):
+            yield f"after {crash.finished} of {units} units: {problem}"
+
+
+def some(states: Iterable[Crash], one_in: int) -> list[Crash]:
+    """Evenly spread states, and the last."""
+    listed = list(states)
+    return [*listed[::one_in], listed[-1]]
+
+
+def change_source(job: Job) -> None:
+    """Another video, and one that is replaced: the next run supersedes its unit."""
+    shutil.copyfile(job.source / "real/a.mp4", job.source / "real/d.mp4")
+    write_video(job.source / "real/b.mp4", [numbered(number, 160, 120) for number in range(15)])
+
+
+def test_the_same_command_recovers_from_a_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recording_of(job, monkeypatch)
+    assert list(problems(job, run, some(crashes(run[0]), one_in=20))) == []
+
+
+@pytest.mark.chaos
+def test_the_same_command_recovers_from_every_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = recording_of(job, monkeypatch)
+    states = list(crashes(run[0]))
+    assert list(problems(job, run, states)) == []
+    print(f"{len(states)} states after {len(run[0].events)} changes and syncs: all recovered")
+
+
+@pytest.mark.chaos
+def test_an_update_recovers_from_every_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.run()
+    rows_before = job.rows()
+    change_source(job)
+    run = recording_of(job, monkeypatch)
+    states = list(crashes(run[0]))
+    assert list(problems(job, run, states, rows_before)) == []
+    print(f"{len(states)} states after {len(run[0].events)} changes and syncs: all recovered")
