@@ -6,7 +6,7 @@ from .. import console
 
 
 def percent(share: float) -> str:
-    r"""As `console.percent` says it, on one line.
+    r"""`console.percent` with a no-break space.
 
     >>> percent(0.314), percent(0.0001)
     ('31\xa0%', 'under 0.1\xa0%')
