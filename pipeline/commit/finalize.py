@@ -85,7 +85,10 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
 
 
 def remove_superseded(run_state: RunState) -> None:
-    """Removes the files and receipts of superseded units, and their added columns."""
+    """Removes the files and receipts of superseded units, and their added columns.
+
+    Durably: the rows of a file that came back after a power failure would be there twice.
+    """
     current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
     # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
     superseded = [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
@@ -94,6 +97,9 @@ def remove_superseded(run_state: RunState) -> None:
         for unit in superseded:
             run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
             run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
+        for folder in {run_state.paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
+            if folder.is_dir():  # a split may have had no face at all
+                sync_folder(folder)
 
 
 def remove_attempts(paths: OutPaths) -> None:
@@ -235,5 +241,4 @@ def record_plan_parts(run_state: RunState) -> None:
 def install_index(paths: OutPaths) -> None:
     """Replaces the index by the one that `write_index` wrote, if there is one."""
     with stop_on_disk_error(paths.index), suppress(FileNotFoundError):
-        paths.next_index.replace(paths.index)
-        sync_folder(paths.root)
+        paths.next_index.replace(paths.index)  # not synced: readers find either name, see `current_index_path`
