@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -17,9 +17,10 @@ from ..errors import FacefeedError
 from .findings import Finding
 
 
-def check_added_columns(out: Path, units: Sequence[Receipt]) -> Iterator[Finding]:
+def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[str]) -> Iterator[Finding]:
     """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows.
 
+    `intact`: ids of the units whose own file has no finding; with that of another, added columns cannot be compared.
     A set that the index has must be complete; one that it has not is reported once, with the command that completes it.
     """
     indexed, quoted = _indexed_sets(out), shlex.quote(str(out))
@@ -41,7 +42,7 @@ def check_added_columns(out: Path, units: Sequence[Receipt]) -> Iterator[Finding
             continue
         yield from _unknown_files(column_set, units)
         if name in indexed:
-            yield from _check_set(column_set, units)
+            yield from _check_set(column_set, units, intact)
         elif not column_set.is_being_removed:
             missing = [unit for unit in units if not column_set.has_file_for(unit)]
             rows = plural(sum(unit.rows for unit in missing), "row")
@@ -58,7 +59,7 @@ def _indexed_sets(out: Path) -> dict[str, str]:
         return {}
 
 
-def _check_set(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
+def _check_set(column_set: ColumnSet, units: Sequence[Receipt], intact: Container[str]) -> Iterator[Finding]:
     remedy = f"delete the file and run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
     for unit in units:
         path = column_set.unit_file(unit.unit)
@@ -68,7 +69,7 @@ def _check_set(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Find
             with pq.ParquetFile(path) as file:
                 if not file.schema_arrow.equals(column_set.file_schema):
                     yield Finding("columns", location, "is not of the schema of its _set.json", remedy)
-                elif not _same_faces(path, column_set.root / str(unit.file)):
+                elif unit.unit in intact and not _same_faces(path, column_set.root / str(unit.file)):
                     yield Finding(
                         "columns", location, f"its faces are not those of {unit.file}, in their order", remedy
                     )

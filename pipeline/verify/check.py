@@ -80,18 +80,20 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         findings.append(Finding("plan", "plan", detail))
     files: list[tuple[Path, str]] = []
     units: list[Receipt] = []
+    intact: set[str] = set()
     for planned in run_state.plan.units():
         owned = run_state.owned_videos(planned)
         for unit, receipt in _receipts(run_state, planned, findings):
             if receipt.file:
                 on_file(receipt.file)
-                result.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest))
+                if result.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest)):
+                    intact.add(receipt.unit)
                 files.append((out / receipt.file, receipt.file))
                 units.append(receipt)
     files.sort(key=lambda file: file[1])
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
     findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted)
-    of_columns = [] if unaccounted else list(check_added_columns(out, units))
+    of_columns = [] if unaccounted else list(check_added_columns(out, units, intact))
     findings += of_columns
     findings += errors_as_findings(
         "index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)

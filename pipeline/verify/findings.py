@@ -67,11 +67,13 @@ class VerifyResult:
         """1 where there are findings or the last run has not finished, else 0."""
         return int(bool(self.findings) or not self.is_finished)
 
-    def add(self, receipt: Receipt, checks: Iterable[Finding]) -> None:
-        """Counts the file of a receipt and adds the findings of its checks."""
-        self.findings += errors_as_findings("content", str(receipt.file), lambda: checks)
+    def add(self, receipt: Receipt, checks: Iterable[Finding]) -> bool:
+        """Counts the file of a receipt and adds the findings of its checks; returns whether there are none."""
+        findings = list(errors_as_findings("content", str(receipt.file), lambda: checks))
+        self.findings += findings
         self.files, self.rows = self.files + 1, self.rows + receipt.rows
         self.size_bytes += receipt.bytes
+        return not findings
 
     def figures(self) -> dict[str, Any]:
         """The values for `--json`."""

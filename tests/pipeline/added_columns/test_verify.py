@@ -101,6 +101,13 @@ def test_a_damaged_file_of_columns_is_one_finding_that_names_it(copy: Path, dama
     )
 
 
+@pytest.mark.parametrize("damage", ["missing", "truncated", "flipped"])
+def test_a_damaged_file_of_rows_is_no_finding_on_its_added_columns(copy: Path, damage: str) -> None:
+    path = copy / "faces/train" / column_file(copy).name
+    DAMAGE[damage][0](path)
+    assert {(kind, location) for kind, location, _ in findings(copy) if kind in ("columns", "index")} == set()
+
+
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_deleting_the_file_and_adding_again_mends_it(coloured: Path, copy: Path, damage: str) -> None:
     path = column_file(copy)
