@@ -27,7 +27,7 @@ from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import StoppedError, TooManyFailedError, UsageError
 from .execution.capacity import default_num_workers
-from .execution.cluster import exit_if_imported_by_worker
+from .execution.cluster import exit_if_imported_by_worker, is_encrypted
 from .execution.progress import Progress, Totals
 from .execution.unit_scheduler import UnitScheduler
 from .execution.unit_task import start_unit_workers
@@ -209,8 +209,14 @@ class _Run:
         progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
         with start_unit_workers(job, count, scheduler) as (client, plugin), progress:
             client.subscribe_topic(plugin, progress.on_event)
-            progress.dashboard = client.dashboard_link
-            progress.announce(f"dashboard: {client.dashboard_link}")
+            if scheduler is not None:
+                progress.dashboard = client.dashboard_link
+                progress.announce(f"dashboard: {client.dashboard_link}")
+                if not is_encrypted(client):
+                    progress.warn(
+                        f"--scheduler {scheduler}: its connections are not encrypted; whoever can reach it can run "
+                        "code as you; start it with TLS (see \"A running Dask cluster\" in docs/guides/clusters.md)"
+                    )
             UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
         return progress.totals
 

@@ -75,12 +75,15 @@ def strace() -> str:
 
 
 @pytest.fixture(scope="session")
-def cluster_address() -> Iterator[str]:
-    """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does."""
-    from facefeed.pipeline.execution.cluster import local_client  # noqa: PLC0415 (Dask, only where it is needed)
+def cluster_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """One real cluster of two worker processes for the whole session; runs join it as `--scheduler` does.
 
-    with local_client(2) as client:
-        yield client.scheduler.address
+    Its certificate is in Dask's configuration, of this process and of those that it starts.
+    """
+    from assets_cluster import joinable_cluster  # noqa: PLC0415 (Dask, only where it is needed)
+
+    with joinable_cluster(tmp_path_factory.mktemp("cluster") / "certificate.pem") as address:
+        yield address
 
 
 SMALL = Options(sampling=Sampling(every=5), keep=FaceFilter(min_face_px=16), size_px=64)

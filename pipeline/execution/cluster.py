@@ -14,7 +14,7 @@ from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
-from distributed import Client, LocalCluster, SchedulerPlugin
+from distributed import Client, LocalCluster, SchedulerPlugin, Security
 
 from ..errors import FacefeedError, StoppedError
 from ..machine import memory_bytes, usable_cores
@@ -47,6 +47,9 @@ _DASK_CONFIG = {
     "distributed.admin.low-level-log-length": 100,
     "distributed.diagnostics.computations.max-history": 1,
     "distributed.comm.timeouts.connect": "60s",
+    # Dask's pages ask nobody who they are: every user of the host could read them.
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
     # By default a local cluster drops a worker that is not back after 15 s; loading its detector may take longer.
     "distributed.deploy.lost-worker-timeout": "10 minutes",
 }
@@ -54,7 +57,11 @@ _DASK_CONFIG = {
 
 @contextmanager
 def local_client(num_workers: int) -> Iterator[Client]:
-    """Starts a Dask cluster on this machine, bound to 127.0.0.1, with one single-threaded process per worker."""
+    """Starts a Dask cluster on this machine, bound to 127.0.0.1, with one single-threaded process per worker.
+
+    Whoever can submit to a Dask cluster runs code as its user. So all connections are TLS, with a certificate that is
+    made for this cluster and that only its processes have, in memory: other users of the machine cannot connect.
+    """
     with _configured_dask():
         threads = max(1, usable_cores() // num_workers)
         environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
@@ -65,7 +72,9 @@ def local_client(num_workers: int) -> Iterator[Client]:
                     n_workers=num_workers,
                     threads_per_worker=1,
                     host="127.0.0.1",
+                    security=Security.temporary(),
                     dashboard_address="127.0.0.1:0",
+                    scheduler_kwargs={"dashboard": False},
                     memory_limit=memory_bytes() // num_workers,
                 )
             with Client(cluster) as client:
@@ -162,6 +171,11 @@ def remote_client(address: str) -> Iterator[Client]:
             client = Client(address, timeout=_CONNECT_SECONDS)
         except (OSError, TimeoutError, ValueError) as error:
             raise StoppedError(f"--scheduler {address}: cannot be reached ({error}); is it running there?") from error
+        except TypeError as error:  # Dask's for TLS without a certificate
+            raise StoppedError(
+                f"--scheduler {address}: needs the certificate of that cluster, in Dask's configuration or in "
+                'DASK_DISTRIBUTED__COMM__TLS__* (see "A running Dask cluster" in docs/guides/clusters.md)'
+            ) from error
         with client:
             try:
                 client.wait_for_workers(1, timeout=_JOIN_SECONDS)
@@ -177,6 +191,11 @@ def remote_client(address: str) -> Iterator[Client]:
                 )
             client.run_on_scheduler(_disable_retries, client=client.id)
             yield client
+
+
+def is_encrypted(client: Client) -> bool:
+    """Whether only who has the cluster's certificate can connect to it."""
+    return str(client.scheduler.address).startswith("tls://")
 
 
 class _DisabledRetries(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped

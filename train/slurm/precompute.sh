@@ -4,8 +4,17 @@ export DASK_DISTRIBUTED__WORKER__MEMORY__PAUSE=False DASK_DISTRIBUTED__COMM__TIM
 export DASK_LOGGING__DISTRIBUTED=critical
 
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
-"${python[@]}" -m dask scheduler --port 0 --no-dashboard "${interface[@]}" --scheduler-file "$scratch/scheduler" &
+# Whoever can connect to the scheduler or to a worker runs code as this user. So all connections are TLS, with a
+# certificate made for this job, in a file that only this user may read, in the folder of its log: all nodes see it.
+certificate=$PWD/.facefeed-precompute-$SLURM_JOB_ID.pem
+trap 'rm -rf "$scratch" "$certificate"' EXIT
+"${python[@]}" -m facefeed.pipeline.execution.certificate "$certificate" || finish 1
+export DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION=True DASK_DISTRIBUTED__COMM__TLS__CA_FILE=$certificate
+export DASK_DISTRIBUTED__COMM__TLS__{SCHEDULER,WORKER,CLIENT}__CERT="$certificate"
+# Dask's own pages ask nobody who they are.
+export DASK_DISTRIBUTED__SCHEDULER__HTTP__ROUTES=[] DASK_DISTRIBUTED__WORKER__HTTP__ROUTES=[]
+
+"${python[@]}" -m dask scheduler --protocol tls --port 0 --no-dashboard "${interface[@]}" --scheduler-file "$scratch/scheduler" &
 scheduler=$!
 until [[ -s $scratch/scheduler ]]; do
     kill -0 $scheduler || finish 1

@@ -100,6 +100,8 @@ def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(slurm: Slurm, 
     job = slurm.submit(written("precompute.sh", ["precompute", "videos", "out"], nodes, ["--every", "5"]))
     assert slurm.until_ended(job)["JobState"] == "COMPLETED", slurm.log(job)
     assert json.loads((place / "out" / "manifest.json").read_text())["inputs"]["total"] == 2
+    assert "not encrypted" not in slurm.log(job)
+    assert list(place.glob(".facefeed-*")) == [], "the certificate is gone with the job"
     assert slurm.run("squeue", "-h", "--steps") == ""
 
 
