@@ -31,8 +31,9 @@ from .sampling import Sampling
 class MediaReader:
     """Reads videos, images and clips of images in one long-lived child process, started on first use.
 
-    A folder is a clip: the images that `image_folder.list_frames` names are its frames. `roots`: real paths of further
-    folders that links among these may lead into.
+    A folder is a clip: the images that `image_folder.list_frames` names are its frames. `roots`: real paths of the
+    folders that hold all files to read, also those that links in a clip lead to. Where the kernel has Landlock, the
+    child can read nothing else but installed software. Without `roots` it can read what its user can.
 
     After a timeout or a crash of the child, and after an iterator that was abandoned half-way, the child is killed and
     the next file gets a new one (0.3 s). Not thread-safe. Use as a context manager.

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from ...errors import InputError
 from ..protocol import MessageKind, send_frame, send_json, send_times
 from ..sampling import Sampling
-from .sandbox import claim_protocol_descriptor, die_with_parent, limit_resources
-from .seccomp import install_filter
+from .sandbox.landlock import allow_reading_only
+from .sandbox.process_setup import claim_protocol_descriptor, die_with_parent, limit_resources
+from .sandbox.seccomp import install_filter
 from .sniffing import MediaFile, open_media_file
 from .wanted_frames import FrameRequest
 
@@ -133,6 +134,13 @@ def _import_decoder(pipe: int) -> None:
     av.logging.set_level(None)
 
 
+def _confine(pipe: int, roots: list[str]) -> None:
+    """Close all files but those of the source; where the kernel cannot, the parent warns."""
+    if failure := allow_reading_only(map(Path, roots)):
+        text = f"decoders can read files outside the source: {failure}"
+        send_json(pipe, MessageKind.WARNING, {"text": text})
+
+
 def main() -> None:
     """Answer requests until standard input ends or the pipe to the parent breaks."""
     die_with_parent()
@@ -145,8 +153,13 @@ def main() -> None:
                 MessageKind.WARNING,
                 {"text": f"decoders run without a filter of system calls: {failure}"},
             )
+        is_confined = False
         for line in sys.stdin.buffer:
-            _handle_request(pipe, json.loads(line))
+            request = json.loads(line)
+            if request["roots"] and not is_confined:  # all requests of a reader have the same
+                _confine(pipe, request["roots"])
+                is_confined = True
+            _handle_request(pipe, request)
     except BrokenPipeError:
         pass  # the parent is gone
     os._exit(0)  # skip the exit handlers of libraries

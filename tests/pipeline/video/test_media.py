@@ -47,8 +47,8 @@ pytestmark = pytest.mark.skipif(not MEDIA.is_dir(), reason="no real media beside
 
 @pytest.fixture(scope="module")
 def reader() -> Iterator[MediaReader]:
-    """Lets no frame be damaged, so that damage has a reason however few frames are wanted."""
-    with MediaReader(DecoderLimits(max_damaged_percent=0)) as reader:
+    """Lets no frame be damaged, so that damage has a reason however few frames are wanted. May read the media alone."""
+    with MediaReader(DecoderLimits(max_damaged_percent=0), [MEDIA.resolve()]) as reader:
         yield reader
 
 

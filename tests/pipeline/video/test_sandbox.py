@@ -13,7 +13,7 @@ import pytest
 from assets_video import numbered, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, MediaReader, Sampling
-from facefeed.pipeline.video.decoder.seccomp import filter_program
+from facefeed.pipeline.video.decoder.sandbox.seccomp import filter_program
 
 ALL = Sampling(every=1)
 TAKEN_OVER = """
@@ -41,7 +41,12 @@ ATTEMPTS = {
     "thread": in_a_thread,
     "own signal": lambda: os.kill(os.getpid(), 0),
     "read": lambda: open(__PATH__, "rb").close(),
+    "read-elsewhere": lambda: open("/etc/passwd", "rb").close(),
+    "read-environment": lambda: open(f"/proc/{os.getppid()}/environ", "rb").close(),
+    "read-by-link": lambda: open("/proc/self/root/etc/passwd", "rb").close(),
     "list": lambda: os.listdir("/"),
+    "list-siblings": lambda: os.listdir(os.path.dirname(os.path.dirname(__PATH__))),
+    "list-own": lambda: os.listdir(os.path.dirname(__PATH__)),
 }
 
 def open_media_file(path):
@@ -59,8 +64,14 @@ child.main()
 
 
 @pytest.fixture(scope="module")
-def taken_over() -> Iterator[MediaReader]:
-    with MediaReader(DecoderLimits(command=(sys.executable, "-P", "-c", TAKEN_OVER))) as reader:
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The only folder that the decoder needs."""
+    return tmp_path_factory.mktemp("source")
+
+
+@pytest.fixture(scope="module")
+def taken_over(source: Path) -> Iterator[MediaReader]:
+    with MediaReader(DecoderLimits(command=(sys.executable, "-P", "-c", TAKEN_OVER)), [source]) as reader:
         yield reader
 
 
@@ -70,6 +81,7 @@ def attempt(reader: MediaReader, path: Path) -> str:
         list(reader.frames(path, ALL))
     assert path.read_bytes() == b"as it was"
     assert list(path.parent.iterdir()) == [path]
+    path.unlink()
     return caught.value.detail
 
 
@@ -89,13 +101,34 @@ def attempt(reader: MediaReader, path: Path) -> str:
         "remember",
     ],
 )
-def test_a_decoder_that_was_taken_over_gets_nowhere(taken_over: MediaReader, tmp_path: Path, name: str) -> None:
-    assert attempt(taken_over, tmp_path / name) == f"errno {errno.EPERM}"
+def test_a_decoder_that_was_taken_over_gets_nowhere(taken_over: MediaReader, source: Path, name: str) -> None:
+    assert attempt(taken_over, source / name) == f"errno {errno.EPERM}"
 
 
-@pytest.mark.parametrize("name", ["thread", "own signal", "read", "list"])
-def test_what_decoding_takes_stays_allowed(taken_over: MediaReader, tmp_path: Path, name: str) -> None:
-    assert attempt(taken_over, tmp_path / name) == "done"
+@pytest.mark.parametrize("name", ["read-elsewhere", "read-environment", "read-by-link", "list", "list-siblings"])
+def test_a_decoder_that_was_taken_over_reads_nothing_but_the_source(
+    taken_over: MediaReader, source: Path, name: str
+) -> None:
+    assert attempt(taken_over, source / name) == f"errno {errno.EACCES}"
+
+
+@pytest.mark.parametrize("name", ["thread", "own signal", "read", "list-own"])
+def test_what_decoding_takes_stays_allowed(taken_over: MediaReader, source: Path, name: str) -> None:
+    assert attempt(taken_over, source / name) == "done"
+
+
+def test_a_kernel_without_landlock_warns_and_decodes(tmp_path: Path) -> None:
+    path = write_video(tmp_path / "numbered.mp4", [numbered(0)])
+    elsewhere = (
+        "from facefeed.pipeline.video.decoder import child\n"
+        "from facefeed.pipeline.video.decoder.sandbox import landlock\n"
+        "landlock._CREATE_RULESET = 9999; child.main()"
+    )
+    with (
+        MediaReader(DecoderLimits(command=(sys.executable, "-P", "-c", elsewhere)), [tmp_path]) as reader,
+        pytest.warns(RuntimeWarning, match="can read files outside the source: the kernel has no Landlock"),
+    ):
+        assert len(list(reader.frames(path, ALL))) == 1
 
 
 def test_a_codec_of_several_threads_still_decodes(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 
-from ..child_process import PARENT_PID_VARIABLE
+from ...child_process import PARENT_PID_VARIABLE
 
 _PR_SET_PDEATHSIG = 1
 
