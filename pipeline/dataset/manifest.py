@@ -99,7 +99,8 @@ class InputOutcome:
     `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
     for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
     they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
-    decoded.
+    decoded. `absent`: video id of a file that was planned with, but was not there: of the input itself, whose rows are
+    then those of its last content that was, or of the original that it would have been compared with; else None.
     """
 
     video_id: str
@@ -118,6 +119,7 @@ class InputOutcome:
     max_damaged_percent: float | None = None
     sha256: str | None = None
     reused: bool = False
+    absent: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

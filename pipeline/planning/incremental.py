@@ -15,6 +15,7 @@ from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
+from .absent_files import computed_without_a_file
 from .content_hash import content_sha256
 from .damage_limits import DamageLimitConflicts
 from .options import JobSpec, Options, hash_config
@@ -175,7 +176,10 @@ def next_plan_part(
         conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
     other_rows = [entry for entry in changes.changed if _has_other_rows(entry, planned[entry.video_id][0])]
-    redo = _ids([*other_rows, *added, *changes.rejudged]).union(*failed.values())
+    returned = computed_without_a_file(run_state, current)
+    known_changed = _ids(changes.changed)
+    changes.changed.extend(entry for entry in returned if entry.video_id not in known_changed)
+    redo = _ids([*other_rows, *added, *changes.rejudged, *returned]).union(*failed.values())
     redo |= _add_fakes(changes, redo, planned, current)
     changed = _ids([*changes.changed, *changes.rejudged])
     redone, replaced = _replace_changed(run_state, changed, redo, current, make)
@@ -259,9 +263,8 @@ def _replace_changed(
         reuses = [
             entry.video_id
             for entry in owned
-            # In an unfinished unit, older rows are valid only if it was to reuse them, or the input is gone.
-            if entry.video_id not in redo
-            and (entry.video_id in finished or entry.video_id in unit.reuses or entry.video_id not in current)
+            # In an unfinished unit, older rows are valid only if it was to reuse them.
+            if entry.video_id not in redo and (entry.video_id in finished or entry.video_id in unit.reuses)
         ]
         units.append(make(inputs, unit.split, supersedes=supersedes, reuses=reuses))
         replaced.add(unit.unit_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class InputPipeline:
         self.reader = MediaReader(job.limits, job.roots)
         self._own_mask_loader = OwnMaskLoader(job, self.reader, self._row_builder, self.path_of)
         self._own_mask = OwnMask()  # of the input in progress
+        self._absent: str | None = None  # the original of the input in progress, where it is not there
         self.schema: pa.Schema = self._row_builder.schema
         self._superseded = SupersededRows(job, self.schema)
         self._closed = False
@@ -111,6 +112,7 @@ class InputPipeline:
             sha256=self._sha256(path, before), seconds=_seconds_since(started),
             faces_without_mask=without_mask if entry.mask_id or self.is_compared(entry) else 0,
             faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
+            absent=self._absent,
         )  # fmt: skip
         return ProcessedInput(outcome, _read_batches(spool))
 
@@ -127,8 +129,11 @@ class InputPipeline:
         """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes."""
         if not unit.supersedes or (entry.video_id not in unit.reuses and self.file_exists(entry.video_id)):
             return None
-        reused = self._superseded.lookup(entry, unit)
-        return ProcessedInput(*reused) if reused else None
+        if (found := self._superseded.lookup(entry, unit)) is None:
+            return None
+        outcome, batches = found
+        is_older = entry.video_id not in unit.reuses
+        return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
 
     def _sha256(self, path: Path, before: StatSignature | None) -> str | None:
         """The hash of a file; None if it is missing or has changed since `before`."""
@@ -157,6 +162,7 @@ class InputPipeline:
             InputError: the input failed; batches that were yielded before must be dropped.
 
         """
+        self._absent = None
         with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
             self._own_mask = own_mask
             needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
@@ -204,7 +210,9 @@ class InputPipeline:
         cache = self._source.get(entry.source_id)
         is_expected = expects_source(entry, self._job.options)
         is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
-        if not is_cached and self.file_exists(entry.source_id):
+        if not is_cached and not self.file_exists(entry.source_id):
+            self._absent = entry.source_id
+        elif not is_cached:
             fakes = {entry.video_id, *self._fakes_to_compare(entry.source_id, family)}
             cache = self._new_cache(entry, entry.source_id, fakes)
             self._source.load(cache)
