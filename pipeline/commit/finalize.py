@@ -85,7 +85,7 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
 
 
 def remove_superseded(run_state: RunState) -> None:
-    """Removes the files and receipts of superseded units, and their added columns.
+    """Removes the files and receipts of superseded units, and the added columns of these and of units without rows.
 
     Durably: the rows of a file that came back after a power failure would be there twice.
     """
@@ -93,7 +93,9 @@ def remove_superseded(run_state: RunState) -> None:
     # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
     superseded = [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
     with stop_on_disk_error(run_state.paths.faces):
-        remove_files_of(run_state.paths.root, [unit.unit_id for unit in superseded])
+        # A unit whose file was damaged, and whose videos are gone, has lost its rows.
+        without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
+        remove_files_of(run_state.paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
         for unit in superseded:
             run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
             run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
