@@ -229,9 +229,14 @@ def _assign_added(
 
 
 def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], current: dict[str, Entry]) -> set[str]:
-    """Adds planned fakes of originals in `redo` to `changes.changed`, since masks depend on both; returns their ids."""
+    """Adds planned fakes of originals in `redo` to `changes.changed`, since masks depend on both; returns their ids.
+
+    Not of an original that is gone, whose failure is retried: they would lose the masks that they have.
+    """
     fakes = [
-        entry for name, entry in current.items() if entry.source_id in redo and name in planned and name not in redo
+        entry
+        for name, entry in current.items()
+        if entry.source_id in redo and entry.source_id in current and name in planned and name not in redo
     ]
     changed = _ids(changes.changed)
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
