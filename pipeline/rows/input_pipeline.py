@@ -210,9 +210,9 @@ class InputPipeline:
         cache = self._source.get(entry.source_id)
         is_expected = expects_source(entry, self._job.options)
         is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
-        if not is_cached and not self.file_exists(entry.source_id):
-            self._absent = entry.source_id
-        elif not is_cached:
+        exists = self.file_exists(entry.source_id)
+        self._absent = None if exists else entry.source_id  # also where its cache is there: it is empty if it failed
+        if not is_cached and exists:
             fakes = {entry.video_id, *self._fakes_to_compare(entry.source_id, family)}
             cache = self._new_cache(entry, entry.source_id, fakes)
             self._source.load(cache)

@@ -84,3 +84,11 @@ def test_a_retry_of_a_gone_original_leaves_the_masks_of_its_fakes(one_out: OneOu
     one_out.run()
     one_out.run(retry=True)
     assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "one"))
+
+
+def test_so_does_a_fake_that_was_processed_right_after_its_absent_original(one_out: OneOut) -> None:
+    one_out.put("fake/b.mp4", "one")
+    one_out.put("real/a.mp4", "one")
+    one_out.run_while_away("real/a.mp4")
+    one_out.run()
+    assert held(one_out, "fake/b.mp4") == fresh("usual", "fake/b.mp4", Version("one", "one"))
