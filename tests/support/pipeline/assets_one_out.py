@@ -71,6 +71,11 @@ class OneOut:
         return (self.out / "plan/0.json").exists()
 
     @property
+    def has_new_times(self) -> bool:
+        """Whether a video has another time than when a run last ended: without its receipt it counts as changed."""
+        return not self.source.times.items() <= self._seen.items()
+
+    @property
     def has_columns(self) -> bool:
         return (self.out / COLUMNS).exists()
 

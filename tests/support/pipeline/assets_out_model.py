@@ -65,7 +65,8 @@ class OutModel:
             allowed = {target}
             if name in ORIGINALS and target.original is None:  # it keeps the masks that it was given
                 allowed |= {held for held in may_hold if isinstance(held, Version) and held.content == target.content}
-            if name in self.absent and not retry and name in outcomes and outcomes[name].reason == "unreadable":
+            has_failed = "unreadable" in may_hold or (name in outcomes and outcomes[name].reason == "unreadable")
+            if has_failed and name in self.absent and not retry:
                 allowed.add("unreadable")
         return allowed | self.unsure.get(name, set())
 
