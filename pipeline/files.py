@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from .errors import StoppedError, UsageError
 
@@ -15,19 +16,59 @@ DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 
 
+_NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+
+
+def _stopped(path: Path, error: OSError) -> StoppedError:
+    remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
+    reason = os.strerror(error.errno) if error.errno else str(error)
+    return StoppedError(f"{path}: {reason}; all finished units are kept; {remedy} and run the same command again")
+
+
 @contextmanager
-def stop_on_disk_error(path: Path) -> Iterator[None]:
-    """Converts an `OSError` on `path` (disk full, I/O error), but no `FileExistsError`, to a `StoppedError`."""
+def stop_on_disk_error(path: Path, *, unless: tuple[type[OSError], ...] = (FileExistsError,)) -> Iterator[None]:
+    """Converts an `OSError` on `path` (disk full, I/O error) to a `StoppedError`, `unless` it is one of these."""
     try:
         yield
-    except FileExistsError:
+    except unless:
         raise
     except OSError as error:
-        remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
-        raise StoppedError(
-            f"{path}: {os.strerror(error.errno or 0)}; all finished units are kept; "
-            f"{remedy} and run the same command again"
-        ) from error
+        raise _stopped(path, error) from error
+
+
+@contextmanager
+def stop_on_any_disk_error(folder: Path) -> Iterator[None]:
+    """Converts every `OSError` of a command on `folder` that nothing else has to a `StoppedError` on the file named.
+
+    But that of a closed pipe: whoever read what the command prints is gone.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        named = Path(os.fsdecode(error.filename)) if isinstance(error.filename, str | bytes) else folder
+        # `shutil.rmtree` names files without their folders.
+        where = named if named.is_absolute() or named.is_relative_to(folder) else folder
+        raise _stopped(where, error) from error
+
+
+def raise_if_disk_failed(path: Path, error: Exception) -> None:
+    """Raises a `StoppedError` where the disk failed as `path` was parsed: that says nothing about what is on it.
+
+    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes.
+    """
+    if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE}:
+        raise _stopped(path, error) from error
+
+
+def read_stored(path: Path) -> bytes:
+    """Reads a whole file; raises `FileNotFoundError` where it is not there, and `StoppedError` where the disk fails."""
+    try:
+        with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
+            return path.read_bytes()
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
 
 
 def cache_folder() -> Path:
@@ -56,6 +97,15 @@ def make_folder(folder: Path) -> None:
     sync_folder(folder.parent)
 
 
+def files_below(folder: Path) -> list[Path]:
+    """All files in a folder and below it, sorted. Unlike `Path.rglob`, raises `OSError` where one cannot be read."""
+
+    def fail(error: OSError) -> NoReturn:
+        raise error
+
+    return sorted(Path(parent) / name for parent, _, names in os.walk(folder, onerror=fail) for name in names)
+
+
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
     """Writes a small file atomically and with fsync, by way of a file in the folder `temporary`.
 
@@ -81,6 +131,10 @@ def link_exclusive(attempt: Path, target: Path) -> None:
     """Gives a complete file its final name and never overwrites: raises `FileExistsError` if `target` exists."""
     try:
         os.link(attempt, target)
+    except FileExistsError:
+        # A network file system repeats a call whose answer was lost: the name may be there by our own first call.
+        if not attempt.samefile(target):
+            raise
     except OSError as error:
         if error.errno not in NO_HARD_LINKS:
             raise

@@ -65,7 +65,8 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
             with _heartbeat(descriptor):
                 yield
         finally:
-            os.ftruncate(descriptor, 0)  # empty: released, also after an error
+            with suppress(OSError):  # the work is done, and without a heartbeat the record is stale in a minute
+                os.ftruncate(descriptor, 0)  # empty: released, also after an error
     finally:
         os.close(descriptor)
 

@@ -34,6 +34,7 @@ from .execution.unit_task import start_unit_workers
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .faces.landmarks import Landmarker
+from .files import stop_on_any_disk_error
 from .planning.cost_model import CostModel
 from .planning.damage_limits import damage_limit_warnings
 from .planning.failure_limit import (
@@ -126,16 +127,21 @@ def precompute(
     started, failure_limit = time.monotonic(), max_failed or FailureLimit()
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
-    job, listing, config = prepare_job(
-        src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
-        allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
-        allow_unlabelled=allow_unlabelled,
-    )  # fmt: skip
+    with stop_on_any_disk_error(Path(src)):
+        job, listing, config = prepare_job(
+            src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
+            allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
+            allow_unlabelled=allow_unlabelled,
+        )  # fmt: skip
     _announce_source(src, listing, progress)
     make_folders(job.paths)
     expected = load_forecast(job.out)
     run = _Run(job, listing, config, failure_limit, retry, allow_leaks, progress)
-    with _remove_empty_out_on_refusal(job.paths), hold_lease(job.paths.lease, progress.on_wait):
+    with (
+        stop_on_any_disk_error(job.out),
+        _remove_empty_out_on_refusal(job.paths),
+        hold_lease(job.paths.lease, progress.on_wait),
+    ):
         run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
         changes = run.find_changes(run_state)
         remove_attempts(job.paths)
@@ -215,7 +221,7 @@ class _Run:
                 if not is_encrypted(client):
                     progress.warn(
                         f"--scheduler {scheduler}: its connections are not encrypted; whoever can reach it can run "
-                        "code as you; start it with TLS (see \"A running Dask cluster\" in docs/guides/clusters.md)"
+                        'code as you; start it with TLS (see "A running Dask cluster" in docs/guides/clusters.md)'
                     )
             UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
         return progress.totals

@@ -15,13 +15,13 @@ from typing import Any
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import hold_lease
 from ..dataset.added_columns import ColumnSet, read_column_sets
-from ..dataset.index import Index
+from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OutPaths
 from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
 from ..execution.capacity import default_num_workers, num_workers_without_gpu
 from ..execution.cluster import exit_if_imported_by_worker
-from ..files import make_folder, stop_on_disk_error, sync_folder, write_durably
+from ..files import make_folder, stop_on_any_disk_error, stop_on_disk_error, sync_folder, write_durably
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
@@ -119,14 +119,16 @@ def add_columns(
                     on_progress(done, rows)
         if pending or not _is_indexed(column_set):
             _renew_index(run_state, manifest)
-    return AddSummary(
-        name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
-        indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
-        rows=sum(unit.rows for unit in pending), units_before=len(units) - len(pending),
-        rows_before=sum(unit.rows for unit in units) - sum(unit.rows for unit in pending),
-        size_bytes=sum(column_set.unit_file(unit.unit).stat().st_size for unit in units),
-        seconds=time.monotonic() - started,
-    )  # fmt: skip
+        elif current_index_path(out) == run_state.paths.next_index:  # a run ended before it had installed that
+            install_index(run_state.paths)
+        return AddSummary(
+            name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
+            indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
+            rows=sum(unit.rows for unit in pending), units_before=len(units) - len(pending),
+            rows_before=sum(unit.rows for unit in units) - sum(unit.rows for unit in pending),
+            size_bytes=sum(column_set.unit_file(unit.unit).stat().st_size for unit in units),
+            seconds=time.monotonic() - started,
+        )  # fmt: skip
 
 
 def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], object] = lambda _: None) -> int:
@@ -174,16 +176,16 @@ def _itself(maker: ColumnMaker) -> ColumnMaker:
 @contextmanager
 def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest]]:
     """Holds the lease of a finished dataset; yields its state and its manifest."""
-    _require_finished(out)
     paths = OutPaths(out)
-    with hold_lease(paths.lease, on_wait, work=work):
-        manifest = _require_finished(out)
-        with stop_on_disk_error(paths.temporary):
+    with stop_on_any_disk_error(out):
+        _require_finished(out)
+        with hold_lease(paths.lease, on_wait, work=work):
+            manifest = _require_finished(out)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):
                 shutil.rmtree(folder)
-        remove_attempts(paths)
-        yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest
+            remove_attempts(paths)
+            yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest
 
 
 def _require_finished(out: Path) -> Manifest:
@@ -208,7 +210,8 @@ def _begin(out: Path, maker: ColumnMaker, source: str, manifest: Manifest, run_s
         raise RefusedError(f"{out}: {maker.name!r} is half removed; run `facefeed remove {out} {maker.name}` first")
     if existing is not None and (existing.fingerprint, existing.schema) == (wanted.fingerprint, wanted.schema):
         return existing
-    if existing is not None and any(existing.folder.glob("*.parquet")):
+    # Not `glob`, which finds nothing in a folder that cannot be read.
+    if existing is not None and any(path.suffix == ".parquet" for path in existing.folder.iterdir()):
         was, now = existing.fingerprint, maker.fingerprint
         what = f"fingerprint {was!r} there, {now!r} now" if was != now else "other columns there than now"
         raise RefusedError(

@@ -22,7 +22,7 @@ from ..dataset.index import index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
 from ..errors import CorruptDataError, StoppedError, UsageError
-from ..files import stop_on_disk_error, sync_folder, write_durably
+from ..files import files_below, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
@@ -39,8 +39,8 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
     known = {unit.unit_id for unit, receipt in _all_units(run_state) if receipt is None or receipt.outcome != "split"}
     moved = []
     with stop_on_disk_error(run_state.paths.faces):
-        for path in sorted(run_state.paths.faces.rglob("*")):
-            if path.is_file() and path.stem not in known:
+        for path in files_below(run_state.paths.faces):
+            if path.stem not in known:
                 move_to_quarantine(path, run_state.paths)
                 moved.append(path.relative_to(run_state.paths.root).as_posix())
     return moved
@@ -133,10 +133,12 @@ def write_index(
     *,
     added: Sequence[ColumnSet] = (),
     incomplete: Sequence[IncompleteSet] = (),
+    expected_rows: int | None = None,
 ) -> int:
     """Builds the next index, for `install_index` to install; returns its number of rows.
 
     `faces`: the files' schema. `added`: sets of added columns that become part of it; `incomplete`: those that do not.
+    Raises `CorruptDataError` where a file is damaged, or they do not have `expected_rows`.
     """
     attempt = paths.temporary / f"index.{uuid.uuid4().hex}"
     with stop_on_disk_error(paths.next_index):
@@ -144,6 +146,10 @@ def write_index(
         try:
             schema = index_schema(faces, fingerprint, added, incomplete)
             rows = IndexBuilder(schema, files, added).write(attempt)
+            if expected_rows is not None and rows != expected_rows:  # a receipt is damaged, or this host cannot see it
+                raise CorruptDataError(
+                    f"{paths.root}: its receipts account for {rows:,} rows, its manifest for {expected_rows:,}"
+                )
             with attempt.open("rb+") as file:
                 os.fsync(file.fileno())
             attempt.replace(paths.next_index)
@@ -157,7 +163,10 @@ def write_dataset_index(run_state: RunState, manifest: Manifest) -> list[Incompl
     """Builds the next index of a dataset with its added columns; returns the sets that lack files and so stay out."""
     added, incomplete = complete_sets(run_state.paths.root, (receipt for _, _, receipt in run_state.finished_units()))
     files, faces = run_state.parquet_files(), manifest.face_schema()
-    write_index(run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete)
+    write_index(
+        run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete,
+        expected_rows=manifest.rows,
+    )  # fmt: skip
     return incomplete
 
 

@@ -7,7 +7,6 @@ receipt is an orphan that can be verified and adopted, and a receipt without its
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import uuid
@@ -18,9 +17,15 @@ import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError, UsageError
-from ..files import DISK_IS_FULL, link_exclusive, make_folder, stop_on_disk_error, sync_folder, write_durably
-
-_NOT_FOUND = {errno.ENOENT, errno.ENOTDIR}
+from ..files import (
+    DISK_IS_FULL,
+    link_exclusive,
+    make_folder,
+    raise_if_disk_failed,
+    stop_on_disk_error,
+    sync_folder,
+    write_durably,
+)
 
 QUARANTINED_SUFFIX = ".quarantined"
 
@@ -68,16 +73,15 @@ def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = 
 
     `content_key`: what its rows depend on beside the unit: the hash of the job's config or, of a file of added columns,
     `ColumnSet.state_of` the unit.
-    Raises `CorruptDataError` where it is not `unit`'s complete file under that key, `OSError` where the disk fails,
-    which says nothing about the file.
+    Raises `CorruptDataError` where it is not `unit`'s complete file under that key, `StoppedError` where the disk
+    fails, which says nothing about the file.
     """
     try:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
-    except (OSError, ValueError) as error:  # pyarrow raises OSError for damaged bytes too, then without errno
-        if isinstance(error, OSError) and error.errno not in {None, *_NOT_FOUND}:
-            raise
+    except (OSError, ValueError) as error:
+        raise_if_disk_failed(path, error)
         raise CorruptDataError(f"{path.name}: {error}") from error
     expected = unit_file_metadata(unit, content_key, counted if rows is None else rows)
     if stored != expected:

@@ -13,7 +13,6 @@ import base64
 import builtins
 import hashlib
 import json
-import os
 import shlex
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -23,7 +22,8 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from ..errors import CorruptDataError, StoppedError
+from ..errors import CorruptDataError
+from ..files import read_stored, stop_on_disk_error
 from .manifest import OutPaths, Receipt
 from .schema import UNINDEXED_COLUMNS, face_schema
 
@@ -125,8 +125,8 @@ class ColumnSet:
         """The receipt for a unit, None where there is none; raises `CorruptDataError` where it is damaged."""
         path = self.receipt_file(unit)
         try:
-            return ColumnReceipt.from_json(path.read_bytes(), where=str(path))
-        except (FileNotFoundError, NotADirectoryError):
+            return ColumnReceipt.from_json(read_stored(path), where=str(path))
+        except FileNotFoundError:
             return None
 
     def has_file_for(self, unit: Receipt) -> bool:
@@ -134,11 +134,10 @@ class ColumnSet:
         path = self.unit_file(unit.unit)
         try:
             receipt = self.receipt(unit.unit)
-            size_bytes = path.stat().st_size
+            with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
+                size_bytes = path.stat().st_size
         except (CorruptDataError, FileNotFoundError, NotADirectoryError):
             return False
-        except OSError as error:
-            raise StoppedError(f"{path}: {os.strerror(error.errno or 0)}; run the same command again") from error
         return receipt is not None and (receipt.state, receipt.bytes) == (self.state_of(unit), size_bytes)
 
     def to_json(self) -> str:
@@ -159,7 +158,7 @@ class ColumnSet:
         """The set `name` of OUT; None where there is none, or it has not begun. Raises `CorruptDataError` on damage."""
         path = OutPaths(out).columns / name / "_set.json"
         try:
-            data: dict[str, Any] = json.loads(path.read_bytes())
+            data: dict[str, Any] = json.loads(read_stored(path))
             if data["version"] != SET_VERSION or data["name"] != name:
                 raise ValueError(f"is of version {data['version']} and of {data['name']!r}")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow_schema"])))
@@ -167,7 +166,7 @@ class ColumnSet:
                 root=out, name=name, fingerprint=data["fingerprint"], source=data["source"], schema=schema,
                 is_being_removed=data["is_being_removed"],
             )  # fmt: skip
-        except (FileNotFoundError, NotADirectoryError):
+        except FileNotFoundError:
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
             raise CorruptDataError(
@@ -203,10 +202,15 @@ def with_folder(portable: str, out: Path) -> str:
 
 def read_column_sets(out: Path) -> list[ColumnSet]:
     """The sets of added columns of OUT, by name; raises `CorruptDataError` where one does not say what it is."""
-    folder = OutPaths(out).columns
-    names = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
-    sets = (ColumnSet.read(out, name) for name in names)
+    sets = (ColumnSet.read(out, folder.name) for folder in _folders_of_sets(out))
     return [column_set for column_set in sets if column_set is not None]
+
+
+def _folders_of_sets(out: Path) -> list[Path]:
+    # Not `glob`, which finds nothing in a folder that cannot be read.
+    folder = OutPaths(out).columns
+    with stop_on_disk_error(folder):
+        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
 
 
 def complete_sets(
@@ -230,8 +234,7 @@ def complete_sets(
 
 def remove_files_of(out: Path, units: Sequence[str]) -> None:
     """Removes receipts and files of added columns for units that are no longer part of the dataset."""
-    folders = [path for path in OutPaths(out).columns.glob("*") if path.is_dir()] if units else []
-    for folder in folders:
+    for folder in _folders_of_sets(out) if units else ():
         for unit in units:
             (folder / "_receipts" / f"{unit}.json").unlink(missing_ok=True)
             (folder / f"{unit}.parquet").unlink(missing_ok=True)

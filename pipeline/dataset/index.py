@@ -18,7 +18,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import CorruptDataError, FacefeedError, UsageError
+from ..errors import CorruptDataError, UsageError
+from ..files import raise_if_disk_failed
 from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
 from .manifest import Manifest, OutPaths
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
@@ -87,7 +88,8 @@ def current_index_path(out: Path) -> Path:
         with pa.memory_map(str(paths.next_index)) as stored:
             fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
         return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index
-    except (FacefeedError, KeyError, OSError, TypeError, ValueError, pa.ArrowException):
+    except (CorruptDataError, UsageError, KeyError, OSError, TypeError, ValueError, pa.ArrowException) as error:
+        raise_if_disk_failed(paths.next_index, error)
         return paths.index
 
 
@@ -114,6 +116,7 @@ class Index:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
+            raise_if_disk_failed(path, error)
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
         self._categories: dict[str, list[str]] = {}

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,7 +15,8 @@ from typing import Any, Literal, Self, get_args
 
 import pyarrow as pa
 
-from ..errors import CorruptDataError, StoppedError, UsageError
+from ..errors import CorruptDataError, UsageError
+from ..files import read_stored, stop_on_disk_error
 from .schema import READABLE_VERSIONS, SCHEMA_VERSION, face_schema
 
 RECEIPT_VERSION = 1
@@ -173,13 +173,12 @@ def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | N
     """
     path = paths.receipt(unit)
     try:
-        receipt = Receipt.from_json(path.read_bytes(), where=str(path))
-        if receipt.file and (paths.root / receipt.file).stat().st_size != receipt.bytes:
-            return None
+        receipt = Receipt.from_json(read_stored(path), where=str(path))
+        with stop_on_disk_error(paths.root / str(receipt.file), unless=(FileNotFoundError, NotADirectoryError)):
+            if receipt.file and (paths.root / receipt.file).stat().st_size != receipt.bytes:
+                return None
     except (CorruptDataError, FileNotFoundError, NotADirectoryError):
         return None
-    except OSError as error:
-        raise StoppedError(f"{path}: {os.strerror(error.errno or 0)}; run the same command again") from error
     return receipt if (receipt.unit, receipt.config_hash) == (unit, config_hash) else None
 
 
@@ -226,11 +225,11 @@ class Manifest:
         """Reads OUT's manifest.
 
         Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where its manifest is damaged or of
-        another version.
+        another version, `StoppedError` where the disk fails.
         """
         path = OutPaths(out).manifest
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(read_stored(path))
             version, schema = data.pop("version"), data["schema"]
             if version != MANIFEST_VERSION or schema not in READABLE_VERSIONS:
                 readable = " and ".join(map(str, READABLE_VERSIONS))
@@ -244,7 +243,7 @@ class Manifest:
             if manifest.plan_parts is not None and manifest.plan_parts < 1:
                 raise ValueError(f"plan_parts={manifest.plan_parts}: must be at least 1")
             return manifest
-        except (FileNotFoundError, NotADirectoryError) as error:
+        except FileNotFoundError as error:
             raise UsageError(
                 f"{out}: no manifest.json, so no finished dataset; run `facefeed precompute SRC {out}` to its end"
             ) from error

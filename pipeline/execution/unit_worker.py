@@ -22,7 +22,7 @@ from ..commit.publish import (
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
-from ..files import stop_on_disk_error
+from ..files import stop_on_any_disk_error, stop_on_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_pipeline import InputPipeline
@@ -94,15 +94,16 @@ class UnitWorker:
         returns; if another attempt at the unit was faster, that is the other's receipt.
         Raises `StoppedError` where the disk fails or this worker was closed.
         """
-        try:
-            receipt = self._adopt(unit) or self._build(unit, on_input)
-        except Exception:
-            self._raise_if_closing()  # replaces the error of a decoder that was ended in progress
-            raise
-        valid_receipt = write_receipt(self.job.paths, receipt)
-        if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
-            (self.job.out / receipt.file).unlink(missing_ok=True)
-        return valid_receipt
+        with stop_on_any_disk_error(self.job.out):
+            try:
+                receipt = self._adopt(unit) or self._build(unit, on_input)
+            except Exception:
+                self._raise_if_closing()  # replaces the error of a decoder that was ended in progress
+                raise
+            valid_receipt = write_receipt(self.job.paths, receipt)
+            if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
+                (self.job.out / receipt.file).unlink(missing_ok=True)
+            return valid_receipt
 
     def _adopt(self, unit: Unit) -> Receipt | None:
         path = self.job.paths.unit_file(unit.split, unit.unit_id)

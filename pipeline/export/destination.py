@@ -20,7 +20,7 @@ from typing import Final
 
 from ..console import printable
 from ..errors import CorruptDataError, RefusedError, UsageError
-from ..files import sync_folder, write_durably
+from ..files import DISK_IS_FULL, sync_folder, write_durably
 from ..lock import hold_lock
 from .forms.form import PartRows
 from .receipt import ExportReceipt, PartReceipt, with_parts
@@ -70,6 +70,8 @@ class Destination:
         try:
             self._parts.mkdir(parents=True, exist_ok=True)
         except OSError as error:
+            if error.errno in DISK_IS_FULL:
+                raise
             raise UsageError(f"DEST={self.root}: {error.strerror}; name a folder that can be written to") from error
         with hold_lock(self._work / _LOCK, work="facefeed export", on_wait=on_wait):
             path = self.root / RECEIPT
@@ -103,7 +105,8 @@ class Destination:
     def stage(self, name: str) -> Path:
         """An empty folder for the files of a part, below which their paths are those below DEST."""
         folder = self._work / "staged" / name
-        shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            shutil.rmtree(folder)
         folder.mkdir(parents=True)
         return folder
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..dataset.added_columns import IncompleteSet
 from ..dataset.manifest import Manifest
 from ..errors import StoppedError, UsageError
-from ..files import stop_on_disk_error
+from ..files import stop_on_any_disk_error
 from .check import CheckResult, check_export
 from .destination import Destination
 from .forms.by_name import make_form
@@ -63,33 +63,34 @@ def export(
     and `StoppedError` where the disk fails; the same call resumes then.
     """
     started = time.monotonic()
-    stored = StoredRows(out)
-    added_columns = stored.index.added_sets if request.has_columns else {}
-    incomplete_columns = stored.incomplete_sets() if request.has_columns else []
-    wanted = ExportReceipt(
-        fingerprint=stored.manifest.fingerprint, request=request.to_json(), added_columns=added_columns
-    )
-    selected_rows = len(stored.select(request.split))
-    if not selected_rows:
-        raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
-    destination = Destination.open(dest, out, wanted)
-    was_finished, parts_before = destination.receipt.finished, 0
-    if was_finished:
-        destination.remove_work_folder()  # left where a run was killed at its very end
-    else:
-        form = make_form(stored, request)
-        with destination.claim(on_wait), stop_on_disk_error(dest):
-            parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
-            if Manifest.read(out).fingerprint != wanted.fingerprint:
-                raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
-            destination.finish([*_published(destination, form), *_closing(destination)])
-    checked = _Counter("check", destination.receipt.files, on_progress)
-    check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
-    return ExportResult(
-        root=dest, receipt=destination.receipt, check=check, parts_before=parts_before, was_finished=was_finished,
-        incomplete_columns=incomplete_columns,
-        seconds=time.monotonic() - started,
-    )  # fmt: skip
+    with stop_on_any_disk_error(dest):
+        stored = StoredRows(out)
+        added_columns = stored.index.added_sets if request.has_columns else {}
+        incomplete_columns = stored.incomplete_sets() if request.has_columns else []
+        wanted = ExportReceipt(
+            fingerprint=stored.manifest.fingerprint, request=request.to_json(), added_columns=added_columns
+        )
+        selected_rows = len(stored.select(request.split))
+        if not selected_rows:
+            raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
+        destination = Destination.open(dest, out, wanted)
+        was_finished, parts_before = destination.receipt.finished, 0
+        if was_finished:
+            destination.remove_work_folder()  # left where a run was killed at its very end
+        else:
+            form = make_form(stored, request)
+            with destination.claim(on_wait):
+                parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
+                if Manifest.read(out).fingerprint != wanted.fingerprint:
+                    raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
+                destination.finish([*_published(destination, form), *_closing(destination)])
+        checked = _Counter("check", destination.receipt.files, on_progress)
+        check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
+        return ExportResult(
+            root=dest, receipt=destination.receipt, check=check, parts_before=parts_before, was_finished=was_finished,
+            incomplete_columns=incomplete_columns,
+            seconds=time.monotonic() - started,
+        )  # fmt: skip
 
 
 def _write_parts(destination: Destination, form: Form, written: _Counter) -> int:

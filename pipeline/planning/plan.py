@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from ..dataset.manifest import OutPaths
 from ..errors import CorruptDataError
-from ..files import write_durably
+from ..files import read_stored, stop_on_disk_error, write_durably
 from ..sources import Entry
 
 PLAN_VERSION = 1
@@ -115,7 +115,7 @@ class PlanPart:
     def read(cls, path: Path) -> Self:
         """Reads one part; raises `CorruptDataError` where the file is not one."""
         try:
-            data = json.loads(path.read_bytes())
+            data = json.loads(read_stored(path))
             if data["version"] != PLAN_VERSION:
                 raise ValueError(f"unknown version {data['version']}")
             units = tuple(
@@ -176,8 +176,16 @@ class Plan:
 
     @classmethod
     def load(cls, paths: OutPaths) -> Self:
-        """Reads all parts; raises `CorruptDataError` where one is damaged or missing."""
-        present = {path.name for path in paths.plan.glob("*.json")} if paths.plan.is_dir() else set()
+        """Reads all parts.
+
+        Raises `CorruptDataError` where one is damaged or missing, `StoppedError` where the disk fails.
+        """
+        try:
+            # Not `glob`, which finds nothing in a folder that cannot be read: no file would be of a unit of the plan.
+            with stop_on_disk_error(paths.plan, unless=(FileNotFoundError, NotADirectoryError)):
+                present = {path.name for path in paths.plan.iterdir() if path.suffix == ".json"}
+        except (FileNotFoundError, NotADirectoryError):
+            present = set()
         names = [f"{number}.json" for number in range(len(present))]
         if present != set(names):
             missing = ", ".join(name for name in names if name not in present)

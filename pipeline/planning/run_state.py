@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..dataset.manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError
+from ..files import read_stored
 from .plan import Plan, PlanPart, Unit
 
 
@@ -26,7 +27,7 @@ class RunState:
         """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""
         path = self.paths.receipt(unit.unit_id)
         try:
-            text = path.read_bytes()
+            text = read_stored(path)
         except FileNotFoundError:
             return None
         receipt = Receipt.from_json(text, where=str(path))

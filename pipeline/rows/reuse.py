@@ -52,9 +52,9 @@ class SupersededRows:
 
     def _is_intact(self, receipt: Receipt) -> bool:
         if receipt.unit not in self._intact:
-            try:
+            try:  # an error of the disk is not caught: rows of an input that is gone from the source have no other copy
                 digest = sha256_of(self._job.out / str(receipt.file))
-            except OSError:
+            except (FileNotFoundError, NotADirectoryError):
                 digest = ""
             self._intact[receipt.unit] = digest == receipt.sha256
         return self._intact[receipt.unit]

@@ -13,7 +13,8 @@ from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index
 from ..dataset.manifest import OutPaths, Receipt
-from ..errors import FacefeedError
+from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
+from ..files import raise_if_disk_failed
 from .findings import Finding
 
 
@@ -34,7 +35,7 @@ def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[s
         remove = f"run `facefeed remove {quoted} {name}`" if (folder / name).is_dir() else "delete it"
         try:
             column_set = ColumnSet.read(out, name)
-        except FacefeedError as error:
+        except CorruptDataError as error:
             yield Finding("columns", location, str(error), remove)
             continue
         if column_set is None:
@@ -55,7 +56,7 @@ def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[s
 def _indexed_sets(out: Path) -> dict[str, str]:
     try:
         return Index(out).added
-    except FacefeedError:  # reported as a finding on the index
+    except (CorruptDataError, UsageError):  # reported as a finding on the index
         return {}
 
 
@@ -73,7 +74,10 @@ def _check_set(column_set: ColumnSet, units: Sequence[Receipt], intact: Containe
                     yield Finding(
                         "columns", location, f"its faces are not those of {unit.file}, in their order", remedy
                     )
+        except StoppedError:
+            raise
         except Exception as error:  # whatever a parser raises on damaged bytes
+            raise_if_disk_failed(path, error)
             detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
             if not path.exists():
                 remedy = f"run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
@@ -87,8 +91,8 @@ def _same_faces(path: Path, unit_path: Path) -> bool:
 
 def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
     known = {unit.unit for unit in units}
-    for path in sorted(column_set.folder.glob("*.parquet")):
-        if path.stem not in known:
+    for path in sorted(column_set.folder.iterdir()):  # not `glob`, which finds nothing where it cannot read
+        if path.suffix == ".parquet" and path.stem not in known:
             location = path.relative_to(column_set.root).as_posix()
             detail = "is of no unit of this dataset; other readers would see its rows"
             yield Finding("columns", location, detail, "delete the file")

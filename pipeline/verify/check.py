@@ -20,6 +20,7 @@ from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
+from ..files import files_below, raise_if_disk_failed, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState
@@ -59,8 +60,13 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
 
     A damaged page, a missing or unaccounted file, a duplicate row, an index or a manifest that contradicts the files:
     each is one `Finding`; consequences of a finding are not reported again. `on_file`: called with the name of each
-    file before it is read. Raises `UsageError` where OUT holds no dataset.
+    file before it is read. Raises `UsageError` where OUT holds no dataset, `StoppedError` where the disk fails.
     """
+    with stop_on_any_disk_error(out):
+        return _verify(out, on_file)
+
+
+def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
     kind, paths = "manifest", OutPaths(out)
     try:
         if unfinished := UnfinishedRun.find(out):
@@ -69,9 +75,10 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         kind = "plan"
         plan = Plan.load(paths)
         run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
-    except UsageError:
+    except (UsageError, StoppedError):
         raise
     except Exception as error:
+        raise_if_disk_failed(out, error)
         return VerifyResult(findings=[Finding(kind, str(out), str(error))])
     result = VerifyResult()
     findings = result.findings
@@ -86,7 +93,7 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
         for unit, receipt in _receipts(run_state, planned, findings):
             if receipt.file:
                 on_file(receipt.file)
-                if result.add(receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest)):
+                if result.add(out, receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest)):
                     intact.add(receipt.unit)
                 files.append((out / receipt.file, receipt.file))
                 units.append(receipt)
@@ -96,10 +103,10 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
     of_columns = [] if unaccounted else list(check_added_columns(out, units, intact))
     findings += of_columns
     findings += errors_as_findings(
-        "index", "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)
+        "index", out, "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)
     )
     if not unaccounted:
-        findings += errors_as_findings("account", "manifest.json", lambda: _check_manifest(run_state, manifest))
+        findings += errors_as_findings("account", out, "manifest.json", lambda: _check_manifest(run_state, manifest))
     return result
 
 
@@ -112,7 +119,7 @@ def _check_unfinished(unfinished: UnfinishedRun, on_file: Callable[[str], None])
             on_file(receipt.file)
             owned = run_state.owned_videos(planned)
             path = run_state.paths.root / receipt.file
-            result.add(receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
+            result.add(run_state.paths.root, receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
     return result
 
 
@@ -124,6 +131,8 @@ def _receipts(run_state: RunState, unit: Unit, findings: list[Finding]) -> Itera
         halves = unit.halves(run_state.config_hash)
         file = run_state.paths.unit_file(unit.split, unit.unit_id).relative_to(run_state.paths.root).as_posix()
         details = [] if receipt is None else list(_check_receipt(receipt, unit, halves, file))
+    except StoppedError:
+        raise
     except Exception as error:
         findings.append(Finding("receipt", location, str(error)))
         return
@@ -192,9 +201,9 @@ def _check_rows(
 
 def _unaccounted_files(paths: OutPaths, names: set[str], unaccounted: set[str]) -> Iterator[Finding]:
     """Files that are neither among `names` nor of a unit whose receipt has a finding of its own."""
-    for path in sorted(paths.faces.rglob("*")):
+    for path in files_below(paths.faces):
         name = path.relative_to(paths.root).as_posix()
-        if path.is_file() and name not in names and path.stem not in unaccounted:
+        if name not in names and path.stem not in unaccounted:
             yield Finding("unknown-file", name, "no receipt accounts for it; readers would see its rows")
 
 
@@ -205,6 +214,8 @@ def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]
     """
     try:
         index = Index(out)
+    except StoppedError:
+        raise
     except FacefeedError as error:
         yield Finding("index", "index.arrow", str(error))
         return

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..dataset.manifest import Receipt
-from ..errors import FacefeedError
+from ..errors import FacefeedError, StoppedError
+from ..files import raise_if_disk_failed
 from ..planning.failure_limit import count_by_reason
 from .unfinished import UnfinishedRun
 
@@ -67,9 +69,9 @@ class VerifyResult:
         """1 where there are findings or the last run has not finished, else 0."""
         return int(bool(self.findings) or not self.is_finished)
 
-    def add(self, receipt: Receipt, checks: Iterable[Finding]) -> bool:
-        """Counts the file of a receipt and adds the findings of its checks; returns whether there are none."""
-        findings = list(errors_as_findings("content", str(receipt.file), lambda: checks))
+    def add(self, out: Path, receipt: Receipt, checks: Iterable[Finding]) -> bool:
+        """Counts the file of a receipt of OUT and adds the findings of its checks; returns whether there are none."""
+        findings = list(errors_as_findings("content", out, str(receipt.file), lambda: checks))
         self.findings += findings
         self.files, self.rows = self.files + 1, self.rows + receipt.rows
         self.size_bytes += receipt.bytes
@@ -92,9 +94,17 @@ class VerifyResult:
         }
 
 
-def errors_as_findings(kind: str, location: str, checks: Callable[[], Iterable[Finding]]) -> Iterator[Finding]:
-    """Yields the findings of `checks`; an exception, as parsers raise on damaged bytes, becomes one more finding."""
+def errors_as_findings(
+    kind: str, out: Path, location: str, checks: Callable[[], Iterable[Finding]]
+) -> Iterator[Finding]:
+    """Yields the findings of `checks`; an exception, as parsers raise on damaged bytes, becomes one more finding.
+
+    Raises `StoppedError` where the disk fails: what cannot be read now may well be sound.
+    """
     try:
         yield from checks()
+    except StoppedError:
+        raise
     except Exception as error:
+        raise_if_disk_failed(out / location, error)
         yield Finding(kind, location, str(error) if isinstance(error, FacefeedError) else repr(error))

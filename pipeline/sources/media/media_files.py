@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -43,6 +44,7 @@ FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
 MASK_FOLDER = "masks"
 """Folder of the masks of fakes: never inputs."""
+_NO_SUCH_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", MASK_FOLDER}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
 
@@ -135,8 +137,16 @@ def list_folders(root: Path) -> list[str]:
 
 
 def path_exists(path: Path) -> bool:
-    """Whether a path exists. Unlike `Path.exists`, never raises on missing permissions or an invalid name."""
-    return "\0" not in str(path) and os.access(path, os.F_OK)
+    """Whether a path exists, as far as this user may see; False for an invalid name. Raises `OSError` on I/O errors."""
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno not in _NO_SUCH_PATH:
+            raise
+        return False
+    except ValueError:  # a null character, or a lone surrogate
+        return False
+    return True
 
 
 def printable_name(name: str) -> str:
