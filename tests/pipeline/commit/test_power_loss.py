@@ -4,74 +4,38 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, closing
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pytest
+from assets_one_process import Job
 from assets_power_loss import Crash, Recording, Sync, crashes, lay, recorded
 from assets_video import numbered, write_video
-from facefeed.pipeline import precompute as precompute_module
-from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.errors import FacefeedError, UsageError
-from facefeed.pipeline.execution.unit_worker import UnitWorker
-from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.planning.plan import Plan
-from facefeed.pipeline.planning.run_state import RunState
-from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.verify.check import verify
 
 MakeSource = Callable[..., Path]
 
 
-class Job:
-    """`precompute` of one source into one OUT, its units processed here: what it does to files is the same."""
+class RecordedJob(Job):
+    """One whose changes may be recorded."""
 
-    def __init__(self, source: Path, out: Path, options: Options, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.source, self.out, self.options = source, out, options
-        self.recording: Recording | None = None
-        self.config_hash = ""
-        self._workers: dict[str, UnitWorker] = {}
-        self.stack = ExitStack()
-        monkeypatch.setattr(
-            precompute_module._Run, "process_pending_units", lambda run, run_state, *_: self._process(run, run_state)
-        )
+    recording: Recording | None = None
 
-    def run(self) -> None:
-        precompute(self.source, self.out, options=self.options, detector=FixedBoxDetector())
-
-    def _process(self, run: Any, run_state: RunState) -> Any:
-        self.config_hash = run.job.config_hash
-        if run.job.config_hash not in self._workers:
-            self._workers[run.job.config_hash] = self.stack.enter_context(closing(UnitWorker(run.job)))
-        for unit in list(run_state.pending_units()):
-            self._workers[run.job.config_hash].run(unit)
-            if self.recording is not None:
-                self.recording.step_finished()
-        return run.progress.totals
-
-    def rows(self) -> pa.Table:
-        table: pa.Table = pads.dataset(self.out / "faces").to_table()
-        return table.sort_by("face_id")
-
-    def finished_units(self) -> int:
-        """Units whose rows are certain; 0 where the plan is gone."""
-        paths = OutPaths(self.out)
-        return sum(1 for _ in RunState(paths, Plan.load(paths), self.config_hash).finished_units())
+    def on_unit_finished(self) -> None:
+        super().on_unit_finished()
+        if self.recording is not None:
+            self.recording.step_finished()
 
 
 @pytest.fixture
-def job(
-    tmp_path: Path, make_source: MakeSource, small_options: Options, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Job]:
+def job(tmp_path: Path, make_source: MakeSource, small_options: Options) -> Iterator[RecordedJob]:
     source = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4")
     (tmp_path / "disk").mkdir()
-    job = Job(source, tmp_path / "disk/out", small_options, monkeypatch)
+    job = RecordedJob(source, tmp_path / "disk/out", small_options)
     with job.stack:
         yield job
 
@@ -124,7 +88,7 @@ def _problem_of_reader(job: Job, *, is_finished: bool) -> str:
     return ""
 
 
-def recording_of(job: Job, monkeypatch: pytest.MonkeyPatch) -> tuple[Recording, pa.Table]:
+def recording_of(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> tuple[Recording, pa.Table]:
     """What a run does to files, and its rows."""
     with recorded(job.out.parent, monkeypatch) as recording:
         job.recording = recording
@@ -157,13 +121,13 @@ def change_source(job: Job) -> None:
     write_video(job.source / "real/b.mp4", [numbered(number, 160, 120) for number in range(15)])
 
 
-def test_the_same_command_recovers_from_a_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_command_recovers_from_a_power_failure(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recording_of(job, monkeypatch)
     assert list(problems(job, run, some(crashes(run[0]), one_in=20))) == []
 
 
 @pytest.mark.chaos
-def test_the_same_command_recovers_from_every_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_command_recovers_from_every_power_failure(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recording_of(job, monkeypatch)
     states = list(crashes(run[0]))
     assert list(problems(job, run, states)) == []
@@ -171,7 +135,7 @@ def test_the_same_command_recovers_from_every_power_failure(job: Job, monkeypatc
 
 
 @pytest.mark.chaos
-def test_an_update_recovers_from_every_power_failure(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_update_recovers_from_every_power_failure(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     job.run()
     rows_before = job.rows()
     change_source(job)
@@ -182,7 +146,9 @@ def test_an_update_recovers_from_every_power_failure(job: Job, monkeypatch: pyte
 
 
 @pytest.mark.chaos
-def test_without_any_one_sync_a_power_failure_breaks_a_promise(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_any_one_sync_a_power_failure_breaks_a_promise(
+    job: RecordedJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run = recording_of(job, monkeypatch)
     possible = set(crashes(run[0]))
 

@@ -1,0 +1,51 @@
+"""Each file system call fails once: the command finishes, or says why not, and then ends as an undisturbed one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from assets_failing_calls import library
+from assets_paths import python_path
+
+SOME = {
+    "precompute": 251, "update": 509, "add": 211, "remove": 127, "verify": 97, "export-folders": 293,
+    "export-webdataset": 149, "export-hf": 149,
+}  # fmt: skip
+"""Of each command, one in how many faults are tried in `make test`."""
+
+
+@pytest.fixture(scope="module")
+def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return library(tmp_path_factory.mktemp("library"))
+
+
+def check_commands(one_in: dict[str, int], folder: Path, preloaded: Path, *, timeout_seconds: float) -> None:
+    """Tries one in so many faults of each command."""
+    result = subprocess.run(
+        [sys.executable, "-m", "assets_failing_runs", str(folder), *(f"{name}={one}" for name, one in one_in.items())],
+        env={**os.environ, "PYTHONPATH": python_path(), "LD_PRELOAD": str(preloaded)},
+        capture_output=True, text=True, check=False, timeout=timeout_seconds,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    reports: dict[str, dict[str, Any]] = json.loads(result.stdout.splitlines()[-1])
+    for name, report in reports.items():
+        print(f"{name}: {report['tried']} faults, {report['endings']}; {report['calls']} calls; {report['seconds']} s")
+    assert {name: report["problems"] for name, report in reports.items()} == {name: [] for name in one_in}
+    endings = {ending for report in reports.values() for ending in report["endings"]}
+    assert {"killed", "exit 75"} <= endings, "no fault has had an effect"
+
+
+def test_a_failing_call_costs_nothing_but_another_run(tmp_path: Path, preloaded: Path) -> None:
+    check_commands(SOME, tmp_path, preloaded, timeout_seconds=600)
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("command", [*SOME, "train"])
+def test_every_failing_call_costs_nothing_but_another_run(command: str, tmp_path: Path, preloaded: Path) -> None:
+    check_commands({command: 1}, tmp_path, preloaded, timeout_seconds=4 * 3600)

@@ -1,0 +1,329 @@
+"""Commands that run again and again on the same files, in one process: what each promises when a call fails."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from assets_columns import FILE
+from assets_dataset import Clip, make_dataset
+from assets_one_process import Job
+from assets_video import numbered, write_video
+from facefeed.pipeline.added_columns.run import add_columns, remove_columns
+from facefeed.pipeline.dataset.open_dataset import open_dataset
+from facefeed.pipeline.dataset.stored_images import StoredImages
+from facefeed.pipeline.errors import CorruptDataError, FacefeedError, TooManyFailedError, UsageError
+from facefeed.pipeline.export.request import ExportRequest, FormName
+from facefeed.pipeline.export.run import export
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.planning.failure_limit import FailureLimit
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.video import Sampling
+
+_OPTIONS: Final = Options(sampling=Sampling(every=5), keep=FaceFilter(min_face_px=16), size_px=64)
+_COLOUR: Final = f"{FILE}:Colour"
+_UNITS: Final = (
+    ("train", (Clip("real/anna.mp4", 3), Clip("fake/anna-swap.mp4", 2))),
+    ("val", (Clip("real/dora.mp4", 2),)),
+)
+
+
+_TABLE: Final = """path,label,source,split
+train/real/a.mp4,real,,train
+train/fake/c.mp4,fake,train/real/a.mp4,train
+train/real/e.mp4,real,,train
+val/real/b.mp4,real,,val
+"""
+
+
+class Command(Protocol):
+    """A command, and the files that it begins with.
+
+    `folders`: real paths; calls on what is below them fail. `inputs`: those of them that the command only reads.
+    `outcome`: what a finished one leaves, to be compared.
+    """
+
+    folders: Sequence[Path]
+    inputs: Sequence[Path]
+
+    def close(self) -> None:
+        """Ends what it has started."""
+
+    def lay(self) -> None:
+        """Makes all files those that the command begins with."""
+
+    def run(self) -> None:
+        """Runs it."""
+
+    def resume(self, error: FacefeedError | None) -> None:
+        """Runs the same command after one that ended with `error`, or died."""
+
+    def written(self) -> dict[str, bytes]:
+        """All files that it may write, by name."""
+
+    def outcome(self) -> Any:
+        """What a finished command leaves, to be compared."""
+
+    def findings(self) -> list[str]:
+        """What `verify`, or the command's own check, says of what a finished one leaves."""
+
+    def problem_of_remains(self) -> str:
+        """What a command that was stopped has damaged or lost; empty: nothing."""
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """All files below a folder by name, without unfinished ones and the lease."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    named = {path.relative_to(folder).as_posix(): path for path in files if "_tmp" not in path.parts}
+    return {name: path.read_bytes() for name, path in named.items() if name != "driver.lease"}
+
+
+def set_aside(out: Path) -> list[str]:
+    """Files that were taken for damaged."""
+    return [path.name for path in out.rglob("*.quarantined")]
+
+
+def _film(path: Path, first: int) -> None:
+    """Ten frames, two of which are taken."""
+    write_video(path, [numbered(first + number, 160, 120) for number in range(10)])
+
+
+def _change(source: Path) -> None:
+    """One more video, one replaced, one of a new time, and one that is gone: of its unit, some rows are copied."""
+    _film(source / "val/real/d.mp4", 100)
+    _film(source / "train/real/a.mp4", 116)
+    os.utime(source / "train/fake/c.mp4", (1, 1))
+    (source / "train/real/e.mp4").unlink()
+
+
+class Precompute:
+    """`precompute` of a table of an original, its fake and another video, or of what has changed in a folder since."""
+
+    def __init__(self, folder: Path, *, is_update: bool) -> None:
+        source, out = folder / "src", folder / "disk/out"
+        for number, name in enumerate(("train/real/a", "train/fake/c", "train/real/e", "val/real/b")):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            _film(source / f"{name}.mp4", 16 * number)
+        table = source / "videos.csv"
+        out.parent.mkdir()
+        self._job = Job(source if is_update else table, out, _OPTIONS)
+        self.folders, self.inputs = (out.parent, source), (source,)
+        self._before = folder / "before"
+        self._rows_before: Any = None
+        if is_update:
+            self._job.run()
+            self._rows_before = self._job.rows()
+            shutil.copytree(out, self._before)
+            _change(source)
+        else:
+            table.write_text(_TABLE)
+        self._rows_after: Any = None
+
+    def lay(self) -> None:
+        shutil.rmtree(self._job.out, ignore_errors=True)
+        if self._before.exists():
+            shutil.copytree(self._before, self._job.out)
+        self._job.finished_here = 0
+
+    def run(self) -> None:
+        self._job.run(max_failed=FailureLimit(count=0))
+
+    def resume(self, error: FacefeedError | None) -> None:
+        retried = {"retry_failed": ""} if isinstance(error, TooManyFailedError) else {}
+        self._job.run(max_failed=FailureLimit(count=0), **retried)
+
+    def written(self) -> dict[str, bytes]:
+        return files_of(self._job.out)
+
+    def outcome(self) -> Any:
+        rows = self._job.rows()
+        self._rows_after = rows if self._rows_after is None else self._rows_after
+        return rows
+
+    def findings(self) -> list[str]:
+        verdict = verify(self._job.out)
+        return [*map(str, verdict.findings), *([verdict.unfinished.state] if verdict.unfinished else [])]
+
+    def problem_of_remains(self) -> str:
+        out = self._job.out
+        if names := set_aside(out):
+            return f"{names} set aside"
+        try:
+            verdict = verify(out)
+        except UsageError as error:
+            return f"the dataset is gone: {error}" if self._before.exists() else ""
+        # Superseded files go last, and `verify` finds them until then.
+        if damage := [str(finding) for finding in verdict.findings if finding.kind != "unknown-file"]:
+            return f"verify: {'; '.join(damage)}"
+        if self._job.finished_units() < self._job.finished_here:
+            return "a finished unit is lost"
+        if verdict.unfinished is None and not verdict.findings:
+            expected = [rows for rows in (self._rows_before, self._rows_after) if rows is not None]
+            if not any(self._job.rows().equals(rows) for rows in expected):
+                return "verify has no finding in other rows"
+            return problem_of_reader(out)
+        return ""
+
+    def close(self) -> None:
+        self._job.stack.close()
+
+
+def problem_of_reader(out: Path) -> str:
+    """Why a reader could not use a finished dataset."""
+    try:
+        _, index = open_dataset(out)
+        images = StoredImages(index)
+        for row in range(index.num_rows):
+            images.image(row)
+    except FacefeedError as error:
+        return f"a reader fails: {error}"
+    return ""
+
+
+class Columns:
+    """`facefeed add` of columns, or `remove` of those that are there."""
+
+    def __init__(self, folder: Path, *, removes: bool) -> None:
+        self._out, self._before, self._removes = folder / "disk/out", folder / "before", removes
+        self._out.parent.mkdir()
+        make_dataset(self._before, _UNITS)
+        if removes:
+            add_columns(self._before, _COLOUR, workers=1)
+        self.folders, self.inputs = (self._out.parent,), ()
+
+    def lay(self) -> None:
+        shutil.rmtree(self._out, ignore_errors=True)
+        shutil.copytree(self._before, self._out)
+
+    def run(self) -> None:
+        if self._removes:
+            remove_columns(self._out, "colour")
+        else:
+            add_columns(self._out, _COLOUR, workers=1)
+
+    def resume(self, error: FacefeedError | None) -> None:
+        gone = self._removes and not (self._out / "columns/colour").exists()
+        with suppress(*([UsageError] if gone else [])):  # what was removed already cannot be removed again
+            self.run()
+
+    def written(self) -> dict[str, bytes]:
+        return files_of(self._out)
+
+    def outcome(self) -> Any:
+        return self.written()
+
+    def findings(self) -> list[str]:
+        return [str(finding) for finding in verify(self._out).findings]
+
+    def problem_of_remains(self) -> str:
+        if names := set_aside(self._out):
+            return f"{names} set aside"
+        now, before = files_of(self._out), files_of(self._before)
+        changed = [name for name, data in before.items() if now.get(name) != data and _is_of_dataset(name)]
+        if changed:
+            return f"{changed} changed"
+        findings = [finding for finding in verify(self._out).findings if finding.kind != "columns"]
+        return f"verify: {'; '.join(map(str, findings))}" if findings else problem_of_reader(self._out)
+
+    def close(self) -> None:
+        pass
+
+
+def _is_of_dataset(name: str) -> bool:
+    return name.partition("/")[0] in {"faces", "receipts", "plan", "manifest.json"}
+
+
+class Export:
+    """`facefeed export` in one form."""
+
+    def __init__(self, folder: Path, form: FormName) -> None:
+        self._out, self._dest = folder / "out", folder / "dest"
+        make_dataset(self._out, _UNITS)
+        self._request = ExportRequest(form=form)
+        self.folders, self.inputs = (self._dest, self._out), (self._out,)
+
+    def lay(self) -> None:
+        shutil.rmtree(self._dest, ignore_errors=True)
+
+    def run(self) -> None:
+        result = export(self._out, self._dest, self._request)
+        if result.exit_code:
+            raise AssertionError(f"{result.check.findings}, damaged: {result.receipt.damaged}")
+
+    def resume(self, error: FacefeedError | None) -> None:
+        self.run()
+
+    def written(self) -> dict[str, bytes]:
+        return files_of(self._dest)
+
+    def outcome(self) -> Any:
+        return self.written()
+
+    def findings(self) -> list[str]:
+        return export(self._out, self._dest, self._request).check.findings
+
+    def problem_of_remains(self) -> str:
+        return ""
+
+    def close(self) -> None:
+        pass
+
+
+class Verify:
+    """`facefeed verify` of a dataset with added columns, which is sound: what cannot be read is not what is damaged."""
+
+    def __init__(self, folder: Path) -> None:
+        self._out = folder / "out"
+        make_dataset(self._out, _UNITS)
+        add_columns(self._out, _COLOUR, workers=1)
+        self.folders, self.inputs = (self._out,), ()
+
+    def close(self) -> None:
+        pass
+
+    def lay(self) -> None:
+        pass
+
+    def run(self) -> None:
+        if findings := self.findings():
+            raise CorruptDataError(f"{self._out}: {findings}")  # its exit code is that of the command
+
+    def resume(self, error: FacefeedError | None) -> None:
+        self.run()
+
+    def written(self) -> dict[str, bytes]:
+        return files_of(self._out)
+
+    def outcome(self) -> Any:
+        return self.written()
+
+    def findings(self) -> list[str]:
+        return [str(finding) for finding in verify(self._out).findings]
+
+    def problem_of_remains(self) -> str:
+        return ""
+
+
+def _training(folder: Path) -> Any:
+    from assets_failing_training import Training  # noqa: PLC0415 (torch and Lightning, for this one alone)
+
+    return Training(folder)
+
+
+COMMANDS: Final[dict[str, Callable[[Path], Any]]] = {
+    "precompute": lambda folder: Precompute(folder, is_update=False),
+    "update": lambda folder: Precompute(folder, is_update=True),
+    "add": lambda folder: Columns(folder, removes=False),
+    "remove": lambda folder: Columns(folder, removes=True),
+    "verify": Verify,
+    "export-folders": lambda folder: Export(folder, "folders"),
+    "export-webdataset": lambda folder: Export(folder, "webdataset"),
+    "export-hf": lambda folder: Export(folder, "hf"),
+    "train": _training,
+}
+"""By name; each is given an empty folder, a real path."""
