@@ -152,7 +152,9 @@ def test_a_certificate_in_a_file_lets_in_who_may_read_it_and_nobody_else(tmp_pat
 
 
 def test_a_cluster_whose_certificate_nobody_configured_is_refused_with_what_is_missing(client: Client) -> None:
+    names = ("ca-file", "scheduler.cert", "worker.cert", "client.cert")
     with (
+        dask.config.set({f"distributed.comm.tls.{name}": None for name in names}),
         pytest.raises(StoppedError, match=r"needs the certificate of that cluster, in Dask's configuration"),
         remote_client(client.scheduler.address),
     ):
