@@ -23,10 +23,12 @@ from pathlib import Path
 import psutil
 
 from .errors import RefusedError
+from .json_records import parse_json
 
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
+_MAX_PID = 2**31 - 1
 _LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
@@ -86,7 +88,7 @@ def _try_lock(descriptor: int, path: Path) -> bool:
 
 def _read_holder(descriptor: int) -> dict[str, object]:
     try:
-        holder = json.loads(os.pread(descriptor, 4096, 0))
+        holder = parse_json(os.pread(descriptor, 4096, 0))
     except ValueError:
         return {}
     return holder if isinstance(holder, dict) else {}
@@ -108,7 +110,7 @@ def _seconds_until_stale(path: Path) -> float:
 
 def _process_exists(pid: object) -> bool:
     """Whether this host has a process of that id."""
-    return isinstance(pid, int) and psutil.pid_exists(pid)
+    return isinstance(pid, int) and 0 < pid <= _MAX_PID and psutil.pid_exists(pid)
 
 
 def _wait_until_stale(path: Path, holder: dict[str, object], on_wait: Callable[[str], object]) -> bool:

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from ..errors import CorruptDataError
 from ..files import read_stored, stop_on_disk_error
+from ..json_records import parse_json, record_of
 from .manifest import OutPaths, Receipt
 from .schema import UNINDEXED_COLUMNS, face_schema
 
@@ -52,10 +53,10 @@ class ColumnReceipt:
     def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
         """Parses a receipt; raises `CorruptDataError` naming `where`, its path."""
         try:
-            data = json.loads(text)
+            data = parse_json(text)
             if data.pop("version") != SET_VERSION:
                 raise ValueError("unknown version")
-            return cls(**data)
+            return record_of(cls, data)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{where}: not a receipt of added columns ({error})") from error
 
@@ -158,20 +159,27 @@ class ColumnSet:
         """The set `name` of OUT; None where there is none, or it has not begun. Raises `CorruptDataError` on damage."""
         path = OutPaths(out).columns / name / "_set.json"
         try:
-            data: dict[str, Any] = json.loads(read_stored(path))
+            data: dict[str, Any] = parse_json(read_stored(path))
             if data["version"] != SET_VERSION or data["name"] != name:
                 raise ValueError(f"is of version {data['version']} and of {data['name']!r}")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow_schema"])))
-            return cls(
-                root=out, name=name, fingerprint=data["fingerprint"], source=data["source"], schema=schema,
-                is_being_removed=data["is_being_removed"],
-            )  # fmt: skip
+            texts = {key: data[key] for key in ("fingerprint", "source", "is_being_removed")}
+            return cls(root=out, name=name, schema=schema, **asdict(record_of(_SetTexts, texts)))
         except FileNotFoundError:
             return None
-        except (AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise CorruptDataError(
                 f"{path}: does not describe added columns ({error}); run `facefeed remove {out} {name}`"
             ) from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SetTexts:
+    """What of a set's record becomes fields of `ColumnSet` as it is."""
+
+    fingerprint: str
+    source: str
+    is_being_removed: bool
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import CorruptDataError, UsageError
 from ..files import raise_if_disk_failed
+from ..json_records import brief, parse_json
 from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
-from .manifest import Manifest, OutPaths
+from .manifest import Manifest, OutPaths, check_unit_files
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
 
 BATCH_ROWS = 65_536
@@ -110,8 +111,7 @@ class Index:
             self.schema: pa.Schema = reader.schema
             self.labels, metadata = labels_of(self.schema), self.schema.metadata
             self.fingerprint = metadata[b"facefeed.fingerprint"].decode()
-            self.added: dict[str, str] = json.loads(metadata.get(_ADDED, b"{}"))
-            self._missing: dict[str, str] = json.loads(metadata.get(_MISSING, b"{}"))
+            self.added, self._missing = (_texts(metadata, name) for name in (_ADDED, _MISSING))
             has_expected_schema = _is_valid(self.schema, self.fingerprint)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
@@ -223,7 +223,17 @@ class Index:
         if not self._batches:
             return []
         if name not in self._categories:
-            self._categories[name] = self._batches[0].column(name).dictionary.to_pylist()
+            try:
+                dictionary = self._batches[0].column(name).dictionary
+                dictionary.validate(full=True)
+                names = dictionary.to_pylist()
+                if name == "file":
+                    check_unit_files(names)  # they are opened
+            except ValueError as error:
+                raise CorruptDataError(
+                    f"{self.out}: index.arrow: column {name}: {error}; run `facefeed verify {self.out} --rebuild-index`"
+                ) from error
+            self._categories[name] = names
         return self._categories[name]
 
     def points(self, name: str, row: int) -> NDArray[np.float32]:
@@ -272,6 +282,14 @@ class Index:
             in_batch = batches == batch
             values[in_batch] = column(int(batch))[positions[in_batch]]
         return values
+
+
+def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:
+    """An object of texts in the metadata, empty where it is not there; raises `ValueError` on anything else."""
+    texts = parse_json(metadata.get(name, b"{}"))
+    if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
+        raise ValueError(f"{name.decode()} is {brief(texts)}, not an object of texts")
+    return texts
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:

@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import builtins
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Self, get_args
+from typing import Any, Literal, Self
 
 import pyarrow as pa
 
 from ..errors import CorruptDataError, UsageError
 from ..files import read_stored, stop_on_disk_error
-from .schema import READABLE_VERSIONS, SCHEMA_VERSION, face_schema
+from ..json_records import brief, parse_json, record_of
+from .schema import READABLE_VERSIONS, SCHEMA_VERSION, check_config, face_schema
 
 RECEIPT_VERSION = 1
 MANIFEST_VERSION = 1
 
 _Outcome = Literal["ok", "partial", "no_faces", "failed"]
 _UnitOutcome = Literal["done", "split"]
+
+# Names of units become paths, which are read, moved and removed: none may lead out of OUT.
+_UNIT_NAME = re.compile(r"\w[\w-]*", re.ASCII)
+_UNIT_FILE = re.compile(r"faces/\w[\w-]*/\w[\w-]*\.parquet", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -150,20 +156,31 @@ class Receipt:
     def from_json(cls, text: str | builtins.bytes, *, where: str) -> Self:
         """Parses and validates a receipt; raises `CorruptDataError` naming `where`, its path."""
         try:
-            data = json.loads(text)
+            data = parse_json(text)
             if data.pop("version") != RECEIPT_VERSION:
                 raise ValueError("unknown version")
-            data["inputs"] = [InputOutcome(**item) for item in data["inputs"]]
-            receipt = cls(config_hash=data.pop("config"), **data)
-            if receipt.outcome not in get_args(_UnitOutcome):
-                raise ValueError(f"unknown outcome {receipt.outcome!r}")
-            if unknown := {outcome.outcome for outcome in receipt.inputs}.difference(get_args(_Outcome)):
-                raise ValueError(f"unknown outcome {unknown.pop()!r} of an input")
+            receipt = record_of(cls, {"config_hash": data.pop("config"), **data})
+            check_units([receipt.unit, *receipt.children, *receipt.supersedes])
+            check_unit_files([receipt.file] if receipt.file else [])
             if receipt.rows != sum(outcome.faces for outcome in receipt.inputs):
                 raise ValueError(f"rows={receipt.rows} is not the sum of its inputs' faces")
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{where}: not a receipt ({error})") from error
         return receipt
+
+
+def check_units(names: Iterable[str]) -> None:
+    """Raises `ValueError` where one could lead out of OUT: names of units are names of files."""
+    for name in names:
+        if not _UNIT_NAME.fullmatch(name):
+            raise ValueError(f"{brief(name)} is no name of a unit")
+
+
+def check_unit_files(names: Iterable[str]) -> None:
+    """Raises `ValueError` where one is not that of a unit's file, relative to OUT."""
+    for name in names:
+        if not _UNIT_FILE.fullmatch(name):
+            raise ValueError(f"{brief(name)} is no file of a unit")
 
 
 def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | None:
@@ -229,7 +246,7 @@ class Manifest:
         """
         path = OutPaths(out).manifest
         try:
-            data = json.loads(read_stored(path))
+            data = parse_json(read_stored(path))
             version, schema = data.pop("version"), data["schema"]
             if version != MANIFEST_VERSION or schema not in READABLE_VERSIONS:
                 readable = " and ".join(map(str, READABLE_VERSIONS))
@@ -239,7 +256,11 @@ class Manifest:
                     "with `facefeed precompute`"
                 )
             data["inputs"] = {"partial": 0, **data["inputs"]}  # older manifests lack it
-            manifest = cls(**data)
+            manifest = record_of(cls, data)
+            record_of(_InputCounts, manifest.inputs)
+            for refused in manifest.refused:
+                record_of(_RefusedInput, refused)
+            check_config(manifest.config)
             if manifest.plan_parts is not None and manifest.plan_parts < 1:
                 raise ValueError(f"plan_parts={manifest.plan_parts}: must be at least 1")
             return manifest
@@ -249,6 +270,27 @@ class Manifest:
             ) from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a manifest ({error})") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _InputCounts:
+    """What `count_inputs` returns."""
+
+    total: int
+    ok: int
+    partial: int
+    no_faces: int
+    failed: dict[str, int]
+    missing: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RefusedInput:
+    """One of the manifest's `refused`."""
+
+    video_id: str
+    reason: str
+    detail: str | None
 
 
 def count_inputs(outcomes: Iterable[InputOutcome], refused: Mapping[str, int], missing: int) -> dict[str, Any]:

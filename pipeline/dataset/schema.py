@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
 from ..errors import CorruptDataError
+from ..json_records import brief, parse_json, record_of
 
 SCHEMA_VERSION = 3
 READABLE_VERSIONS = (2, 3)
@@ -138,10 +140,32 @@ def face_schema(
     return pa.schema(fields, metadata=metadata)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _ReadSettings:
+    """The settings of a config that readers of a dataset use."""
+
+    labels: list[str] = field(default_factory=list)
+    schema: int = SCHEMA_VERSION
+    columns: dict[str, str] = field(default_factory=dict)
+    dense_landmarks: bool = False
+    format: str = "jpeg"
+    sampling: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if unknown := {*self.columns.values()}.difference(COLUMN_KINDS):
+            raise ValueError(f"columns: unknown kind {brief(unknown.pop())}")
+
+
+def check_config(config: dict[str, Any]) -> None:
+    """Raises `ValueError` where a setting that readers of a dataset use is not of its type."""
+    names = {each.name for each in fields(_ReadSettings)}
+    record_of(_ReadSettings, {name: value for name, value in config.items() if name in names})
+
+
 def recorded_schema(schema: pa.Schema) -> pa.Schema:
     """The `face_schema` that the metadata of a file or an index describes; raises `CorruptDataError` on damage."""
     try:
-        columns = json.loads((schema.metadata or {}).get(b"facefeed.columns", b"{}"))
+        columns = parse_json((schema.metadata or {}).get(b"facefeed.columns", b"{}"))
         has_dense_landmarks = b"facefeed.dense_landmarks" in (schema.metadata or {})
         return face_schema(labels_of(schema), version_of(schema), columns, has_dense_landmarks=has_dense_landmarks)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -160,7 +184,10 @@ def version_of(schema: pa.Schema) -> int:
 def labels_of(schema: pa.Schema) -> tuple[str, ...]:
     """Label names in a file's or an index's schema; raises `CorruptDataError` where there are none."""
     try:
-        return tuple(json.loads(schema.metadata[b"facefeed.labels"]))
+        labels = parse_json(schema.metadata[b"facefeed.labels"])
+        if not isinstance(labels, list) or not all(isinstance(name, str) for name in labels):
+            raise ValueError(f"{brief(labels)} is no list of names")
+        return tuple(labels)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"schema metadata: facefeed.labels is missing or damaged ({error})") from error
 

@@ -11,6 +11,7 @@ from .index import Index
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK_OVERHEAD: Final = 12  # length, type and CRC of a PNG chunk
+_MAX_BYTES: Final = 1 << 27  # the largest crop as a PNG of noise takes less than half
 
 
 class StoredImages:
@@ -27,7 +28,7 @@ class StoredImages:
         """The encoded crop of a row, checked by its CRC-32."""
         number = self._index.number
         offset, size = int(number("image_offset", row)), int(number("image_bytes", row))
-        data = self._ranges.read(str(self._index.text("file", row)), offset, size)
+        data = self._read(row, offset, size)
         if len(data) != size or zlib.crc32(data) != number("image_crc32", row):
             raise self._damaged("image", row)
         return data
@@ -38,10 +39,16 @@ class StoredImages:
         size = int(number("mask_bytes", row))
         if not size:
             return None
-        data = self._ranges.read(str(self._index.text("file", row)), int(number("mask_offset", row)), size)
+        data = self._read(row, int(number("mask_offset", row)), size)
         if not _is_complete_png(data):
             raise self._damaged("mask", row)
         return data
+
+    def _read(self, row: int, offset: int, size: int) -> bytes:
+        """The bytes of a range; none where it can be no image's, so that no memory is taken for it."""
+        if offset < 0 or not 0 <= size <= _MAX_BYTES:
+            return b""
+        return self._ranges.read(str(self._index.text("file", row)), offset, size)
 
     def _damaged(self, column: str, row: int) -> CorruptDataError:
         index, offset = self._index, self._index.number(f"{column}_offset", row)

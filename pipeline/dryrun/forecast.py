@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..files import cache_folder
+from ..json_records import parse_json, record_of
 from ..planning.cost_model import Cost
 from ..planning.plan import Unit
 from ..sources import Entry
@@ -30,7 +31,6 @@ _RESIDUAL = 0.05  # what is never quite as in a probe, of bytes and faces
 _FOOTER_BYTES = 9_000  # of a unit's file: schema, statistics and receipt
 _MIN_FAMILIES = 5  # families; of fewer, resampling shows less spread than there is
 _FEW_FAMILIES_SPREAD = 0.5
-_RANGES = ("seconds", "size_bytes", "faces")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,8 @@ class Forecast:
 
     @classmethod
     def from_json(cls, data: dict[str, Any]) -> Self:
-        """The inverse of `to_json`; raises KeyError or TypeError on anything else."""
-        ranges: dict[str, Any] = {name: Range(**data[name]) for name in _RANGES}
-        return cls(**{**data, **ranges})
+        """The inverse of `to_json`; raises ValueError on anything else."""
+        return record_of(cls, data)
 
 
 def forecast(
@@ -188,6 +187,6 @@ def save_forecast(forecast: Forecast, out: Path) -> None:
 def load_forecast(out: Path) -> Forecast | None:
     """Loads the forecast of an earlier dry run; None where there is none that can be read."""
     try:
-        return Forecast.from_json(json.loads(forecast_file(out).read_bytes()))
-    except (KeyError, OSError, TypeError, ValueError):
+        return Forecast.from_json(parse_json(forecast_file(out).read_bytes()))
+    except (OSError, ValueError):
         return None

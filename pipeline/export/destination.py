@@ -98,7 +98,7 @@ class Destination:
         try:
             receipt = PartReceipt.from_json((self._parts / f"{name}.json").read_bytes())
             lines = (self._parts / f"{name}.sums").read_bytes()
-        except (FileNotFoundError, KeyError, TypeError, ValueError):
+        except (FileNotFoundError, ValueError):
             return None
         return receipt if hashlib.sha256(lines).hexdigest() == receipt.sha256 else None
 

@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, Self
 
 from ..errors import CorruptDataError
+from ..json_records import parse_json, record_of
 
 EXPORT_VERSION: Final = 1
 
@@ -38,8 +39,8 @@ class PartReceipt:
 
     @classmethod
     def from_json(cls, text: str | bytes) -> Self:
-        """Parses a part; raises `ValueError`, `TypeError` or `KeyError` on anything else."""
-        return cls(**json.loads(text))
+        """Parses a part; raises `ValueError` on anything else."""
+        return record_of(cls, parse_json(text))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +96,10 @@ class ExportReceipt:
     def from_json(cls, text: str | bytes, *, where: str) -> Self:
         """Parses and validates a receipt; raises `CorruptDataError` naming `where`, its path."""
         try:
-            data = json.loads(text)
+            data = parse_json(text)
             if data.pop("version") != EXPORT_VERSION:
                 raise ValueError("unknown version")
-            data["parts"] = [PartReceipt(**part) for part in data["parts"]]
-            return cls(**data)
+            return record_of(cls, data)
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(
                 f"{where}: not the receipt of an export ({error}); delete the folder, or name another one"

@@ -13,9 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ..dataset.manifest import OutPaths
+from ..dataset.manifest import OutPaths, check_units
+from ..dataset.schema import SPLITS, check_config
 from ..errors import CorruptDataError
 from ..files import read_stored, stop_on_disk_error, write_durably
+from ..json_records import brief, parse_json, record_of
 from ..sources import Entry
 
 PLAN_VERSION = 1
@@ -115,23 +117,52 @@ class PlanPart:
     def read(cls, path: Path) -> Self:
         """Reads one part; raises `CorruptDataError` where the file is not one."""
         try:
-            data = json.loads(read_stored(path))
-            if data["version"] != PLAN_VERSION:
-                raise ValueError(f"unknown version {data['version']}")
-            units = tuple(
-                Unit(unit_id=unit["unit"], split=unit["split"], supersedes=tuple(unit["supersedes"]),
-                     reuses=tuple(unit.get("reuses", ())), inputs=tuple(map(_parse_entry, unit["inputs"])))
-                for unit in data["units"]
-            )  # fmt: skip
+            data = parse_json(read_stored(path))
+            if data.pop("version") != PLAN_VERSION:
+                raise ValueError("unknown version")
+            stored = record_of(_StoredPart, data)
+            check_config(stored.config)
             return cls(
-                config=data["config"],
-                units=units,
-                dropped_identities=tuple(data["dropped_identities"]),
-                mtime_updates=dict(data.get("times", {})),
-                digest_updates=dict(data.get("digests", {})),
+                config=stored.config,
+                units=tuple(map(_parse_unit, stored.units)),
+                dropped_identities=stored.dropped_identities,
+                mtime_updates=stored.times,
+                digest_updates=stored.digests,
             )
-        except (KeyError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredUnit:
+    """A unit in the file of a part."""
+
+    unit: str
+    split: str
+    supersedes: tuple[str, ...]
+    inputs: list[dict[str, Any]]
+    reuses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredPart:
+    """The file of a part, without its version."""
+
+    config: dict[str, Any]
+    dropped_identities: tuple[str, ...]
+    units: list[_StoredUnit]
+    times: dict[str, int] = field(default_factory=dict)
+    digests: dict[str, str] = field(default_factory=dict)
+
+
+def _parse_unit(stored: _StoredUnit) -> Unit:
+    check_units([stored.unit, *stored.supersedes])
+    if stored.split not in SPLITS:
+        raise ValueError(f"split {brief(stored.split)} is none of {', '.join(SPLITS)}")
+    return Unit(
+        unit_id=stored.unit, split=stored.split, supersedes=stored.supersedes, reuses=stored.reuses,
+        inputs=tuple(map(_parse_entry, stored.inputs)),
+    )  # fmt: skip
 
 
 _STORED_NAMES = {"related_identities": "kin"}  # ids of units are hashes of these names: in plans they stay
@@ -161,11 +192,9 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
 
 
 def _parse_entry(data: dict[str, Any]) -> Entry:
-    known = {_FIELD_NAMES.get(stored, stored): value for stored, value in data.items()}
-    known |= {name: tuple(known.get(name, ())) for name in ("related_identities", "values")}  # JSON has no tuples
-    if (segments := data.get("fake_segments")) is not None:
-        known["fake_segments"] = tuple((start, end) for start, end in segments)
-    return Entry(**known)
+    entry = record_of(Entry, {_FIELD_NAMES.get(stored, stored): value for stored, value in data.items()})
+    entry.check_texts()
+    return entry
 
 
 @dataclass

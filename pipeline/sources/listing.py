@@ -131,6 +131,19 @@ class Entry:
             return self.label
         return self.outside_label
 
+    def check_texts(self) -> None:
+        """Raises `ValueError` on a text with half a character, as JSON may hold one, which no cell can store."""
+        texts = (
+            self.video_id, self.split, self.source_id, self.footage, self.dataset, self.method, self.compression,
+            self.mask_id, *self.people, *self.values,
+        )  # fmt: skip
+        try:
+            "".join(text for text in texts if isinstance(text, str)).encode()
+        except UnicodeEncodeError as error:
+            raise ValueError(
+                f"{self.video_id!r}: its metadata holds {error.object[error.start]!r}, which is half a character"
+            ) from None
+
     @property
     def people(self) -> tuple[str, ...]:
         """Everyone in it: `identity`, then `related_identities`."""

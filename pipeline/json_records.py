@@ -1,0 +1,189 @@
+"""JSON that others may have written or damaged: whatever it holds becomes plain values, or a `ValueError`.
+
+`parse_json` bounds how deep values are nested: deeper ones end in Python's recursion limit wherever they are walked
+through or shown. `record_of` makes a dataclass of an object and checks every value against the type of its field, so
+that a number in place of a text is an error of the file, and not of the code that uses it much later.
+"""
+
+from __future__ import annotations
+
+import json
+import reprlib
+import types
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from functools import cache, partial
+from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
+
+MAX_DEPTH = 100
+_MAX_INT = 2**63 - 1  # what numpy and Arrow hold; Python's own numbers may have thousands of digits
+
+Record = TypeVar("Record")
+_Converter = Callable[[Any], Any]
+
+
+def parse_json(text: str | bytes | bytearray) -> Any:
+    """The value of a JSON text; raises `ValueError` where it is none, or is nested more than `MAX_DEPTH` deep."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    refuse_deep(value)
+    return value
+
+
+def refuse_deep(value: Any) -> None:
+    """Raises `ValueError` where lists and objects are nested more than `MAX_DEPTH` deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            inner
+            for outer in level
+            if type(outer) in _CONTAINERS
+            for inner in (outer.values() if type(outer) is dict else outer)
+            if type(inner) in _CONTAINERS
+        ]
+        if not level:
+            return
+    raise ValueError(_TOO_DEEP)
+
+
+def brief(value: object) -> str:
+    """`repr` of a value for a message: at most 200 characters, however long or deep the value is."""
+    text = _BRIEF.repr(value)
+    return text if len(text) <= _MAX_BRIEF else f"{text[:_MAX_BRIEF]}..."
+
+
+def record_of(cls: type[Record], data: object) -> Record:
+    """The dataclass `cls` with the values of an object, each of its field's type; a list becomes a tuple where that is.
+
+    Raises `ValueError` on a value of another type, on fields that are missing or that `cls` does not have, and where
+    `cls` refuses the values. Whole numbers have 64 bits.
+    """
+    if not isinstance(data, dict):
+        raise ValueError(f"{brief(data)} is no object")
+    converters, required = _fields_of(cast("Hashable", cls))
+    values = {}
+    for name, value in data.items():
+        if name not in converters:
+            raise ValueError(f"has the unknown field {brief(name)}")
+        try:
+            values[name] = converters[name](value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
+    if missing := required - values.keys():
+        raise ValueError(f"lacks {', '.join(sorted(missing))}")
+    return cls(**values)
+
+
+_CONTAINERS = {dict, list}
+_TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
+_BRIEF = reprlib.Repr()
+_BRIEF.maxlevel = 3
+_BRIEF.maxstring = _BRIEF.maxother = 80
+_MAX_BRIEF = 200
+
+
+@cache
+def _fields_of(cls: type) -> tuple[dict[str, _Converter], set[str]]:
+    """Converters by field, and the names of the fields without a default."""
+    assert is_dataclass(cls)
+    hints = get_type_hints(cls)
+    required = {field.name for field in fields(cls) if field.default is field.default_factory is MISSING}
+    return {field.name: _converter(hints[field.name]) for field in fields(cls)}, required
+
+
+def _converter(hint: Any) -> _Converter:
+    """A function that returns a value of the type `hint` as it is stored, and raises ValueError on any other value."""
+    if hint in _SCALARS:
+        return _SCALARS[hint]
+    make = _GENERICS.get(get_origin(hint))
+    return make(get_args(hint)) if make else partial(record_of, cast("type[Any]", hint))
+
+
+def _union(arguments: tuple[Any, ...]) -> _Converter:
+    converters = [_converter(each) for each in arguments if each is not types.NoneType]
+    convert = partial(_any_of, converters) if converters[1:] else converters[0]
+    return partial(_unless_null, convert) if types.NoneType in arguments else convert
+
+
+def _tuple(arguments: tuple[Any, ...]) -> _Converter:
+    if arguments[1:] == (...,):
+        inner = _converter(arguments[0])
+        return lambda value: tuple(_list_of(inner, value))
+    return partial(_tuple_of, [_converter(each) for each in arguments])
+
+
+def _anything(value: Any) -> Any:
+    return value
+
+
+def _text(value: Any) -> Any:
+    if type(value) is not str:
+        raise ValueError(f"{brief(value)} is no text")
+    return value
+
+
+def _integer(value: Any) -> Any:
+    if type(value) is not int or not -_MAX_INT <= value <= _MAX_INT:
+        raise ValueError(f"{brief(value)} is no whole number of 64 bits")
+    return value
+
+
+def _number(value: Any) -> Any:
+    return value if type(value) is float else _integer(value)
+
+
+def _boolean(value: Any) -> Any:
+    if type(value) is not bool:
+        raise ValueError(f"{brief(value)} is neither true nor false")
+    return value
+
+
+def _unless_null(convert: _Converter, value: Any) -> Any:
+    return None if value is None else convert(value)
+
+
+def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:
+    if not isinstance(value, str | int) or value not in allowed:
+        raise ValueError(f"{brief(value)} is none of {', '.join(map(str, allowed))}")
+    return value
+
+
+def _any_of(converters: list[_Converter], value: Any) -> Any:
+    for convert in converters[:-1]:
+        try:
+            return convert(value)
+        except ValueError:
+            continue
+    return converters[-1](value)
+
+
+def _list_of(inner: _Converter, value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise ValueError(f"{brief(value)} is no list")
+    return [inner(each) for each in value]
+
+
+def _tuple_of(inner: list[_Converter], value: Any) -> tuple[Any, ...]:
+    if type(value) is not list or len(value) != len(inner):
+        raise ValueError(f"{brief(value)} is no list of {len(inner)}")
+    return tuple(convert(each) for convert, each in zip(inner, value, strict=True))
+
+
+def _dict_of(inner: _Converter, value: Any) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise ValueError(f"{brief(value)} is no object")
+    return {key: inner(each) for key, each in value.items()}
+
+
+_SCALARS: dict[Any, _Converter] = {Any: _anything, str: _text, int: _integer, float: _number, bool: _boolean}
+_GENERICS: dict[Any, Callable[[tuple[Any, ...]], _Converter]] = {
+    Literal: lambda allowed: partial(_one_of, allowed),
+    Union: _union,
+    types.UnionType: _union,
+    list: lambda arguments: partial(_list_of, _converter(arguments[0])),
+    tuple: _tuple,
+    dict: lambda arguments: partial(_dict_of, _converter(arguments[1])),
+    Mapping: lambda arguments: partial(_dict_of, _converter(arguments[1])),
+}

@@ -1,0 +1,123 @@
+"""What a user notices of JSON that is damaged: the field and the value that are wrong, however odd they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+import pytest
+from facefeed.pipeline.json_records import MAX_DEPTH, brief, parse_json, record_of
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inner:
+    size_bytes: int
+    kind: Literal["a", "b"] = "a"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outer:
+    name: str
+    seconds: float = 0.0
+    is_done: bool = False
+    note: str | None = None
+    inner: list[Inner] = field(default_factory=list)
+    pair: tuple[float, float] = (0.0, 0.0)
+    segments: tuple[tuple[float, float], ...] | None = None
+    values: tuple[str | int | float | None, ...] = ()
+    counts: Mapping[str, int] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.seconds < 0:
+            raise ValueError(f"seconds={self.seconds}: must be at least 0")
+
+
+scalars = st.none() | st.booleans() | st.integers(-(2**63) + 1, 2**63 - 1) | st.floats(allow_nan=False) | st.text()
+outers = st.builds(
+    Outer,
+    name=st.text(),
+    seconds=st.floats(0, allow_nan=False) | st.integers(0, 9),
+    is_done=st.booleans(),
+    note=st.none() | st.text(),
+    inner=st.lists(st.builds(Inner, size_bytes=st.integers(0, 2**63 - 1), kind=st.sampled_from(["a", "b"]))),
+    pair=st.tuples(st.floats(allow_nan=False), st.floats(allow_nan=False)),
+    segments=st.none() | st.lists(st.tuples(st.floats(0, 9), st.floats(0, 9)), max_size=3).map(tuple),
+    values=st.lists(scalars.filter(lambda value: not isinstance(value, bool)), max_size=3).map(tuple),
+    counts=st.dictionaries(st.text(), st.integers(0, 9), max_size=3),
+    config=st.dictionaries(st.text(), scalars, max_size=3),
+)
+
+
+@given(outers)
+def test_a_record_is_read_as_it_was_written(outer: Outer) -> None:
+    assert record_of(Outer, parse_json(json.dumps(asdict(outer)))) == outer
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"name": 5}, r"^name: 5 is no text"),
+        ({"name": None}, r"^name: None is no text"),
+        ({"seconds": "1"}, r"^seconds: '1' is no whole number"),
+        ({"seconds": True}, r"^seconds: True is no whole number"),
+        ({"seconds": -1}, r"^seconds=-1: must be at least 0"),
+        ({"is_done": 1}, r"^is_done: 1 is neither true nor false"),
+        ({"note": []}, r"^note: \[\] is no text"),
+        ({"inner": {}}, r"^inner: \{\} is no list"),
+        ({"inner": [5]}, r"^inner: 5 is no object"),
+        ({"inner": [{"size_bytes": 1.5}]}, r"^inner: size_bytes: 1\.5 is no whole number of 64 bits"),
+        ({"inner": [{"size_bytes": 2**63}]}, r"^inner: size_bytes: 9223372036854775808 is no whole number of 64 bits"),
+        ({"inner": [{"size_bytes": 1, "kind": "c"}]}, r"^inner: kind: 'c' is none of a, b"),
+        ({"inner": [{"size_bytes": 1, "kind": []}]}, r"^inner: kind: \[\] is none of a, b"),
+        ({"inner": [{}]}, r"^inner: lacks size_bytes"),
+        ({"pair": [1]}, r"^pair: \[1\] is no list of 2"),
+        ({"segments": [[0, 1], 5]}, r"^segments: 5 is no list of 2"),
+        ({"values": [{}]}, r"^values: \{\} is no"),
+        ({"counts": {"a": "b"}}, r"^counts: 'b' is no whole number"),
+        ({"counts": []}, r"^counts: \[\] is no object"),
+        ({"colour": 1}, r"^has the unknown field 'colour'"),
+    ],
+)
+def test_a_wrong_value_is_named_with_its_field(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        record_of(Outer, {"name": "n", **changes})
+
+
+@pytest.mark.parametrize("data", [None, [], "text", 5, [["name", "n"]]])
+def test_what_is_no_object_is_no_record(data: Any) -> None:
+    with pytest.raises(ValueError, match="is no object"):
+        record_of(Outer, data)
+
+
+@pytest.mark.parametrize("depth", [MAX_DEPTH + 1, 500, *range(940, 1000), 100_000])
+@pytest.mark.parametrize("form", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_deep_json_is_refused_before_anybody_walks_through_it(depth: int, form: tuple[str, str]) -> None:
+    with pytest.raises(ValueError, match="nested more than 100 deep"):
+        parse_json(form[0] * depth + "1" + form[1] * depth)
+
+
+@pytest.mark.parametrize("form", [("[", "]"), ('{"a":', "}")], ids=["lists", "objects"])
+def test_json_that_is_as_deep_as_it_may_be_is_read(form: tuple[str, str]) -> None:
+    assert parse_json(form[0] * MAX_DEPTH + "1" + form[1] * MAX_DEPTH)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "x" * 10_000,
+        10**4000,
+        [["x" * 90] * 100] * 100,
+        {"a" * 900: {"b": ["c" * 90] * 9}},
+        parse_json("[" * 100 + "]" * 100),
+        "\ud800",
+    ],
+)
+def test_a_value_is_shown_in_a_line(value: Any) -> None:
+    shown = brief(value)
+    assert len(shown) <= 203
+    assert shown.isprintable()
