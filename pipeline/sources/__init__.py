@@ -115,8 +115,18 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
             f"SRC={str(src)!r}: holds no video and no image{instead} (layout {listing.layout}); nothing to do"
         )
     refuse_outside(listing)
+    _refuse_broken_texts(src, listing)
     listing = replace(listing, entries=group_frames(listing.entries, listing.labels))
     return without_unlike_comparisons(each_clip_once(listing))
+
+
+def _refuse_broken_texts(src: Path, listing: Listing) -> None:
+    """Raises `UsageError` where metadata has a text that no cell can store."""
+    for entry in listing.entries:
+        try:
+            entry.check_texts()
+        except ValueError as error:
+            raise UsageError(f"SRC={str(src)!r}: {error}; fix the metadata") from error
 
 
 def _select_layout(src: Path, layout: str | Layout) -> Layout:

@@ -11,7 +11,6 @@ Where SRC holds parts for training and the test set, these are the splits.
 from __future__ import annotations
 
 import csv
-import json
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Collection, Sequence
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import UsageError
+from ...json_records import parse_json
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
@@ -135,8 +135,8 @@ def _is_metadata(path: Path) -> bool:
     if not path_exists(path):
         return False
     try:
-        data = json.loads(path.read_bytes())
-    except (OSError, RecursionError, ValueError):
+        data = parse_json(path.read_bytes())
+    except (OSError, ValueError):
         return True  # `read` reports it
     records = data.values() if isinstance(data, dict) else ()
     return any(isinstance(record, dict) and record.keys() & {"label", "is_fake"} for record in records)
@@ -159,18 +159,23 @@ def _has_columns(path: Path) -> bool:
 
 
 def _table_labels(path: Path, on_disk: Collection[str], prefix: str) -> dict[str, str]:
-    """File, relative to the table's folder, -> REAL or FAKE; raises `UsageError` where a label is not 0 or 1."""
+    """File, relative to the table's folder, -> REAL or FAKE.
+
+    Raises `UsageError` where the table cannot be read, or a label is not 0 or 1.
+    """
+    consequence = "no label of this table is known; fix it, or use --layout folder"
     labels = {}
-    with path.open(encoding="utf-8-sig", newline="") as file:
-        for row in csv.DictReader(file):
-            name, label = (row["filename"] or "").strip(), (row["label"] or "").strip()
-            if label not in ("0", "1"):
-                raise UsageError(
-                    f"{path}: label {label!r} of {name!r}: must be 0 or 1; no label of this table is known; fix it, or "
-                    "use --layout folder"
-                )
-            in_videos = f"videos/{name}"
-            labels[name if f"{prefix}{name}" in on_disk else in_videos] = ("REAL", "FAKE")[int(label)]
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            rows = list(csv.DictReader(file))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(f"{path}: cannot be read ({error}); {consequence}") from error
+    for row in rows:
+        name, label = (row["filename"] or "").strip(), (row["label"] or "").strip()
+        if label not in ("0", "1"):
+            raise UsageError(f"{path}: label {label!r} of {name!r}: must be 0 or 1; {consequence}")
+        in_videos = f"videos/{name}"
+        labels[name if f"{prefix}{name}" in on_disk else in_videos] = ("REAL", "FAKE")[int(label)]
     return labels
 
 

@@ -9,9 +9,9 @@ Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, 
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -22,6 +22,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ...errors import UsageError
+from ...json_records import parse_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import relative_name
 from ..media.media_files import find_named, is_image
@@ -101,7 +102,7 @@ class TableFile:
 
 def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Value]]]]:
     """The rows, with the cells of all known columns as text; and kind and values of each other column."""
-    try:
+    with _reading(src):
         if src.suffix.lower() == ".csv":
             # Read everything as text: a path like 007 must not become a number.
             with pa.csv.open_csv(src) as head:
@@ -109,19 +110,29 @@ def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Va
             options = pa.csv.ConvertOptions(column_types=types, strings_can_be_null=False)
             table = pa.csv.read_csv(src, convert_options=options)
         else:
-            table = pq.read_table(src)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{src}: cannot be read as a table ({error})") from error
+            table = pq.read_table(src, partitioning=None)
     unknown = _unknown_columns(src, table.column_names)
     names = [name for name in (*_REQUIRED, *_OPTIONAL) if name in table.column_names]
     duplicates = [name for name in names if table.column_names.count(name) > 1]
     if duplicates:
         raise UsageError(f"{src}: has the column {', '.join(duplicates)} more than once; keep the one that is meant")
-    rows = table.select(names).to_pylist()
-    own = {
-        name: typed_values(table.column(name).to_pylist()) for name in unknown if table.column_names.count(name) == 1
-    }
-    return [{key: _text(value) for key, value in row.items()} for row in rows], own
+    with _reading(src):
+        rows = [{key: _text(value) for key, value in row.items()} for row in table.select(names).to_pylist()]
+        own = {
+            name: typed_values(table.column(name).to_pylist())
+            for name in unknown
+            if table.column_names.count(name) == 1
+        }
+    return rows, own
+
+
+@contextmanager
+def _reading(src: Path) -> Iterator[None]:
+    """Context in which what Arrow raises on a table, such as on a date that Python does not have, is a `UsageError`."""
+    try:
+        yield
+    except (OSError, OverflowError, ValueError, pa.ArrowException) as error:
+        raise UsageError(f"{src}: cannot be read as a table ({error})") from error
 
 
 def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
@@ -193,8 +204,8 @@ def _label_fields(src: Path, row: dict[str, str], classes: Sequence[str], label:
         return {"label": label}
     where = f"{src}: {row['path']}"
     try:
-        value = json.loads(given)
-    except (RecursionError, ValueError):
+        value = parse_json(given)
+    except ValueError:
         value = given
     segments = parse_segments(value, where)
     real = next((number for number, name in enumerate(classes) if name.lower() == "real"), None)
@@ -225,8 +236,9 @@ def _position(src: Path, number: int) -> str:
     if src.suffix.lower() != ".csv":
         return f"row {number + 1}"
     with src.open("rb") as file:
-        filled = (position for position, line in enumerate(file, 1) if line.strip(b"\r\n"))
-        return f"line {next(islice(filled, number + 1, None))}"
+        lines = file.read().splitlines()
+    filled = (position for position, line in enumerate(lines, 1) if line)
+    return f"line {next(islice(filled, number + 1, None), len(lines))}"
 
 
 def _source_id(src: Path, row: dict[str, str]) -> str | None:

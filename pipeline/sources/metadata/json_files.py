@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ...errors import UsageError
+from ...json_records import parse_json, refuse_deep
 
 _CHUNK_CHARACTERS = 1 << 20
 _DECODER = json.JSONDecoder()
@@ -18,10 +19,10 @@ _EMPTY_LIST = re.compile(r"\[\s*\]")
 def read_json(path: Path, remedy: str) -> Any:
     """The contents of a JSON file; raises `UsageError`, which ends with `remedy`, where it cannot be read or parsed."""
     try:
-        return json.loads(path.read_bytes())
+        return parse_json(path.read_bytes())
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
-    except (RecursionError, ValueError) as error:
+    except ValueError as error:
         raise UsageError(f"{path}: not JSON ({error}); {remedy}") from error
 
 
@@ -55,6 +56,7 @@ def _values(file: TextIO) -> Iterator[Any]:
                 raise ValueError("ends within the list") from None
             text, position = rest + more, 0
         else:
+            refuse_deep(value)
             yield value
     if (text[position:].lstrip("[ \t\r\n") + file.read()).strip() != "]":
         raise ValueError("goes on behind the list")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...errors import UsageError
+from ...json_records import brief
 from ..clips.image_sequences import video_of_frame
 
 _MAX_SECONDS = 1e6  # eleven days
@@ -20,7 +21,7 @@ def parse_segments(value: Any, where: str) -> Segments:
     """
     if not isinstance(value, (list, tuple)) or not all(map(_is_segment, value)):
         raise UsageError(
-            f"{where}: fake segments {value!r}: must be a list of [start, end] in seconds, end after start"
+            f"{where}: fake segments {brief(value)}: must be a list of [start, end] in seconds, end after start"
         )
     return tuple(sorted((float(start), float(end)) for start, end in value))
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ....dataset.schema import SPLITS
 from ....errors import UsageError
+from ....json_records import brief
 from ...listing import has_usable_splits
 from ...media.media_files import path_exists
 from ...metadata.json_files import read_json
@@ -60,7 +61,7 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     data = read_json(path, _REMEDY)
     for pair in data if isinstance(data, list) else [data]:
         if not isinstance(pair, list) or len(pair) != 2 or not all(map(_is_number, pair)):
-            raise UsageError(f'{path}: {str(pair)[:60]}: must be pairs such as ["033", "097"]; {_REMEDY}')
+            raise UsageError(f'{path}: {brief(pair)}: must be pairs such as ["033", "097"]; {_REMEDY}')
     return [(target, source) for target, source in data]
 
 
