@@ -14,7 +14,7 @@ from ..loaders import FaceDataLoader, FaceDataset
 from ..pipeline.console import plural
 from ..pipeline.errors import UsageError
 from .checkpoints.plain import read_checkpoint
-from .checkpoints.training_videos import count_trained_on, hash_videos
+from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
 from .datamodule import VIDEOS_KEY, eval_transform_arguments
 from .metrics.eval_metrics import EvalMetrics
@@ -74,6 +74,8 @@ def evaluate(
     data = _data_options(checkpoint, contents)
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
     state = _datamodule_state(contents)
+    if not is_hashes(state.get(VIDEOS_KEY)):
+        raise UsageError(f"{checkpoint}: is damaged, its record of training videos is none; give another checkpoint")
     names = _display_names([Path(out) for out in outs])
     prepared = [_prepare(Path(out), split, data, model) for out in outs]
     refusals = [error for error in prepared if isinstance(error, UsageError)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -27,6 +27,8 @@ _PYDANTIC_NOISE: Final = re.compile(
 )
 _SHOWN_SEPARATELY: Final = (_CLASS_KEY, "p", "transforms")
 _UNSET_VALUES: Final[tuple[Any, ...]] = (None, {}, ())
+_MAX_VALUES: Final = 10_000
+_MAX_DEPTH: Final = 50
 
 
 def read_pipeline(path: Path) -> Any:
@@ -113,11 +115,35 @@ def _located(path: Path) -> Path:
 
 def _load_yaml(path: Path) -> Any:
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _refuse_bomb(stored)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+    except Exception as error:  # besides its own, YAML raises what Python does on dates and numbers that are none
         raise UsageError(f"{path}: is no YAML of plain data ({_one_line(error)}); {_REMEDY}") from error
+    return stored
+
+
+def _refuse_bomb(stored: Any) -> None:
+    """Raises `ValueError` on more values or levels than a pipeline has.
+
+    By references a few lines make billions of values, or one that holds itself.
+    """
+    level, count = [stored], 1
+    for _ in range(_MAX_DEPTH):
+        level = [inner for outer in level for inner in _values_in(outer)]
+        count += len(level)
+        if not level:
+            return
+        if count > _MAX_VALUES:
+            break
+    raise ValueError(f"more than {_MAX_VALUES:,} values, or {_MAX_DEPTH} levels")
+
+
+def _values_in(stored: Any) -> Iterable[Any]:
+    if isinstance(stored, dict):
+        return stored.values()
+    return stored if isinstance(stored, list | tuple | set) else ()
 
 
 def _one_line(error: Exception) -> str:

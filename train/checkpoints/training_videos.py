@@ -33,6 +33,14 @@ def hash_videos(dataset: FaceDataset) -> Tensor:
     return torch.tensor(hashes, dtype=torch.int64).reshape(-1, 2)
 
 
+def is_hashes(stored: object) -> bool:
+    """Whether a value of a checkpoint is what `hash_videos` returns, or None, as in those without it."""
+    if not isinstance(stored, Tensor):
+        return stored is None
+    is_table = stored.dtype == torch.int64 and stored.ndim == 2 and stored.shape[1] == 2
+    return is_table and stored.device.type == "cpu" and stored.layout == torch.strided
+
+
 def count_trained_on(videos: Tensor, trained: Tensor) -> int:
     """Counts how many of `videos` a run was trained on; both as `hash_videos` returns them.
 

@@ -8,24 +8,26 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ...pipeline.console import stderr_console
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
 from ...pipeline.files import sync_folder, write_durably
+from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
 from ..levers.registry import SINGLE_FILE_STRATEGIES
 from .checkpointer import LAST, find_checkpoint
 
+_Record = TypeVar("_Record")
 _VERSION = 1
 _RESUME_MAY_CHANGE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
 """Settings that may change on resume, since no weight depends on them; the last one is of runs of 0.1.0."""
@@ -52,16 +54,16 @@ class RunFolder:
                     "that is empty or not there yet"
                 )
             return
-        stored = _read(self._config_path)
+        stored = _read_config(self._config_path)
         if not self.is_resumable:
             return
-        stored_values, values = flatten(stored["config"]), flat_settings(config)
+        stored_values, values = flatten(stored.config), flat_settings(config)
         if not self._result_path.exists():  # an unfinished run may be resumed with other ranks
             stored_values, values = _without_ranks(stored_values), _without_ranks(values)
         changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
         fingerprint = Manifest.read(out).fingerprint
-        if stored["dataset"]["fingerprint"] != fingerprint:
-            changes.append(f"the dataset: {stored['dataset']['path']} there, {out} here, with other faces")
+        if stored.dataset.fingerprint != fingerprint:
+            changes.append(f"the dataset: {stored.dataset.path} there, {out} here, with other faces")
         if changes:
             raise RefusedError(
                 f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); resume with its "
@@ -106,8 +108,8 @@ class RunFolder:
 
     def _check_batch(self, config: Config, ranks: int) -> None:
         """Raises `RefusedError` if both the batch size per rank and the global batch size have changed."""
-        stored = _read(self._config_path)
-        size, stored_ranks = stored["config"]["data"]["batch_size"], stored.get("ranks")
+        stored = _read_config(self._config_path)
+        size, stored_ranks = flatten(stored.config)["data.batch_size"], stored.ranks
         size_now = config.data.batch_size
         if stored_ranks is None:  # 0.1.0 did not store it
             return
@@ -130,8 +132,8 @@ class RunFolder:
             self.root.rmdir()
 
     def read_result(self) -> dict[str, Any] | None:
-        """Returns the result of a finished run, else None."""
-        return _read(self._result_path) if self._result_path.exists() else None
+        """Returns the result of a finished run, else None; raises `CorruptDataError` where it is no JSON object."""
+        return _read(self._result_path, dict) if self._result_path.exists() else None
 
     def write_result(self, result: dict[str, Any]) -> None:
         """Writes the result, which marks the run as finished. Raises `StoppedError` if the disk is full or fails."""
@@ -169,13 +171,42 @@ def _without_ranks(values: dict[str, Any]) -> dict[str, Any]:
     return {**values, "levers": kept, "data.batch_size": None}
 
 
-def _read(path: Path) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True)
+class _Dataset:
+    """The dataset in a run's config.json."""
+
+    path: str
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _StoredConfig:
+    """A run's config.json. ranks: None in those of 0.1.0."""
+
+    version: int
+    facefeed: str
+    dataset: _Dataset
+    config: dict[str, Any]
+    ranks: int | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.version != _VERSION:
+            raise ValueError(f"version {self.version}")
+        settings = flatten(self.config)
+        for name, kind in (("levers", str), ("data.batch_size", int)):
+            if not isinstance(settings.get(name), kind):
+                raise ValueError(f"config: {name} is {brief(settings.get(name))}")
+
+
+def _read_config(path: Path) -> _StoredConfig:
+    return _read(path, partial(record_of, _StoredConfig))
+
+
+def _read(path: Path, convert: Callable[[Any], _Record]) -> _Record:
     try:
-        stored: dict[str, Any] = json.loads(path.read_bytes())
-        if path.name == "config.json" and (stored["version"] != _VERSION or "fingerprint" not in stored["dataset"]):
-            raise ValueError(f"version {stored['version']}")
-    except (KeyError, TypeError, ValueError) as error:
+        return convert(parse_json(path.read_bytes()))
+    except (TypeError, ValueError) as error:
         raise CorruptDataError(
             f"{path}: is none of facefeed train's ({error}); name another folder by --run"
         ) from error
-    return stored

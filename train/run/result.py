@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 from ...pipeline.errors import CorruptDataError
+from ...pipeline.json_records import record_of
 
 _RENAMED = {"told": "lever_metrics"}
 """Fields by the names that 0.1.0 gave them."""
@@ -45,10 +46,10 @@ class Result:
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:
-        """Returns the result that `dataclasses.asdict` has stored. Raises `CorruptDataError` on other fields."""
+        """Returns what `dataclasses.asdict` has stored. Raises `CorruptDataError` on other fields, or other types."""
         try:
-            return cls(**{_RENAMED.get(name, name): value for name, value in stored.items()})
-        except TypeError as error:
+            return record_of(cls, {_RENAMED.get(name, name): value for name, value in stored.items()})
+        except ValueError as error:
             raise CorruptDataError(
                 "result.json: is none of this version of facefeed train; delete it, and the same command measures the "
                 "run's weights anew"
