@@ -10,6 +10,7 @@ import simplejpeg
 from numpy.typing import NDArray
 from PIL import Image
 
+from ...pipeline.dataset.image_codec import DECODE_ERRORS, refuse_huge
 from ...pipeline.errors import CorruptDataError
 
 
@@ -25,9 +26,11 @@ def decode_rgb(
     try:
         if data[:2] == b"\xff\xd8":
             return _decode_jpeg(data, min_side_px, into)
+        with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as header:
+            refuse_huge(*header.size)
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
         rgb: NDArray[np.uint8] = cv2.cvtColor(bgr, cv2.COLOR_BGR2RGB)  # raises on None, the result for no image
-    except (ValueError, cv2.error) as error:
+    except (*DECODE_ERRORS, cv2.error) as error:
         raise CorruptDataError(
             f"image of {len(data)} bytes: cannot be decoded although its CRC-32 is right; was OUT made by facefeed?"
         ) from error
@@ -36,6 +39,7 @@ def decode_rgb(
 
 def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    refuse_huge(width, height)
     if min_side_px is not None and min(height, width) >= 2 * min_side_px:
         # Only scales up to 1/2: others, such as 7/8, take longer than the whole image.
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
@@ -50,6 +54,7 @@ def decode_mask(data: bytes) -> NDArray[np.uint8]:
     """Decodes a manipulation mask to uint8 (H, W) of 0 and 1. Raises `CorruptDataError` on damage."""
     try:
         with Image.open(io.BytesIO(data), formats=("PNG",)) as stored:
+            refuse_huge(*stored.size)
             return np.asarray(stored.convert("1"), np.uint8)
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
+    except DECODE_ERRORS as error:
         raise CorruptDataError(f"a mask of {len(data)} bytes does not decode: {error}") from error

@@ -20,7 +20,7 @@ ImageFormat = Literal["jpeg", "png", "webp"]
 Chroma = Literal["420", "444"]
 
 # Raised by simplejpeg and Pillow on damaged bytes; Pillow's parsers leak exceptions of the modules they use.
-_DECODE_ERRORS: Final = (
+DECODE_ERRORS: Final = (
     ValueError,
     OSError,
     SyntaxError,
@@ -29,6 +29,9 @@ _DECODE_ERRORS: Final = (
     zlib.error,
     Image.DecompressionBombError,
 )
+
+MAX_PIXELS: Final = 4096**2
+"""Of the largest crop that can be precomputed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,15 +67,26 @@ class ImageEncoder:
         return _encode_cv2(rgb, "." + self.format, settings)
 
 
-def decode_rgb_strictly(data: bytes) -> NDArray[np.uint8]:
+def decode_rgb_strictly(data: bytes, *, max_pixels: int | None = MAX_PIXELS) -> NDArray[np.uint8]:
     """Decode jpeg, png or webp bytes to RGB (H, W, 3) uint8; damage that decoders can bridge is an error, too.
 
-    Raises `CorruptDataError` if the bytes are none of these, or damaged in a way that the format detects.
+    Raises `CorruptDataError` if the bytes are none of these, are damaged in a way that the format detects, or say that
+    they are of more than `max_pixels`.
     """
     try:
-        return _decode_jpeg(data) if data[:2] == b"\xff\xd8" else _decode_pillow(data)
-    except _DECODE_ERRORS as error:
+        if data[:2] == b"\xff\xd8":
+            return _decode_jpeg(data, max_pixels)
+        return _decode_pillow(data, max_pixels)
+    except DECODE_ERRORS as error:
         raise CorruptDataError(f"image of {len(data)} bytes does not decode: {error}") from error
+
+
+def refuse_huge(width: int, height: int, max_pixels: int | None = MAX_PIXELS) -> None:
+    """Raises `CorruptDataError`, before memory is taken, where a header says a size that no crop has."""
+    if max_pixels is not None and width * height > max_pixels:
+        raise CorruptDataError(
+            f"an image says it is {width} x {height} px, crops have at most {max_pixels:,}; was OUT made by facefeed?"
+        )
 
 
 def _encode_jpeg(rgb: NDArray[np.uint8], quality: int, chroma: Chroma) -> bytes:
@@ -92,12 +106,15 @@ def _encode_cv2(rgb: NDArray[np.uint8], suffix: str, settings: list[int]) -> byt
     return image
 
 
-def _decode_jpeg(data: bytes) -> NDArray[np.uint8]:
+def _decode_jpeg(data: bytes, max_pixels: int | None) -> NDArray[np.uint8]:
+    height, width, _, _ = simplejpeg.decode_jpeg_header(data)
+    refuse_huge(width, height, max_pixels)
     rgb: NDArray[np.uint8] = simplejpeg.decode_jpeg(data, colorspace="RGB", strict=True)
     return rgb
 
 
-def _decode_pillow(data: bytes) -> NDArray[np.uint8]:
+def _decode_pillow(data: bytes, max_pixels: int | None) -> NDArray[np.uint8]:
     # OpenCV would decode these too, but on damage libpng writes to standard error directly.
     with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as image:
+        refuse_huge(*image.size, max_pixels)
         return np.asarray(image.convert("RGB"))

@@ -107,7 +107,7 @@ class SourceFrameCache:
     def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
         """Decodes a frame of the cache: (H, W, 3) uint8."""
         self._file.seek(cached.offset)
-        return decode_rgb_strictly(self._file.read(cached.size_bytes))
+        return decode_rgb_strictly(self._file.read(cached.size_bytes), max_pixels=None)
 
 
 class AlignedSourceFrames:

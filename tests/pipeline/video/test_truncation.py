@@ -9,30 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assets_video import numbered, write_video
+from assets_video import STATES_ITS_SIZE, STATES_NOTHING, numbered, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, MediaReader, Sampling
 from PIL import Image
 
 ALL = Sampling(every=1)
 NUM_CUTS = 50
-
-STATES_ITS_SIZE: dict[str, dict[str, Any]] = {
-    "plain.mp4": {"audio": True},
-    "faststart.mp4": {"container_options": {"movflags": "faststart"}},
-    "fragments.mp4": {"container_options": {"movflags": "frag_keyframe+empty_moov"}, "options": {"g": "10"}},
-    "prores.mov": {"codec": "prores_ks", "pix_fmt": "yuv422p10le"},
-    "x264.mkv": {},
-    "live.mkv": {"container_options": {"live": "1"}},
-    "vp9.webm": {"codec": "libvpx-vp9", "options": {"deadline": "realtime", "cpu-used": "8"}},
-    "xvid.avi": {"codec": "mpeg4"},
-    "motion_jpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},
-    "stream.ts": {},
-    "sorenson.flv": {"codec": "flv"},
-    "windows.wmv": {"codec": "wmv2"},
-    "moving.gif": {"codec": "gif", "pix_fmt": "rgb8"},
-}
-STATES_NOTHING: dict[str, dict[str, Any]] = {"raw.h264": {}, "program.mpg": {"codec": "mpeg2video"}}
 
 
 @pytest.fixture(scope="module")

@@ -19,6 +19,25 @@ Rgb = npt.NDArray[np.uint8]
 NUM_BITS = 8
 RATE = 25
 
+STATES_ITS_SIZE: dict[str, dict[str, Any]] = {
+    "plain.mp4": {"audio": True},
+    "faststart.mp4": {"container_options": {"movflags": "faststart"}},
+    "fragments.mp4": {"container_options": {"movflags": "frag_keyframe+empty_moov"}, "options": {"g": "10"}},
+    "prores.mov": {"codec": "prores_ks", "pix_fmt": "yuv422p10le"},
+    "x264.mkv": {},
+    "live.mkv": {"container_options": {"live": "1"}},
+    "vp9.webm": {"codec": "libvpx-vp9", "options": {"deadline": "realtime", "cpu-used": "8"}},
+    "xvid.avi": {"codec": "mpeg4"},
+    "motion_jpeg.avi": {"codec": "mjpeg", "pix_fmt": "yuvj420p"},
+    "stream.ts": {},
+    "sorenson.flv": {"codec": "flv"},
+    "windows.wmv": {"codec": "wmv2"},
+    "moving.gif": {"codec": "gif", "pix_fmt": "rgb8"},
+}
+"""Arguments of `write_video` for a file of each container that says how long it is, by its name."""
+STATES_NOTHING: dict[str, dict[str, Any]] = {"raw.h264": {}, "program.mpg": {"codec": "mpeg2video"}}
+"""The same for those that do not."""
+
 
 def numbered(number: int, width: int = 128, height: int = 64) -> Rgb:
     """uint8 (H, W, 3) that shows `number` in its upper half."""
