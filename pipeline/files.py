@@ -152,12 +152,13 @@ def write_atomically(text: str, path: Path, option: str) -> int:
     Raises `UsageError` where it cannot be written; an existing file is then unchanged.
     """
     given_path, path = path, path.resolve()  # a link stays; its target is replaced
+    content = text.encode("utf-8", "backslashreplace")  # a name on disk may be no UTF-8
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.exists() and not path.is_file() and not path.is_dir():  # /dev/null or a pipe: never replaced
-            return path.write_bytes(text.encode())
+            return path.write_bytes(content)
         try:
-            size_bytes = temporary.write_bytes(text.encode())
+            size_bytes = temporary.write_bytes(content)
             temporary.replace(path)
         finally:
             temporary.unlink(missing_ok=True)
