@@ -206,6 +206,10 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ReaderProcess]:
     process.close()
 
 
+BROKEN_LAYOUT = "; fix the layout"
+"""What a layout is told that raises any other error than a `UsageError`, or lists what it must not."""
+
+
 def read(reader: ReaderProcess, name: str, folder: Path, content: bytes) -> Outcome:
     SOURCES[name].lay(folder, content)
     return reader.read(f"assets_source_readers.{SOURCES[name].reader}", folder)
@@ -224,6 +228,7 @@ def test_a_hostile_file_ends_in_a_plan_or_a_refusal(
 ) -> None:
     outcome = read(reader, name, tmp_path / "source", data.draw(SOURCES[name].damage))
     assert outcome.is_sound, outcome
+    assert BROKEN_LAYOUT not in outcome.text
 
 
 # ---- what was found once
@@ -247,6 +252,7 @@ REFUSED: dict[str, tuple[str, bytes]] = {
         "dfdc-preview's dataset.json",
         b'{"method_A/1/b.mp4": {"label": "fake", "set": "test", "target_id": "\\ud800", "swapped_id": "2"}}',
     ),
+    "a list for a label": ("dfdc-preview's dataset.json", b'{"method_A/1/b.mp4": {"label": ["fake"]}}'),
     "a value that is neither true nor false, in lines that end in CR": (
         "a table", table_of(whole_frame=["false", "0", "maybe"]).replace(b"\n", b"\r"),
     ),
@@ -255,7 +261,7 @@ REFUSED: dict[str, tuple[str, bytes]] = {
         for name in ("not UTF-8", "days", "milliseconds")
     },
     **{
-        f"lists {depth} deep": (source, text.replace("DEEP", nested(depth)).encode())
+        f"{source}: lists {depth} deep": (source, text.replace("DEEP", nested(depth)).encode())
         for depth in (500, *range(930, 1000, 3))
         for source, text in {
             "lav-df's metadata.json": json.dumps([{**PERIODS, "fake_periods": "DEEP"}]).replace('"DEEP"', "DEEP"),
@@ -270,6 +276,7 @@ def test_what_cannot_be_used_is_refused(reader: ReaderProcess, tmp_path: Path, t
     name, content = REFUSED[title]
     outcome = read(reader, name, tmp_path / "source", content)
     assert outcome.kind == "refused", outcome
+    assert BROKEN_LAYOUT not in outcome.text
 
 
 def test_classes_may_be_called_like_numbers_that_are_none(reader: ReaderProcess, tmp_path: Path) -> None:

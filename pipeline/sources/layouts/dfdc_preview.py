@@ -71,8 +71,8 @@ def _records(path: Path) -> dict[str, dict[str, Any]]:
     if not isinstance(data, dict) or not all(isinstance(record, dict) for record in data.values()):
         raise UsageError(f"{path}: must map each video's path to an object; {consequence}")
     for name, record in data.items():
-        if record.get("label") not in _LABELS:
-            raise UsageError(f"{path}: label {record.get('label')!r} of {name!r}: must be real or fake; {consequence}")
+        if (label := record.get("label")) not in [*_LABELS]:
+            raise UsageError(f"{path}: label {label!r} of {name!r}: must be real or fake; {consequence}")
     records = {_key(name): {**record, "path": name} for name, record in data.items()}
     if len(records) < len(data):
         raise UsageError(f"{path}: names a video of one folder twice; {consequence}")
