@@ -7,7 +7,7 @@ import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from assets_columns import FILE
 from assets_dataset import Clip, make_dataset
@@ -41,39 +41,44 @@ val/real/b.mp4,real,,val
 """
 
 
-class Command(Protocol):
+class Command:
     """A command, and the files that it begins with.
 
     `folders`: real paths; calls on what is below them fail. `inputs`: those of them that the command only reads.
-    `outcome`: what a finished one leaves, to be compared.
     """
 
     folders: Sequence[Path]
-    inputs: Sequence[Path]
-
-    def close(self) -> None:
-        """Ends what it has started."""
+    inputs: Sequence[Path] = ()
 
     def lay(self) -> None:
-        """Makes all files those that the command begins with."""
+        """Makes all files those that the command begins with; by default it changes none."""
 
     def run(self) -> None:
         """Runs it."""
+        raise NotImplementedError
 
     def resume(self, error: FacefeedError | None) -> None:
         """Runs the same command after one that ended with `error`, or died."""
+        self.run()
 
     def written(self) -> dict[str, bytes]:
         """All files that it may write, by name."""
+        raise NotImplementedError
 
     def outcome(self) -> Any:
         """What a finished command leaves, to be compared."""
+        return self.written()
 
     def findings(self) -> list[str]:
         """What `verify`, or the command's own check, says of what a finished one leaves."""
+        raise NotImplementedError
 
     def problem_of_remains(self) -> str:
         """What a command that was stopped has damaged or lost; empty: nothing."""
+        return ""
+
+    def close(self) -> None:
+        """Ends what it has started."""
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -101,7 +106,7 @@ def _change(source: Path) -> None:
     (source / "train/real/e.mp4").unlink()
 
 
-class Precompute:
+class Precompute(Command):
     """`precompute` of a table of an original, its fake and another video, or of what has changed in a folder since."""
 
     def __init__(self, folder: Path, *, is_update: bool) -> None:
@@ -185,16 +190,30 @@ def problem_of_reader(out: Path) -> str:
     return ""
 
 
-class Columns:
+class _OnDataset(Command):
+    """A command on a finished dataset."""
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+        self.folders = (out.parent,)
+
+    def written(self) -> dict[str, bytes]:
+        return files_of(self._out)
+
+    def findings(self) -> list[str]:
+        return [str(finding) for finding in verify(self._out).findings]
+
+
+class Columns(_OnDataset):
     """`facefeed add` of columns, or `remove` of those that are there."""
 
     def __init__(self, folder: Path, *, removes: bool) -> None:
-        self._out, self._before, self._removes = folder / "disk/out", folder / "before", removes
+        super().__init__(folder / "disk/out")
+        self._before, self._removes = folder / "before", removes
         self._out.parent.mkdir()
         make_dataset(self._before, _UNITS)
         if removes:
             add_columns(self._before, _COLOUR, workers=1)
-        self.folders, self.inputs = (self._out.parent,), ()
 
     def lay(self) -> None:
         shutil.rmtree(self._out, ignore_errors=True)
@@ -211,15 +230,6 @@ class Columns:
         with suppress(*([UsageError] if gone else [])):  # what was removed already cannot be removed again
             self.run()
 
-    def written(self) -> dict[str, bytes]:
-        return files_of(self._out)
-
-    def outcome(self) -> Any:
-        return self.written()
-
-    def findings(self) -> list[str]:
-        return [str(finding) for finding in verify(self._out).findings]
-
     def problem_of_remains(self) -> str:
         if names := set_aside(self._out):
             return f"{names} set aside"
@@ -230,15 +240,12 @@ class Columns:
         findings = [finding for finding in verify(self._out).findings if finding.kind != "columns"]
         return f"verify: {'; '.join(map(str, findings))}" if findings else problem_of_reader(self._out)
 
-    def close(self) -> None:
-        pass
-
 
 def _is_of_dataset(name: str) -> bool:
     return name.partition("/")[0] in {"faces", "receipts", "plan", "manifest.json"}
 
 
-class Export:
+class Export(Command):
     """`facefeed export` in one form."""
 
     def __init__(self, folder: Path, form: FormName) -> None:
@@ -255,58 +262,25 @@ class Export:
         if result.exit_code:
             raise AssertionError(f"{result.check.findings}, damaged: {result.receipt.damaged}")
 
-    def resume(self, error: FacefeedError | None) -> None:
-        self.run()
-
     def written(self) -> dict[str, bytes]:
         return files_of(self._dest)
-
-    def outcome(self) -> Any:
-        return self.written()
 
     def findings(self) -> list[str]:
         return export(self._out, self._dest, self._request).check.findings
 
-    def problem_of_remains(self) -> str:
-        return ""
 
-    def close(self) -> None:
-        pass
-
-
-class Verify:
+class Verify(_OnDataset):
     """`facefeed verify` of a dataset with added columns, which is sound: what cannot be read is not what is damaged."""
 
     def __init__(self, folder: Path) -> None:
-        self._out = folder / "out"
+        super().__init__(folder / "disk/out")
+        self._out.parent.mkdir()
         make_dataset(self._out, _UNITS)
         add_columns(self._out, _COLOUR, workers=1)
-        self.folders, self.inputs = (self._out,), ()
-
-    def close(self) -> None:
-        pass
-
-    def lay(self) -> None:
-        pass
 
     def run(self) -> None:
         if findings := self.findings():
             raise CorruptDataError(f"{self._out}: {findings}")  # its exit code is that of the command
-
-    def resume(self, error: FacefeedError | None) -> None:
-        self.run()
-
-    def written(self) -> dict[str, bytes]:
-        return files_of(self._out)
-
-    def outcome(self) -> Any:
-        return self.written()
-
-    def findings(self) -> list[str]:
-        return [str(finding) for finding in verify(self._out).findings]
-
-    def problem_of_remains(self) -> str:
-        return ""
 
 
 def _training(folder: Path) -> Any:

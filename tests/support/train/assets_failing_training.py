@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from assets_failing_commands import files_of
+from assets_failing_commands import Command, files_of
 from assets_fit import MinutePerStep, config
 from assets_train import small_dataset
 from facefeed.pipeline.errors import FacefeedError
@@ -15,7 +15,7 @@ from facefeed.train.run.checkpointer import BEST, LAST
 from facefeed.train.run.runner import train
 
 
-class Training:
+class Training(Command):
     """`facefeed train` for two epochs of a few steps."""
 
     def __init__(self, folder: Path) -> None:
@@ -23,17 +23,11 @@ class Training:
         self._run.parent.mkdir()
         self.folders, self.inputs = (self._run.parent, self._out), (self._out,)
 
-    def close(self) -> None:
-        pass
-
     def lay(self) -> None:
         shutil.rmtree(self._run, ignore_errors=True)
 
     def run(self) -> None:
         train(self._out, config(steps=10), self._run, callbacks=[MinutePerStep()])
-
-    def resume(self, error: FacefeedError | None) -> None:
-        self.run()
 
     def written(self) -> dict[str, bytes]:
         return files_of(self._run)
