@@ -99,7 +99,7 @@ soak: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy mac
 		echo "run $$run of $(RUNS): passed in $$((SECONDS - began)) s; PYTHONHASHSEED=$$run $$shuffled"; \
 	done
 
-chaos: $(READY)  ## slow fault tests: kills at random moments, hostile files
+chaos: $(READY)  ## slow fault tests: kills, power failures, failing calls, thousands of events
 	$(BIN)/pytest -m chaos --durations=10
 
 slurm: $(READY)  ## a real Slurm of two nodes on this machine: training that is preempted and goes on (Debian's slurm-wlm, munge)
