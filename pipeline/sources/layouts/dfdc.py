@@ -96,6 +96,7 @@ def _entries(
 ) -> tuple[list[Entry], list[str]]:
     """The inputs, sorted, files without a record among them; and the paths of records without a file."""
     on_disk = {file.relative: file for file in files}
+    names = frozenset(on_disk)  # which loses what has a record
     frames_of: dict[str, list[FoundFile]] = defaultdict(list)
     for file in files:
         if video_of_frame(file.relative) != file.relative:
@@ -114,7 +115,7 @@ def _entries(
         if not inputs:
             missing.append(path)
             continue
-        original = _original(src, prefix, name, metadata, prefixes)
+        original = _in_videos(_original(src, prefix, name, metadata, prefixes), names)
         for file in inputs:
             on_disk.pop(file.relative, None)
             entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
@@ -201,6 +202,15 @@ def _original(src: Path, prefix: str, name: str, metadata: dict[str, Any], prefi
     original = posixpath.normpath(given)
     candidates = prefixes.get(original, {prefix})
     return printable_name(posixpath.normpath(f"{prefix if prefix in candidates else min(candidates)}{original}"))
+
+
+def _in_videos(original: str | None, names: Collection[str]) -> str | None:
+    """The original in the folder `videos` of its part, where it is there alone."""
+    if original is None or original in names:
+        return original
+    folder, name = posixpath.split(original)
+    in_videos = posixpath.join(folder, "videos", name)
+    return in_videos if in_videos in names else original
 
 
 def _frame_of(original: str | None, file: FoundFile) -> str | None:

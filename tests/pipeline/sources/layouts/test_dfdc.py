@@ -56,6 +56,22 @@ def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> No
     assert (entry.label, entry.problem) == (-1, None)
 
 
+def test_a_fake_in_a_folder_of_videos_stays_with_its_original_there(mine: Path) -> None:
+    for part in DFDC_PARTS:
+        (mine / part / "videos").mkdir()
+        for path in (mine / part).glob("*.mp4"):
+            path.rename(mine / part / "videos" / path.name)
+    entries = by_name(list_source(mine))
+    sources = {
+        f"{part}/videos/{name}": f"{part}/videos/{original}"
+        for part, files in DFDC_PARTS.items()
+        for name, original in files.items()
+        if original and f"{part}/videos/{original}" in entries
+    }
+    assert sources
+    assert {name: entries[name].source_id for name in sources} == sources
+
+
 def test_an_original_that_another_part_holds_is_found_there(mine: Path) -> None:
     change_metadata(mine, "dfdc_train_part_1", {"ggg.mp4": {"label": "FAKE", "original": "hhh.mp4"}})
     entries = by_name(list_source(mine))
