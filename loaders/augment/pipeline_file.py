@@ -14,6 +14,7 @@ import albumentations
 import yaml
 
 from ...pipeline.errors import UsageError
+from ...pipeline.json_records import brief
 from .albumentations_internals import registered_class
 from .compose import FaceCompose
 
@@ -43,6 +44,7 @@ def read_pipeline(path: Path) -> Any:
     pipeline = stored.get("transform") if isinstance(stored, dict) else None
     if not isinstance(pipeline, dict):
         raise UsageError(f"{path}: holds no pipeline of Albumentations; {_REMEDY}")
+    _refuse_probabilities(pipeline, path)
     for leaf in _stored_leaves(pipeline):  # one by one, so that an error can name the transform
         _deserialise(leaf if isinstance(leaf, dict) else {}, path)
     pipeline = _deserialise(pipeline, path)
@@ -91,6 +93,18 @@ def _unknown_argument(name: str, stored: dict[str, Any]) -> str | None:
     known = [each for each in inspect.signature(registered_class(name)).parameters if each != "self"]
     unknown = [each for each in stored if each not in (*known, _CLASS_KEY)]
     return f"has no argument {unknown[0]!r}; it has {', '.join(known)}" if unknown else None
+
+
+def _refuse_probabilities(stored: Any, path: Path) -> None:
+    """Raises `UsageError` on a group whose p is none: Albumentations checks those of single transforms alone."""
+    if not isinstance(stored, dict) or not isinstance(stored.get("transforms"), list):
+        return
+    p = stored.get("p", 1.0)
+    if isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1:
+        name = str(stored.get(_CLASS_KEY)).rpartition(".")[2]
+        raise UsageError(f"{path}: {name}: p {brief(p)} is no probability; must be a number from 0 to 1")
+    for child in stored["transforms"]:
+        _refuse_probabilities(child, path)
 
 
 def _stored_leaves(stored: Any) -> Iterator[Any]:

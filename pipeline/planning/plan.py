@@ -122,6 +122,8 @@ class PlanPart:
                 raise ValueError("unknown version")
             stored = record_of(_StoredPart, data)
             check_config(stored.config)
+            if missing := {"labels", "schema"} - stored.config.keys():
+                raise ValueError(f"config lacks {', '.join(sorted(missing))}")
             return cls(
                 config=stored.config,
                 units=tuple(map(_parse_unit, stored.units)),

@@ -56,7 +56,7 @@ def plan(count: int, answer: Any) -> None:
     with tempfile.TemporaryDirectory() as folder:
         paths = OutPaths(Path(folder))
         make_folders(paths)
-        Plan().append(paths, PlanPart(config={}, units=tuple(units)))
+        Plan().append(paths, PlanPart(config={"labels": ["real", "fake"], "schema": 3}, units=tuple(units)))
         num_planned = len(Plan.load(paths).planned_videos())
     assert num_planned == count
     peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -95,6 +95,8 @@ PIPELINES = {
     "an integer without digits": "transform: !!int ''",
     "a truth value that is none": "transform: !!bool maybe",
     "a time that is none": "transform: !!timestamp never",
+    "a group whose probability is none": f"transform: {NESTED(FLIP).replace('p: 1.0', 'p: 0b2', 1)}",
+    "a group whose probability is above 1": f"transform: {NESTED(FLIP).replace('p: 1.0', 'p: 2', 1)}",
     "a call": "transform: !!python/object/apply:os.mkdir [owned]",
 }
 

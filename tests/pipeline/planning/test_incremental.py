@@ -22,7 +22,7 @@ from facefeed.pipeline.splits.assignment import SplitRatio
 from hypothesis import given
 from hypothesis import strategies as st
 
-CONFIG: dict[str, Any] = {"size_px": 256}
+CONFIG: dict[str, Any] = {"labels": ["real", "fake"], "schema": 3}
 
 
 def video(name: str, **more: Any) -> Entry:

@@ -28,6 +28,8 @@ from hypothesis import strategies as st
 
 GIB = 1 << 30
 
+CONFIG = {"labels": ["real", "fake"], "schema": 3}
+
 
 def group(entries: list[Entry], split_of: dict[str, str] | None = None, seconds: float = 1.0) -> list[Unit]:
     split_of = split_of or {entry.video_id: "train" for entry in entries}
@@ -196,13 +198,13 @@ def test_a_plan_is_read_as_it_was_written(
     out = OutPaths(tmp_path_factory.mktemp("plan"))
     make_folders(out)
     units = tuple(Unit.make(group, "test", config_hash="c", salt="0", supersedes=["x", "y"]) for group in groups)
-    part = PlanPart(config={"size_px": 256}, units=units, dropped_identities=tuple(sorted(dropped)))
+    part = PlanPart(config=CONFIG | {"size_px": 256}, units=units, dropped_identities=tuple(sorted(dropped)))
     Plan().append(out, part)
     assert Plan.load(out).parts == [part]
 
 
 def test_a_plan_is_only_ever_appended_to(paths: OutPaths) -> None:
-    first, second = (PlanPart(config={}, units=tuple(group(videos(size)))) for size in (1, 2))
+    first, second = (PlanPart(config=CONFIG, units=tuple(group(videos(size)))) for size in (1, 2))
     plan = Plan()
     plan.append(paths, first)
     with pytest.raises(FileExistsError):
@@ -218,7 +220,7 @@ def test_a_plan_is_only_ever_appended_to(paths: OutPaths) -> None:
 def test_more_than_ten_parts_are_read_in_their_order(paths: OutPaths) -> None:
     plan = Plan()
     for number in range(12):
-        plan.append(paths, PlanPart(config={"number": number}, units=()))
+        plan.append(paths, PlanPart(config=CONFIG | {"number": number}, units=()))
     assert [part.config["number"] for part in Plan.load(paths).parts] == list(range(12))
 
 
@@ -229,14 +231,14 @@ def test_a_folder_without_a_plan_is_an_empty_plan(tmp_path: Path) -> None:
 def test_a_missing_part_is_an_error_that_names_it(paths: OutPaths) -> None:
     plan = Plan()
     for _ in range(3):
-        plan.append(paths, PlanPart(config={}, units=()))
+        plan.append(paths, PlanPart(config=CONFIG, units=()))
     (paths.plan / "1.json").unlink()
     with pytest.raises(CorruptDataError, match=r"2\.json, but not 1\.json"):
         Plan.load(paths)
 
 
 def test_a_file_that_is_no_part_is_an_error_that_names_it(paths: OutPaths) -> None:
-    Plan().append(paths, PlanPart(config={}, units=()))
+    Plan().append(paths, PlanPart(config=CONFIG, units=()))
     (paths.plan / "0 (copy).json").write_text("{}")
     with pytest.raises(CorruptDataError, match=r"0 \(copy\)\.json"):
         Plan.load(paths)
@@ -245,8 +247,10 @@ def test_a_file_that_is_no_part_is_an_error_that_names_it(paths: OutPaths) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "", "{", "[]", "7", '{"version": 2}', '{"version": 1, "config": {}, "units": [{}], "dropped_identities": []}',
-        '{"version": 1, "config": {}, "dropped_identities": [], "units": [{"unit": "u", "split": "train", '
+        "", "{", "[]", "7", '{"version": 2}', '{"version": 1, "config": {}, "units": [], "dropped_identities": []}',
+        '{"version": 1, "config": {"labels": [], "schema": 3}, "units": [{}], "dropped_identities": []}',
+        '{"version": 1, "config": {"labels": [], "schema": 3}, "dropped_identities": [], '
+        '"units": [{"unit": "u", "split": "train", '
         '"supersedes": [], "inputs": [{"video_id": "a", "colour": "red"}]}]}', "\xff",
     ],
 )  # fmt: skip
@@ -260,8 +264,8 @@ def test_what_a_later_unit_replaces_is_no_longer_work_but_stays_known(paths: Out
     old, other = group(videos(1)), group([Entry(video_id="other.mp4")])
     new = Unit.make(videos(2), "train", config_hash="c", salt="1", supersedes=[old[0].unit_id])
     plan = Plan()
-    plan.append(paths, PlanPart(config={}, units=(*old, *other)))
-    plan.append(paths, PlanPart(config={}, units=(new,)))
+    plan.append(paths, PlanPart(config=CONFIG, units=(*old, *other)))
+    plan.append(paths, PlanPart(config=CONFIG, units=(new,)))
     assert list(plan.units()) == [*other, new]
     assert list(plan.all_units()) == [*old, *other, new]
     assert plan.planned_videos()["00000.mp4"] == (videos(2)[0], "train")
@@ -305,7 +309,7 @@ def plan_a_hundred_thousand(out: str) -> None:
     units = group_units(
         entries, assigned.split_of, config_hash="c", salt="0", cost_seconds=lambda entry: entry.size_bytes / 1e6
     )
-    part = PlanPart(config={}, units=tuple(units), dropped_identities=tuple(assigned.dropped_identities))
+    part = PlanPart(config=CONFIG, units=tuple(units), dropped_identities=tuple(assigned.dropped_identities))
     Plan().append(paths, part)
     assert Plan.load(paths).parts == [part]
     print(peak_bytes() - before)

@@ -151,7 +151,7 @@ def test_inputs_of_the_same_content_are_distinguished_from_changed_ones_by_all_o
     job: JobSpec, source: Source, first: tuple[Unit, Receipt]
 ) -> None:
     plan = Plan()
-    plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
+    plan.append(job.paths, PlanPart(config={"labels": ["real", "fake"], "schema": 3}, units=(first[0],)))
     run_state = RunState(job.paths, plan, job.config_hash)
     same = source.write("a.mp4", b"\0" * 9)
     last_byte = source.write("b.mp4", b"\1" * 8 + b"\2")
@@ -174,7 +174,7 @@ def test_a_receipt_without_hashes_vouches_for_no_content(
     path.write_text(json.dumps(data))
     assert [outcome.sha256 for outcome in Receipt.from_json(path.read_bytes(), where="").inputs] == [None] * 3
     plan = Plan()
-    plan.append(job.paths, PlanPart(config={}, units=(first[0],)))
+    plan.append(job.paths, PlanPart(config={"labels": ["real", "fake"], "schema": 3}, units=(first[0],)))
     entries = [source.write(name, bytes([number]) * 9) for number, name in enumerate(NAMES)]
     assert (
         find_unchanged_content(
