@@ -264,7 +264,9 @@ def test_what_a_split_unit_published_just_before_its_worker_died_leaves_the_read
     )
     for half in halves:
         unit_run(job, half)
-    run_state = RunState(job.paths, Plan([PlanPart(config={"labels": ["real", "fake"], "schema": 3}, units=(unit,))]), "c1")
+    run_state = RunState(
+        job.paths, Plan([PlanPart(config={"labels": ["real", "fake"], "schema": 3}, units=(unit,))]), "c1"
+    )
     assert quarantine_orphans(run_state) == [late.file]
     assert {path.stem for path in job.paths.faces.rglob("*.parquet")} == {half.unit_id for half in halves}
     assert quarantine_orphans(run_state) == []
