@@ -131,8 +131,9 @@ def _splits(survey: Survey) -> Table:
 
 def _remarks(survey: Survey) -> list[str]:
     lines = [
+        _given_splits(survey),
         f"{plural(survey.groups, 'group')}; each stays within one split; the largest holds "
-        f"{plural(survey.largest_group, 'input')}"
+        f"{plural(survey.largest_group, 'input')}",
     ]
     if survey.dropped_identities:
         names = ", ".join(survey.dropped_identities[:_MAX_NAMED])
@@ -157,6 +158,14 @@ def _remarks(survey: Survey) -> list[str]:
     if survey.ignored:
         lines.append(f"files that are no inputs: {_counts_text(survey.ignored, _MAX_NAMED)}")
     return lines
+
+
+def _given_splits(survey: Survey) -> str:
+    if not survey.split_given:
+        return "no split is given: all are drawn"
+    if survey.split_given == survey.inputs:
+        return "the splits of all inputs are given"
+    return f"the splits of {survey.split_given:,} of {survey.inputs:,} inputs are given, the others are drawn"
 
 
 def _range(figure: Range, text: Any) -> str:

@@ -19,14 +19,14 @@ _MAX_NAMED = 100
 class Survey:
     """What a source holds.
 
-    `recognised_by`: what shows the layout. `classes`: names of the labels by index, then that of inputs without one;
-    `by_split[split][class]` counts inputs. `leak` is what the run would refuse, None where nothing leaks. `groups`: how
-    many sets of inputs no split may cut; `largest_group`: inputs in the largest one. `clips` of the inputs are folders
-    of `images`. `hours` of playing time are those of `headers_read` headers, the rest by their bytes. `missing_files`
-    names the first 100 of `missing`. `fakes`: inputs that name an original to compare them with; `without_original`:
-    of these, those whose original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs
-    that are cropped already. `caveats`: what the source does not say, and what OUT holds that another `--max-damaged`
-    has decided.
+    `recognised_by`: what shows the layout. `classes`: names of the labels by index, then that of inputs without
+    one; `by_split[split][class]` counts inputs; of `split_given` of them the source says the split. `leak` is what
+    the run would refuse, None where nothing leaks. `groups`: how many sets of inputs no split may cut;
+    `largest_group`: inputs in the largest one. `clips` of the inputs are folders of `images`. `hours` of playing
+    time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of
+    `missing`. `fakes`: inputs that name an original to compare them with; `without_original`: of these, those whose
+    original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped
+    already. `caveats`: what the source does not say, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str
@@ -40,6 +40,7 @@ class Survey:
     headers_read: int
     classes: list[str]
     by_split: dict[str, Counter[str]]
+    split_given: int
     groups: int
     largest_group: int
     dropped_identities: Sequence[str]
@@ -75,6 +76,7 @@ def survey_source(
         headers_read=cost.headers_read,
         classes=[*listing.labels, unlabelled_name(listing.labels)],
         by_split=_count_by_split(plan, listing.labels),
+        split_given=sum(entry.split is not None for entry in listing.entries),
         groups=len(sizes),
         largest_group=max(sizes, default=0),
         dropped_identities=sorted(dropped),

@@ -162,6 +162,7 @@ class Listing:
         missing: files that metadata lists but that are not on disk; no failure.
         ignored: number of files that are no inputs, by suffix or by folder.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
+        missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
         columns: the source's own columns, kind by name; see `dataset.schema.COLUMN_KINDS`. Stored where they are
             selected.
@@ -178,6 +179,7 @@ class Listing:
     missing: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     without_splits: str = "take the splits out of the source"
+    missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
     columns: Mapping[str, str] = field(default_factory=dict)
     ignored_columns: tuple[str, ...] = ()

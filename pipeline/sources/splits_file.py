@@ -10,7 +10,7 @@ A clip is an input whose path ends alike: folders for videos and frames, and wha
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -33,40 +33,79 @@ Parts = tuple[str, ...]
 def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> Listing:
     """The listing with the splits of a file in place of its own; inputs that the file does not name have none.
 
-    A clip that the file has in val and test is test, as DeepfakeBench validates on its test clips.
+    A clip that the file has in val and test is test, as DeepfakeBench validates on its test clips. Warns of inputs that
+    the file does not name, and of clips of the file that are no inputs.
 
     Raises:
-        UsageError: the file cannot be read, has no splits, or names none of the inputs.
+        UsageError: the file cannot be read, has no splits, names none of the inputs, or names one below no split.
         RefusedError: it has a clip in train and in another split, unless `allow_leaks`: then it is test, or val.
 
     """
-    splits_of = _read(path)
+    splits_of, keys_without_split = _read(path)
     if not allow_leaks:
         _refuse_leaks(path, splits_of)
-    by_stem: dict[str, list[Parts]] = defaultdict(list)
-    for parts in splits_of:
-        by_stem[parts[-1]].append(parts)
-    entries = [replace(entry, split=_split_of(entry, path, splits_of, by_stem)) for entry in listing.entries]
-    if not any(entry.split for entry in entries):
+    by_stem = _by_stem(splits_of)
+    inputs = {entry.video_id: _clip_parts(video_of_frame(entry.video_id)) for entry in listing.entries}
+    named = {parts: _alike(parts, by_stem) for parts in inputs.values()}
+    if not any(named.values()):
         first = "/".join(next(iter(splits_of)))
         raise UsageError(
-            f"{path}: names none of the {len(entries):,} inputs (its first: {first!r}, the source's: "
-            f"{entries[0].video_id!r}); is it of another dataset?"
+            f"{path}: names none of the {len(inputs):,} inputs (its first: {first!r}, the source's: "
+            f"{listing.entries[0].video_id!r}); is it of another dataset?"
         )
-    return replace(listing, entries=entries, without_splits=f"leave out --splits {path}")
+    _refuse_unsplit(path, [parts for parts, alike in named.items() if not alike], keys_without_split)
+    entries = [
+        replace(entry, split=_split_of(entry, path, named[inputs[entry.video_id]], splits_of))
+        for entry in listing.entries
+    ]
+    return replace(
+        listing, entries=entries, without_splits=f"leave out --splits {path}", missing_split_lists=(),
+        warnings=(*listing.warnings, *_warnings(path, splits_of, named)),
+    )  # fmt: skip
 
 
-def _split_of(
-    entry: Entry, path: Path, splits_of: dict[Parts, set[str]], by_stem: dict[str, list[Parts]]
-) -> str | None:
-    """Split of the clip whose path ends as the input's, or the other way round; None where the file has none."""
-    parts = _clip_parts(video_of_frame(entry.video_id))
-    alike = [other for other in by_stem.get(parts[-1], ()) if _ends_alike(parts, other)]
+def _by_stem(clips: Iterable[Parts]) -> dict[str, list[Parts]]:
+    by_stem: dict[str, list[Parts]] = defaultdict(list)
+    for parts in clips:
+        by_stem[parts[-1]].append(parts)
+    return by_stem
+
+
+def _alike(parts: Parts, by_stem: Mapping[str, list[Parts]]) -> list[Parts]:
+    """The clips whose path ends as the input's, or the other way round."""
+    return [other for other in by_stem.get(parts[-1], ()) if _ends_alike(parts, other)]
+
+
+def _split_of(entry: Entry, path: Path, alike: list[Parts], splits_of: dict[Parts, set[str]]) -> str | None:
+    """Split of the clips that an input may be; None where there are none."""
     splits = {_strictest(splits_of[other]) for other in alike}
     if len(splits) > 1:
         named = ", ".join("/".join(other) for other in alike[:_MAX_NAMED])
         raise UsageError(f"{path}: has several clips that {entry.video_id!r} may be, in different splits: {named}")
     return next(iter(splits), None)
+
+
+def _refuse_unsplit(path: Path, unnamed: Iterable[Parts], keys_without_split: Mapping[Parts, str]) -> None:
+    """Raises `UsageError` where the file names one of the inputs without a split below a key that is no split."""
+    by_stem = _by_stem(keys_without_split)
+    for alike in (_alike(parts, by_stem) for parts in unnamed):
+        if alike:
+            keys = keys_without_split[alike[0]]
+            raise UsageError(
+                f"{path}: has {'/'.join(alike[0])!r} below {keys!r}, where nothing is called {', '.join(SPLITS)}; its "
+                "split would be drawn: correct the name of the split, or take these clips out of the file"
+            )
+
+
+def _warnings(path: Path, splits_of: Collection[Parts], named: Mapping[Parts, list[Parts]]) -> Iterator[str]:
+    if unnamed := ["/".join(parts) for parts, alike in named.items() if not alike]:
+        yield (
+            f"{path}: names {len(named) - len(unnamed):,} of {len(named):,} clips of SRC; the splits of "
+            f"the others are drawn (the first: {unnamed[0]!r})"
+        )
+    used = {other for alike in named.values() for other in alike}
+    if absent := ["/".join(parts) for parts in splits_of if parts not in used]:
+        yield f"{path}: {len(absent):,} of its {len(splits_of):,} clips are not in SRC (the first: {absent[0]!r})"
 
 
 def _ends_alike(one: Parts, other: Parts) -> bool:
@@ -96,30 +135,34 @@ def _clip_parts(path: str) -> Parts:
     return (*filter(None, map(spelling_key, keys)), stem)
 
 
-def _read(path: Path) -> dict[Parts, set[str]]:
-    """Splits of each clip."""
+def _read(path: Path) -> tuple[dict[Parts, set[str]], dict[Parts, str]]:
+    """Splits of each clip, and the keys above each clip that is below none."""
     data = read_json(path, "name one of DeepfakeBench's dataset JSONs as --splits")
     splits_of: dict[Parts, set[str]] = defaultdict(set)
-    for split, clip in _clips(data, None):
-        splits_of[_clip_parts(clip)].add(split)
+    keys_without_split: dict[Parts, str] = {}
+    for split, keys, clip in _clips(data, None, ()):
+        if split:
+            splits_of[_clip_parts(clip)].add(split)
+        else:
+            keys_without_split[_clip_parts(clip)] = "/".join(keys)
     if not splits_of:
         raise UsageError(
             f"--splits {path}: has no clips below {', '.join(SPLITS)}; must be DeepfakeBench's dataset JSON, or map "
             "each split to a list of paths"
         )
-    return splits_of
+    return splits_of, keys_without_split
 
 
-def _clips(data: Any, split: str | None) -> Iterator[tuple[str, str]]:
-    """Split and path of each clip, at whatever depth."""
+def _clips(data: Any, split: str | None, keys: Parts) -> Iterator[tuple[str | None, Parts, str]]:
+    """Split, the keys above, and path of each clip, at whatever depth."""
     if not isinstance(data, dict):
         return
     for key, value in data.items():
         here = parse_split_name(key) or split
-        if here and isinstance(value, list):
-            yield from ((here, name) for name in value if isinstance(name, str))
-        elif here and isinstance(value, dict) and isinstance(frames := value.get("frames"), list):
+        if isinstance(value, list):
+            yield from ((here, (*keys, key), name) for name in value if isinstance(name, str))
+        elif isinstance(value, dict) and isinstance(frames := value.get("frames"), list):
             first = next((frame for frame in frames if isinstance(frame, str)), None)
-            yield here, first.replace("\\", "/").rpartition("/")[0] if first else key
+            yield here, keys, first.replace("\\", "/").rpartition("/")[0] if first else key
         else:
-            yield from _clips(value, here)
+            yield from _clips(value, here, (*keys, key))

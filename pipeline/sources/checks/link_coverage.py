@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from ...console import plural
-from ..clips.image_sequences import REAL_NAMES, group_frames
+from ..clips.image_sequences import group_frames
+from ..folder_names import REAL_NAMES
 from ..listing import Entry
 from ..media.media_files import is_image
 

@@ -9,12 +9,13 @@ from .link_coverage import LinkCoverage
 
 
 def listing_warnings(listing: Listing) -> list[str]:
-    """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, splits
-    that cannot be checked for leaks, ignored columns of a table, and the listing's own warnings.
+    """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, lists of
+    splits that are not there, splits that cannot be checked for leaks, ignored columns of a table, and the listing's
+    own warnings.
     """
     warnings = (
-        outside_warning(listing), _label_warning(listing), _class_warning(listing), *_link_warnings(listing),
-        _column_warning(listing), *listing.warnings,
+        outside_warning(listing), _label_warning(listing), _class_warning(listing), _list_warning(listing),
+        *_link_warnings(listing), _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
 
@@ -46,6 +47,16 @@ def _class_warning(listing: Listing) -> str | None:
     left_out = ", ".join(f"{count:,} {what}" for what, count in listing.ignored.most_common(3))
     beside = f"; left out: {left_out}" if left_out else ""
     return f"no input is {' or '.join(absent)} (layout {listing.layout}, found: {listing.recognised_by}){beside}"
+
+
+def _list_warning(listing: Listing) -> str | None:
+    lists = " and ".join(listing.missing_split_lists)
+    if not lists:
+        return None
+    are = "are" if len(listing.missing_split_lists) > 1 else "is"
+    if any(entry.split for entry in listing.entries):
+        return f"{lists} {are} not there: splits of the videos that it lists are drawn, not the published ones"
+    return f"{lists} {are} not there: splits are drawn, not the published ones that papers report on"
 
 
 def _link_warnings(listing: Listing) -> list[str]:

@@ -10,13 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 
-from ..listing import Entry, parse_split_name
+from ..folder_names import CONTENT_NAMES, FAKE_NAMES, REAL_NAMES, class_of_folder, split_of_folder
+from ..listing import Entry
 from ..media.media_files import FRAME_FOLDERS, is_image
 
-REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
-FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
-
-CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
@@ -54,7 +51,8 @@ def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
     parts = folder.split("/") if folder else []
     while parts and parts[-1].lower() in CONTENT_NAMES:
         parts.pop()
-    is_collection = not parts or parts[-1].lower() in classes or parse_split_name(parts[-1]) is not None
+    last = parts[-1] if parts else ""
+    is_collection = last.lower() in {"", *classes} or class_of_folder(last) is not None or split_of_folder(last)
     return None if is_collection else "/".join(parts)
 
 

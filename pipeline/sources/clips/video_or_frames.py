@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from ...console import plural
+from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
 from ..media.media_files import (
@@ -24,7 +25,7 @@ from ..media.media_files import (
     list_folders,
     printable_name,
 )
-from .image_sequences import CONTENT_NAMES, class_names, clip_folder
+from .image_sequences import class_names, clip_folder
 
 _NEUTRAL_FOLDERS = CONTENT_NAMES | {"videos"}
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence, Set
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
@@ -23,17 +23,22 @@ from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import is_image, is_linked_folder, list_folders
 from .names.name_matcher import NameMatcher, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
+from .names.split_lists import find_lists
 
 _LABELS = {"Celeb-real": 0, "YouTube-real": 0, "Celeb-synthesis": 1}
 _FOLDERS = {name: name for name in _LABELS}
+_KINDS = {name: name for name in ("FaceSwap", "FaceReenact", "TalkingFace")}
 _LIST = "List_of_testing_videos.txt"
 _REAL = re.compile(r"(id\d+)_\d+", re.IGNORECASE)
 _FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)", re.IGNORECASE)
 _PERSON = re.compile(r"id\d+", re.IGNORECASE)
 
+Originals = Mapping[tuple[str, str], Sequence[str]]
+"""Paths of the videos in Celeb-real, or of their frames, by `_Video.key`."""
+
 
 class CelebDF:
-    """The three folders, or some of them; files may also lie in a folder `videos` within each.
+    """The three folders, or some of them; files may also lie in folders within each, such as `videos`.
 
     Where there are no videos, extracted frames are read: `Celeb-real/frames/id0_0000/001.png`.
 
@@ -51,13 +56,17 @@ class CelebDF:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
-        Raises `UsageError` where the list of test videos cannot be read, or contradicts the folders, or where a folder
-        is nearly called as published.
+        Raises `UsageError` where the list of test videos cannot be read, or contradicts the folders, where a folder or
+        the list is nearly called as published, or where two folders have a video of the same name.
         """
         published_name = folders_spelt_as(src, _FOLDERS)
         check_spelling(src, list_folders(src), _LABELS, published_name)
-        test_list = next((path for path in sorted(src.iterdir()) if path.name.lower() == _LIST.lower()), None)
-        test_names = None if test_list is None else _test_list(test_list)
+        for folder, known in published_name.items():
+            if known == "Celeb-synthesis":
+                kinds = list_folders(src / folder)
+                check_spelling(src / folder, kinds, _KINDS, by_spelling(kinds, _KINDS))
+        test_list = find_lists(src, "", [_LIST]).get(_LIST)
+        test_names = None if test_list is None else _test_list(src / test_list)
         ignored: Counter[str] = Counter()
 
         def is_input(file: FoundFile) -> bool:
@@ -70,13 +79,14 @@ class CelebDF:
         test_stems = None if test_names is None else {stem_of(name) for name in test_names}
         inputs = [file for file in files if is_input(file)]
         videos = [_Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)]
+        _refuse_two_of_a_name(src, videos)
         real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
-        named = [Entry.of_file(file) for file in inputs if is_linked_folder(file)]
-        named += [video.entry(test_stems, real_folder) for video in videos]
-        on_disk = NameMatcher.from_paths(entry.video_id for entry in named)
-        entries = [
-            replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in named
-        ]
+        on_disk: dict[tuple[str, str], list[str]] = {}
+        for video in videos:
+            if video.folder == "Celeb-real":
+                on_disk.setdefault(video.key, []).append(video.file.relative)
+        entries = [Entry.of_file(file) for file in inputs if is_linked_folder(file)]
+        entries += [video.entry(test_stems, on_disk, real_folder) for video in videos]
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         listed = NameMatcher.from_paths(video.published for video in videos).missing(test_names or ())
@@ -87,7 +97,8 @@ class CelebDF:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted((listed | originals).values()), ignored=+ignored,
-            without_splits=f"rename {_LIST} or take it out of SRC", recognised_by=", ".join(found_by),
+            without_splits=f"take {_LIST} out of SRC", recognised_by=", ".join(found_by),
+            missing_split_lists=() if test_list else (_LIST,),
         )  # fmt: skip
 
 
@@ -106,58 +117,103 @@ def _top(relative: str) -> str:
 class _Video:
     """A video, or an extracted frame of one.
 
-    published: its path as the set and its list have it, without folders for videos or frames. kind_and_method: the
-    folders of Celeb-DF++, or empty. known: whether the set has videos in such folders.
+    published: its path as the set and its list have it. kind, method: the folders of Celeb-DF++, or None. within: all
+    folders between that of the set and the name, whether the set has them or not.
     """
 
     file: FoundFile
     folder: str
     published: str
-    kind_and_method: tuple[str, ...]
-    known: bool
+    kind: str | None
+    method: str | None
+    within: tuple[str, ...]
 
     @classmethod
     def parse(cls, file: FoundFile, published_name: dict[str, str]) -> _Video:
-        top, *inner, name = published_path(file.relative).split("/")
+        top, *within, name = published_path(file.relative).split("/")
         folder = published_name[top]
+        kind, method = _kind_and_method(within) if folder == "Celeb-synthesis" else (None, None)
         return cls(
             file=file,
             folder=folder,
-            published="/".join((folder, *inner, name)),
-            kind_and_method=tuple(inner),
-            known=not inner or (folder == "Celeb-synthesis" and len(inner) == 2),
+            published="/".join(filter(None, (folder, kind, method, name))),
+            kind=kind,
+            method=method,
+            within=tuple(within),
         )
 
-    def entry(self, test_stems: Set[str] | None, real_folder: str) -> Entry:
-        """Its metadata. test_stems: of the list, or None. real_folder: `Celeb-real` as it is spelled on disk."""
+    @property
+    def key(self) -> tuple[str, str]:
+        """The same for a copy with another suffix or case: of a frame, its video and its own name."""
+        return stem_of(self.published), _frame_stem(self.file.relative)
+
+    def entry(self, test_stems: Set[str] | None, on_disk: Originals, real_folder: str) -> Entry:
+        """Its metadata.
+
+        test_stems: of the list, or None. on_disk: originals by their `key`. real_folder: `Celeb-real` as it is spelled
+        on disk.
+        """
         stem = PurePosixPath(self.published).stem
         real = _REAL.fullmatch(stem) if self.folder == "Celeb-real" else None
         fake = _FAKE.fullmatch(stem) if self.folder == "Celeb-synthesis" else None
-        is_swap = self.kind_and_method[:1] in ((), ("FaceSwap",))
-        original = f"{fake[1]}_{fake[3]}" if self.known and fake and is_swap else None
+        is_swap = self.kind in (None, "FaceSwap")
+        original = f"{fake[1]}_{fake[3]}" if fake and is_swap else None
         recording = original or (stem if real else None)
         identity = real[1].lower() if real else fake[2].lower() if fake and is_swap else None
         people = [] if self.folder == "YouTube-real" else dict.fromkeys(map(str.lower, _PERSON.findall(stem)))
-        is_test = self.known and test_stems is not None and stem_of(self.published) in test_stems
+        is_test = test_stems is not None and stem_of(self.published) in test_stems
         return Entry.of_file(
             self.file,
             label=_LABELS[self.folder],
             split=None if test_stems is None else "test" if is_test else "train",
-            source_id=self._original(original, real_folder) if original else None,
+            source_id=self._original(original, on_disk, real_folder) if original else None,
             footage=f"Celeb-real/{recording}".lower() if recording and is_image(self.file.relative) else None,
             identity=identity,
             related_identities=tuple(person for person in people if person != identity),
             dataset="celebdf",
-            method=self.kind_and_method[-1] if len(self.kind_and_method) == 2 else None,
+            method=self.method,
         )
 
-    def _original(self, name: str, real_folder: str) -> str:
-        """Path of the original, with the fake's own suffix, or of its frame with the same number."""
+    def _original(self, name: str, on_disk: Originals, real_folder: str) -> str:
+        """Path of the original or its frame of the same number; where it is not there, the one that it would have.
+
+        Of several, the one with the fake's own suffix is meant.
+        """
         path = PurePosixPath(self.file.relative)
-        inner = path.parts[1 + len(self.kind_and_method) : -1]
+        if there := on_disk.get((f"celeb-real/{name}".lower(), _frame_stem(self.file.relative))):
+            return next((other for other in there if PurePosixPath(other).suffix == path.suffix), there[0])
+        clip = path.parent if is_image(path.name) else path
+        last = clip.parent.name
+        inner = (last,) if last and last not in (*self.within, path.parts[0]) else ()
         if is_image(path.name):
-            return str(PurePosixPath(real_folder, *inner[:-1], name, path.name))
+            return str(PurePosixPath(real_folder, *inner, name, path.name))
         return str(PurePosixPath(real_folder, *inner, f"{name}{path.suffix}"))
+
+
+def _frame_stem(relative: str) -> str:
+    """Name of an extracted frame without its suffix; empty of a video."""
+    return stem_of(PurePosixPath(relative).name) if is_image(relative) else ""
+
+
+def _kind_and_method(within: Sequence[str]) -> tuple[str | None, str | None]:
+    """The folders of Celeb-DF++ among those that a fake lies in; None for each that is not there."""
+    kinds = by_spelling(within, _KINDS)
+    for position, name in enumerate(within):
+        if name in kinds:
+            return kinds[name], next(iter(within[position + 1 :]), None)
+    return None, None
+
+
+def _refuse_two_of_a_name(src: Path, videos: Sequence[_Video]) -> None:
+    """Raises `UsageError` where two folders have a video of one published name: which is the set's is unknown."""
+    first: dict[str, _Video] = {}
+    for video in videos:
+        other = first.setdefault(stem_of(video.published), video)
+        if other.within != video.within:
+            raise UsageError(
+                f"{src}: {other.file.relative!r} and {video.file.relative!r} would both be {video.published!r}; take "
+                f"one of them out, or have the fakes as published, below Celeb-synthesis/{'|'.join(_KINDS)}/METHOD"
+            )
 
 
 def _test_list(path: Path) -> set[str]:

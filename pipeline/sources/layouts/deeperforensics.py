@@ -20,12 +20,14 @@ from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
-from ..media.media_files import entries_of, list_folders, path_exists
+from ..media.media_files import entries_of, list_folders
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
+from .names.split_lists import find_lists
 
 _LABELS = {"source_videos": 0, "manipulated_videos": 1}
 _LISTS = "lists/splits"
+_LIST_NAMES = {split: f"{split}.txt" for split in SPLITS}
 _FAKE = re.compile(r"(\d{3})_([MW]\d{3})", re.IGNORECASE)
 _ACTOR = re.compile(r"[MW]\d{3}", re.IGNORECASE)
 
@@ -67,20 +69,22 @@ class DeeperForensics:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
-            without_splits=f"take {', '.join(lists)} away", recognised_by=", ".join([*label_of, *lists]),
+            missing_split_lists=tuple(name for split, name in _LIST_NAMES.items() if split not in lists),
+            without_splits=f"take {', '.join(lists.values())} away",
+            recognised_by=", ".join([*label_of, *lists.values()]),
         )  # fmt: skip
 
 
-def _read_splits(src: Path) -> tuple[dict[str, str], list[str]]:
-    """Split by stem, and the lists that were read."""
+def _read_splits(src: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """Split by stem, and the lists that were read, by split."""
     split_of: dict[str, str] = {}
-    lists = [f"{_LISTS}/{split}.txt" for split in SPLITS if path_exists(src / _LISTS / f"{split}.txt")]
-    for name in lists:
+    found = find_lists(src, _LISTS, _LIST_NAMES.values())
+    lists = {split: found[name] for split, name in _LIST_NAMES.items() if name in found}
+    for split, name in lists.items():
         try:
             lines = (src / name).read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"{src / name}: cannot be read ({error}); fix it, or take it away") from error
-        split = Path(name).stem
         for stem in (stem_of(line.strip()).rpartition("/")[2] for line in lines if line.strip()):
             if split_of.setdefault(stem, split) != split:
                 raise UsageError(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from ..clips.image_sequences import FAKE_NAMES, REAL_NAMES
-from ..listing import Entry, Listing, has_usable_splits, parse_split_name
+from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
+from ..listing import Entry, Listing, has_usable_splits
 from ..media.media_files import MASK_FOLDER, find_media
+
+_MAX_NAMED = 5
 
 
 class Folder:
@@ -36,6 +38,7 @@ class Folder:
             without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
+            warnings=() if use_splits else tuple(_split_warnings([file.relative for file in files], set(splits))),
         )  # fmt: skip
 
 
@@ -44,18 +47,26 @@ def _skip_masks(folder: str) -> str | None:
     return f"in {MASK_FOLDER}/" if folder.rpartition("/")[2].lower() == MASK_FOLDER else None
 
 
-def _folders(relative: str) -> list[str]:
-    return [part.lower() for part in PurePosixPath(relative).parts[:-1]]
+def _split_warnings(paths: Iterable[str], splits: set[str | None]) -> Iterator[str]:
+    """What was not taken for splits although it may be meant so."""
+    unclear = sorted({folder for path in paths for folder in _folders(path) if is_unclear_split(folder)})
+    if unclear:
+        named = ", ".join(map(repr, unclear[:_MAX_NAMED])) + (", ..." if len(unclear) > _MAX_NAMED else "")
+        yield (
+            f"folders with the name of a split among other words are taken for none: {named}; where they are splits, "
+            "call them train, val and test"
+        )
+    if given := splits - {None}:
+        yield f"the only folder called after a split is {given.pop()}, which alone is none: splits are drawn"
+
+
+def _folders(relative: str) -> tuple[str, ...]:
+    return PurePosixPath(relative).parts[:-1]
 
 
 def _label(relative: str) -> int:
-    for part in _folders(relative):
-        if part in REAL_NAMES:
-            return 0
-        if part in FAKE_NAMES:
-            return 1
-    return -1
+    return next((label for part in _folders(relative) if (label := class_of_folder(part)) is not None), -1)
 
 
 def _split(relative: str) -> str | None:
-    return next((name for part in _folders(relative) if (name := parse_split_name(part))), None)
+    return next((split for part in _folders(relative) if (split := split_of_folder(part))), None)

@@ -35,7 +35,7 @@ def dry(
     survey = Survey(
         layout="folder", recognised_by="",
         inputs=inputs, clips=0, images=0, new=inputs - refused - bridging - done, size_bytes=0, hours=0, headers_read=0,
-        classes=[], by_split={}, groups=inputs, largest_group=1, dropped_identities=[], leak=leak,
+        classes=[], by_split={}, split_given=0, groups=inputs, largest_group=1, dropped_identities=[], leak=leak,
         refused=Counter(unreadable=refused, bridges_splits=bridging), missing=0, missing_files=[], ignored=Counter(),
         fakes=0, without_original=0, own_masks=0, whole_frames=0, caveats=[],
     )  # fmt: skip

@@ -111,3 +111,38 @@ def test_names_with_dots_are_names(tmp_path: Path, footage: Footage) -> None:
     path = write(tmp_path, {"train": ["real/v1.1.mp4"], "test": ["real/v1.2.mp4"]})
     given = with_splits_from(list_source(src), path, allow_leaks=False)
     assert [entry.split for entry in given.entries] == ["train", "test", None]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [{"train": ["real/a.mp4"], "tset": ["real/b.mp4"]},
+     {"set": {"FF-real": {"train": {"a": clip("real/a")}, "trian": {"b": clip("real/b")}}}}],
+)  # fmt: skip
+def test_an_input_below_a_misspelt_split_is_not_drawn_in_silence(tmp_path: Path, footage: Footage, data: Any) -> None:
+    listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4", "real/b.mp4"]))
+    with pytest.raises(UsageError, match=r"has 'real/b' below '.*(tset|trian)', where nothing is called train, val"):
+        with_splits_from(listing, write(tmp_path, data), allow_leaks=False)
+
+
+def test_other_lists_of_the_file_do_not_matter(tmp_path: Path, footage: Footage) -> None:
+    listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4"]))
+    path = write(tmp_path, {"classes": ["real", "fake"], "train": ["real/a.mp4"]})
+    given = with_splits_from(listing, path, allow_leaks=False)
+    assert ([entry.split for entry in given.entries], given.warnings) == (["train"], ())
+
+
+def test_inputs_and_clips_without_a_counterpart_are_counted(tmp_path: Path, footage: Footage) -> None:
+    listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4", "real/b.mp4"]))
+    path = write(tmp_path, {"train": ["real/a.mp4", "real/z.mp4"], "val": ["real/y.mp4"]})
+    first, second = with_splits_from(listing, path, allow_leaks=False).warnings
+    assert first.endswith("names 1 of 2 clips of SRC; the splits of the others are drawn (the first: 'real/b')")
+    assert second.endswith("2 of its 3 clips are not in SRC (the first: 'real/z')")
+
+
+def test_frames_of_one_clip_count_once(tmp_path: Path) -> None:
+    for name in ("real/a/001.png", "real/a/002.png", "real/b/001.png", "real/b/002.png"):
+        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "src" / name).touch()
+    given = with_splits_from(list_source(tmp_path / "src"), write(tmp_path, {"train": ["real/a"]}), allow_leaks=False)
+    assert [entry.split for entry in given.entries] == ["train", "train", None, None]
+    assert "names 1 of 2 clips" in given.warnings[0]

@@ -79,7 +79,8 @@ class FaceForensics:
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
-            without_splits=f"take {', '.join(official.files)} away", recognised_by=folders.recognised_by,
+            missing_split_lists=official.missing, without_splits=f"take {', '.join(official.files)} away",
+            recognised_by=folders.recognised_by,
         )  # fmt: skip
 
 

@@ -11,19 +11,21 @@ from ....dataset.schema import SPLITS
 from ....errors import UsageError
 from ....json_records import brief
 from ...listing import has_usable_splits
-from ...media.media_files import path_exists
 from ...metadata.json_files import read_json
+from ..names.split_lists import find_lists
 
+_NAMES = {split: f"{split}.json" for split in SPLITS}
 _REMEDY = "fix it, or take the split files away so that splits are drawn"
 
 
 @dataclass(frozen=True, kw_only=True)
 class OfficialSplits:
-    """Split of each youtube number, the pairs of numbers that name fakes, and the files they were read from."""
+    """Split of each youtube number, the pairs of numbers that name fakes, the files read, and those not there."""
 
     split_of: Mapping[str, str]
     pairs: tuple[tuple[str, str], ...]
     files: tuple[str, ...]
+    missing: tuple[str, ...]
 
     def split(self, target: str, source: str | None) -> str | None:
         """Split of an original, or of a fake whose two people are in the same split; else None."""
@@ -34,9 +36,10 @@ class OfficialSplits:
 def read_splits(root: Path) -> OfficialSplits:
     """Reads {train,val,test}.json in `root`/splits or in `root` itself; each of them may be absent.
 
-    Raises `UsageError` where one is no list of pairs of numbers, or a number is in two of them: a leak.
+    Raises `UsageError` where one is no list of pairs of numbers, a number is in two of them, which is a leak, or a file
+    or folder is nearly called as published.
     """
-    names = next((names for folder in ("splits/", "") if (names := _split_files(root, folder))), {})
+    names = next((names for folder in ("splits", "") if (names := _split_files(root, folder))), {})
     split_of: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for split, name in names.items():
@@ -50,11 +53,16 @@ def read_splits(root: Path) -> OfficialSplits:
                     )
     if not has_usable_splits(set(split_of.values())):
         split_of = {}
-    return OfficialSplits(split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()))
+    return OfficialSplits(
+        split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()),
+        missing=tuple(name for split, name in _NAMES.items() if split not in names),
+    )  # fmt: skip
 
 
 def _split_files(root: Path, folder: str) -> dict[str, str]:
-    return {split: f"{folder}{split}.json" for split in SPLITS if path_exists(root / f"{folder}{split}.json")}
+    """Files by split."""
+    found = find_lists(root, folder, _NAMES.values())
+    return {split: found[name] for split, name in _NAMES.items() if name in found}
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:

@@ -12,7 +12,7 @@ from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
-from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
@@ -134,7 +134,7 @@ def test_a_test_list_that_shares_people_with_train_stops_the_run_and_says_both_w
     assert "person 'id0'" in message
     assert "2 people and 2 originals are in more than one given split" in message
     assert "accept it with --allow-leaks" in message
-    assert f"rename {LIST} or take it out of SRC, so that splits are drawn" in message
+    assert f"take {LIST} out of SRC, so that splits are drawn" in message
     accepted = assign_splits(listing.entries, ratio=SplitRatio(), seed=0, allow_leaks=True)
     assert {name for name, split in accepted.split_of.items() if split == "test"} == set(OFFICIAL_LIKE)
     assert accepted.dropped_identities == [], "nobody was given up: the splits are as they were given"
@@ -199,3 +199,67 @@ def test_the_columns_of_the_dataset_say_what_names_and_list_say(
     with pytest.raises(RefusedError, match="a leak"):
         precompute(mine, tmp_path / "leaky", options=options, detector=FixedBoxDetector(), scheduler=cluster_address)
     assert not (tmp_path / "leaky").exists()
+
+
+# --- copies that are nested or spelt otherwise
+
+
+NESTED = {"Celeb-real": "Celeb-real", "Celeb-synthesis": "part_1", "YouTube-real": "YouTube-real/videos"}
+
+
+@pytest.mark.parametrize("nested", [("Celeb-real",), ("Celeb-synthesis",), ("YouTube-real",), tuple(NESTED)])
+def test_a_folder_within_a_folder_changes_no_split_and_no_original(mine: Path, nested: tuple[str, ...]) -> None:
+    plain = list_source(mine)
+    for folder in nested:
+        (mine / folder).rename(mine / "moved")
+        (mine / folder / NESTED[folder]).parent.mkdir(parents=True)
+        (mine / "moved").rename(mine / folder / NESTED[folder])
+
+    def within(name: str | None) -> str | None:
+        top, _, file = (name or "").partition("/")
+        return f"{top}/{NESTED[top]}/{file}" if top in nested else name
+
+    listing = list_source(mine)
+    assert {entry.video_id: (entry.split, entry.source_id, entry.people) for entry in listing.entries} == {
+        within(entry.video_id): (entry.split, within(entry.source_id), entry.people) for entry in plain.entries
+    }
+    assert listing.missing == []
+
+
+def test_fakes_of_celeb_df_pp_one_level_deeper_are_the_listed_ones(tmp_path: Path, footage: Footage) -> None:
+    fakes = ["Celeb-synthesis/unpacked/faceswap/GHOST/id0_id1_0000.mp4"]
+    src = footage.lay(tmp_path, real=["Celeb-real/id0_0000.mp4"], fake=fakes)
+    write_list(src, "0 Celeb-synthesis/FaceSwap/GHOST/id0_id1_0000.mp4")
+    entry = by_name(list_source(src))[fakes[0]]
+    assert (entry.split, entry.method, entry.source_id) == ("test", "GHOST", "Celeb-real/id0_0000.mp4")
+
+
+def test_two_videos_of_one_published_name_are_refused(tmp_path: Path, footage: Footage) -> None:
+    fakes = [f"Celeb-synthesis/{method}/id0_id1_0000.mp4" for method in ("GHOST", "LIA")]
+    src = footage.lay(tmp_path, fake=fakes)
+    with pytest.raises(UsageError, match=r"GHOST/.* and .*LIA/.* would both be 'Celeb-synthesis/id0_id1_0000.mp4'"):
+        list_source(src)
+
+
+@pytest.mark.parametrize("name", ["list-of-testing-videos.TXT", "List_of_testing_videos.txt"])
+def test_the_list_is_read_however_it_is_spelt(mine: Path, name: str) -> None:
+    (mine / LIST).rename(mine / name)
+    assert {entry.split for entry in list_source(mine).entries} == {"train", "test"}
+
+
+def test_a_list_whose_name_is_nearly_right_is_refused(mine: Path) -> None:
+    (mine / LIST).rename(mine / "List_of_testing_video.txt")
+    with pytest.raises(UsageError, match=rf"has 'List_of_testing_video.txt', did you mean '{LIST}'"):
+        list_source(mine)
+
+
+def test_without_the_list_a_warning_says_that_splits_are_not_the_published_ones(mine: Path) -> None:
+    assert list_source(mine).missing_split_lists == ()
+    (mine / LIST).unlink()
+    assert any(text.startswith(f"{LIST} is not there") for text in listing_warnings(list_source(mine)))
+
+
+def test_a_folder_of_a_kind_whose_name_is_nearly_right_is_refused(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, fake=["Celeb-synthesis/FaceReenacted/LIA/id0_id1_0000.mp4"])
+    with pytest.raises(UsageError, match="did you mean 'FaceReenact'"):
+        list_source(src)

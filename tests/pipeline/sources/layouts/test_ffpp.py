@@ -14,7 +14,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
-from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
@@ -286,6 +286,33 @@ def test_one_split_file_alone_is_no_split(mine: Path) -> None:
     for name in ("train.json", "val.json"):
         (mine / "splits" / name).unlink()
     assert {entry.split for entry in list_source(mine).entries} == {None}
+
+
+@pytest.mark.parametrize("folder", ["Splits", "splits"])
+def test_split_files_are_read_whatever_their_case(mine: Path, folder: str) -> None:
+    given = split_of(list_source(mine))
+    (mine / "splits").rename(mine / folder)
+    (mine / folder / "val.json").rename(mine / folder / "VAL.json")
+    assert split_of(list_source(mine)) == given
+
+
+@pytest.mark.parametrize(("name", "meant"), [("split", "splits"), ("splits/valid.json", "val.json")])
+def test_a_split_file_whose_name_is_nearly_right_is_refused(mine: Path, name: str, meant: str) -> None:
+    (mine / ("splits" if "/" not in name else "splits/val.json")).rename(mine / name)
+    with pytest.raises(UsageError, match=rf"has '{Path(name).name}', did you mean '{meant}'"):
+        list_source(mine)
+
+
+@pytest.mark.parametrize(
+    ("gone", "warned"),
+    [(("val",), "val.json is not there: splits of the videos that it lists are drawn"),
+     (("train", "val"), "train.json and val.json are not there: splits are drawn, not the published"),
+     (("train", "val", "test"), "train.json and val.json and test.json are not there: splits are drawn")],
+)  # fmt: skip
+def test_split_files_that_are_not_there_are_named(mine: Path, gone: tuple[str, ...], warned: str) -> None:
+    for name in gone:
+        (mine / f"splits/{name}.json").unlink()
+    assert any(text.startswith(warned) for text in listing_warnings(list_source(mine)))
 
 
 def test_without_split_files_nobody_is_in_two_splits_whatever_the_grade_method_or_direction(mine: Path) -> None:

@@ -48,6 +48,37 @@ def test_folders_and_table_say_what_they_hold(mine: Path) -> None:
         )
 
 
+def test_a_folder_whose_name_is_several_known_words_says_its_class_and_split(tmp_path: Path, footage: Footage) -> None:
+    real, fake = ["real_train/a.mp4", "Real Videos/test-set/b.mp4"], ["fake_test/c.mp4", "training_fake/d.mp4"]
+    listing = list_source(footage.lay(tmp_path, real=real, fake=fake))
+    assert splits_and_labels(listing) == {
+        "real_train/a.mp4": ("train", "real"), "Real Videos/test-set/b.mp4": ("test", "real"),
+        "fake_test/c.mp4": ("test", "fake"), "training_fake/d.mp4": ("train", "fake"),
+    }  # fmt: skip
+    assert listing.warnings == ()
+
+
+def test_photos_in_a_folder_of_several_known_words_are_photos(tmp_path: Path) -> None:
+    for name in ("training_real/x1.png", "training_real/y.png"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert len({entry.footage or entry.video_id for entry in list_source(tmp_path).entries}) == 2
+
+
+@pytest.mark.parametrize(
+    ("folders", "named"),
+    [(("real/my_train_v2", "fake/test_unseen"), "taken for none: 'my_train_v2', 'test_unseen'"),
+     (("real/train", "fake/train"), "is train, which alone is none: splits are drawn")],
+)  # fmt: skip
+def test_folders_that_may_be_meant_as_splits_are_named(
+    tmp_path: Path, footage: Footage, folders: tuple[str, ...], named: str
+) -> None:
+    listing = list_source(footage.lay(tmp_path, real=[f"{folder}/{i}.mp4" for i, folder in enumerate(folders)]))
+    assert {entry.split for entry in listing.entries} == {None}
+    [warning] = listing.warnings
+    assert named in warning
+
+
 @pytest.mark.parametrize("start", range(2))
 @pytest.mark.parametrize("src", [".", "t.csv"])
 def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, src: str, start: int) -> None:

@@ -219,6 +219,25 @@ def test_a_celeb_df_whose_list_and_video_folders_are_in_another_case_keeps_its_t
     assert [entry.split for entry in list_source(src).entries] == ["test", "train"]
 
 
+@pytest.mark.parametrize(
+    ("name", "meant"), [("list", "lists"), ("lists/split", "splits"), ("lists/splits/tests.txt", "test")]
+)
+def test_a_list_of_deeperforensics_whose_name_is_nearly_right_is_refused(
+    tmp_path: Path, footage: Footage, name: str, meant: str
+) -> None:
+    src = DEEPERFORENSICS.lay(tmp_path, footage)
+    right = {"list": "lists", "lists/split": "lists/splits"}.get(name, "lists/splits/test.txt")
+    (src / right).rename(src / name)
+    with pytest.raises(UsageError, match=rf"has '{Path(name).name}', did you mean '{meant}"):
+        list_source(src)
+
+
+def test_lists_of_deeperforensics_that_are_not_there_are_named(tmp_path: Path, footage: Footage) -> None:
+    src = DEEPERFORENSICS.lay(tmp_path, footage)
+    (src / "lists/splits/test.txt").unlink()
+    assert list_source(src).missing_split_lists == ("val.txt", "test.txt")
+
+
 @pytest.mark.parametrize("beside", [True, False])
 def test_dfdcs_test_set_with_table_and_metadata_has_each_video_once(
     tmp_path: Path, footage: Footage, beside: bool

@@ -1,0 +1,64 @@
+"""What the name of a folder says of the media below it: its class, its split, or that it holds some kind of content.
+
+A name may be several words, as `real_test` or `Val-Set`, as long as each of them is known.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+from .listing import parse_split_name
+
+REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
+FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
+CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
+
+_FILLERS = CONTENT_NAMES | {"clips", "data", "dataset", "set", "split", "video", "videos"}
+
+
+def class_of_folder(name: str) -> int | None:
+    """0 of a folder called real or the like, 1 of one called fake or the like; None of any other.
+
+    >>> class_of_folder("Real"), class_of_folder("fake_test"), class_of_folder("real_vs_fake")
+    (0, 1, None)
+    """
+    words = _known_words(name)
+    return 0 if words & REAL_NAMES else 1 if words & FAKE_NAMES else None
+
+
+def split_of_folder(name: str) -> str | None:
+    """`train`, `val` or `test` of a folder that is called so; None of any other.
+
+    >>> split_of_folder("Validation"), split_of_folder("real_test"), split_of_folder("test_of_time")
+    ('val', 'test', None)
+    """
+    return next(iter(_splits(_known_words(name))), None)
+
+
+def is_unclear_split(name: str) -> bool:
+    """Whether the name of a split is one of several words that together name none.
+
+    >>> is_unclear_split("test"), is_unclear_split("my_test_v2")
+    (False, True)
+    """
+    return split_of_folder(name) is None and bool(_splits(_words(name)))
+
+
+@cache
+def _known_words(name: str) -> frozenset[str]:
+    """The words of a name; none where one of them is unknown, or it names two classes or two splits."""
+    words = _words(name)
+    splits = _splits(words)
+    is_known = all(word in REAL_NAMES | FAKE_NAMES | _FILLERS or parse_split_name(word) for word in words)
+    has_both = bool(words & REAL_NAMES) and bool(words & FAKE_NAMES)
+    return words if is_known and len(splits) < 2 and not has_both else frozenset()
+
+
+def _splits(words: frozenset[str]) -> set[str]:
+    return {split for word in words if (split := parse_split_name(word))}
+
+
+@cache
+def _words(name: str) -> frozenset[str]:
+    return frozenset(re.split(r"[\W_]+", name.lower())) - {""}
