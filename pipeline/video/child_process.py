@@ -55,7 +55,8 @@ class DecoderProcess:
                 bufsize=0,
             )
         except OSError as error:
-            raise UsageError(f"command={limits.command!r}: cannot be started ({error.strerror})") from error
+            program = limits.child_command()[0]
+            raise UsageError(f"the decoder, {program!r}, cannot be started ({error.strerror})") from error
         self._owner_pid = os.getpid()
         self._limits = limits
         self._waited_seconds = 0.0

@@ -17,6 +17,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...pipeline.errors import UsageError
+from ...pipeline.files import raise_if_disk_failed
 
 _REMEDY = "give a file that training saved, last.ckpt say"
 _GLOBAL_IN_MESSAGE = re.compile(r"GLOBAL ([\w.]*\w)")
@@ -31,7 +32,8 @@ def read_checkpoint(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any
 
     remedy: what to do about an unusable file, for error messages.
 
-    Raises `UsageError` on a file that would run code, is truncated or damaged, or is not a checkpoint.
+    Raises `UsageError` on a file that would run code, is truncated or damaged, or is not a checkpoint, and
+    `StoppedError` where the disk fails.
     """
     path = Path(path)
     contents = _load_or_refuse(path, remedy)
@@ -98,6 +100,7 @@ def _load_or_refuse(path: Path, remedy: str) -> Any:
     except pickle.UnpicklingError as error:
         raise UsageError(f"{path}: {_refusal_text(error, remedy)}") from error
     except Exception as error:  # damaged archives raise many kinds of errors
+        raise_if_disk_failed(path, error)
         raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
 
 

@@ -126,7 +126,10 @@ def test_a_child_that_was_killed_between_two_files_is_replaced(video: Path) -> N
 
 
 def test_a_command_that_does_not_exist_is_the_users_mistake_not_the_files(video: Path) -> None:
-    with MediaReader(DecoderLimits(command=("/nonexistent",))) as reader, pytest.raises(UsageError):
+    with (
+        MediaReader(DecoderLimits(command=("/nonexistent",))) as reader,
+        pytest.raises(UsageError, match="the decoder, '/nonexistent', cannot be started"),
+    ):
         list(reader.frames(video, ALL))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from assets_train import classifier, data, small_dataset, trainer
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.model.face_classifier import FaceClassifier
 from facefeed.train.model.stored_classifier import load_classifier
@@ -165,3 +165,8 @@ def test_the_state_of_an_8_bit_optimizer_is_plain_data_too(tmp_path: Path) -> No
     torch.save({"state_dict": {}, "optimizer_states": [{"exp_avg": average}]}, tmp_path / "it")
     (state,) = plain.read_checkpoint(tmp_path / "it")["optimizer_states"]
     assert torch.equal(state["exp_avg"].codes, average.codes)
+
+
+def test_a_disk_that_fails_is_not_called_a_damaged_checkpoint() -> None:
+    with pytest.raises(StoppedError, match="Input/output error"):
+        plain.read_checkpoint("/proc/self/mem")  # its first bytes belong to no memory: the kernel answers EIO
