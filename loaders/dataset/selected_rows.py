@@ -46,7 +46,7 @@ class SelectedRows:
         if crop is not None:
             is_missing = check_coverage(
                 crop_protocol(crop), index, rows, setting=f"crop={crop!r}",
-                alternative="give a crop with a smaller margin",
+                alternative="give a crop with a smaller margin, or none",
             )  # fmt: skip
             if count := int(is_missing.sum()):
                 _log.warning("crop=%r: %s", crop, black_parts(count, len(rows)))

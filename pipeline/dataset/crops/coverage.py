@@ -15,7 +15,7 @@ from .protocols import CropProtocol
 ALLOWED_FRACTION = 0.01
 """Share of the faces that may need more than is stored: their landmarks or boxes are misplaced."""
 
-_TOLERANCE_PX = 1.0  # of the stored crop: boxes and corners of squares are rounded to whole px
+_TOLERANCE_PX = 1.0  # of the stored crop or the frame: boxes and corners of squares are rounded to whole px
 _ROWS_AT_ONCE = 1 << 15
 _UNIT_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
@@ -25,23 +25,34 @@ def check_coverage(
 ) -> NDArray[np.bool_]:
     """Checks that the stored crops of `rows` hold what the protocol cuts, but for what lies beyond the frame.
 
+    A face that fills its frame was cropped before: what lies beyond that frame is missing too, and cannot be stored.
+
     Returns for each row whether a part is missing, bool (rows,); that part is black in its image. Raises `UsageError`
-    with the margin to store where more than `ALLOWED_FRACTION` of the rows lack one. `setting`: what selects the
-    protocol. `alternative`: what can be done without storing more. Both for the message.
+    with what to do where more than `ALLOWED_FRACTION` of the rows lack one. `setting`: what selects the protocol.
+    `alternative`: what can be done without storing more. Both for the message.
     """
     if not len(rows):
         return np.zeros(0, np.bool_)
     parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
-    needed = [needed_margins(protocol, FaceGeometry.of_rows(index, part)) for part in parts]
-    margins, is_missing = (np.concatenate(values) for values in zip(*needed, strict=True))
-    count = int(is_missing.sum())
-    if count > ALLOWED_FRACTION * len(rows):
+    geometry = (FaceGeometry.of_rows(index, part) for part in parts)
+    needed = [(*needed_margins(protocol, faces), reaches_past_whole_frame(protocol, faces)) for faces in geometry]
+    margins, is_too_narrow, is_cropped_before = (np.concatenate(values) for values in zip(*needed, strict=True))
+    allowed = ALLOWED_FRACTION * len(rows)
+    if (count := int(is_cropped_before.sum())) > allowed:
+        fill = "face fills its frame" if len(rows) == 1 else "faces fill their frames"
+        raise UsageError(
+            f"{setting}: {count:,} of {len(rows):,} {fill}, as in media that is cropped already, and the images would "
+            "be black beyond them, whatever the margin; run `facefeed precompute` on the media that they were cut "
+            f"from, or {alternative}"
+        )
+    if (count := int(is_too_narrow.sum())) > allowed:
         wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION))
         margin = math.ceil(10 * wanted) / 10
         raise UsageError(
             f"{setting}: {_need_more(count, len(rows))}; run `facefeed precompute` into another folder with "
             f"--margin {margin:g} and a larger --size (99 % of these faces need at most {wanted:.2f}), or {alternative}"
         )
+    is_missing: NDArray[np.bool_] = is_too_narrow | is_cropped_before
     return is_missing
 
 
@@ -53,6 +64,16 @@ def black_parts(count: int, faces: int) -> str:
 def _need_more(count: int, faces: int) -> str:
     need = "face needs" if faces == 1 else "faces needs" if count == 1 else "faces need"
     return f"{count:,} of {faces:,} {need} more than is stored around them"
+
+
+def reaches_past_whole_frame(protocol: CropProtocol, faces: FaceGeometry) -> NDArray[np.bool_]:
+    """Whether each face fills its frame and its image shows more than the square around that frame, bool (N,)."""
+    boxes, sizes = faces.boxes_xyxy, faces.frame_sizes
+    is_whole = (boxes[:, :2] <= _TOLERANCE_PX).all(axis=1) & (boxes[:, 2:] >= sizes - _TOLERANCE_PX).all(axis=1)
+    corners = apply(inverse(protocol.from_frame(faces)), _UNIT_CORNERS * protocol.size_px)
+    reach = np.abs(corners - sizes[:, None] / 2).max(axis=(1, 2))
+    is_past: NDArray[np.bool_] = is_whole & (reach > sizes.max(axis=1) / 2 + _TOLERANCE_PX)
+    return is_past
 
 
 def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

@@ -24,6 +24,7 @@ from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.by_name import whole_frame_detector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
@@ -267,6 +268,20 @@ def test_few_narrow_crops_are_a_warning_with_their_number(
     caplog.clear()
     FaceDataset(narrow, crop={"margin": 0.1, "size": 64})
     assert not caplog.text
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.8])
+@pytest.mark.parametrize("crop", ["deepfakebench", {"margin": 0.3, "size": 64}])
+def test_a_crop_that_shows_more_than_media_that_was_cropped_before_is_refused_whatever_is_stored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, margin: float, crop: Any
+) -> None:
+    """Over half of its image would be black. Crops within the frame, and the padding of the stored image, stay."""
+    monkeypatch.setattr(assets_dataset, "_MIDDLE", whole_frame_detector())
+    out = make_small(tmp_path / "out", margin=margin)
+    with pytest.raises(UsageError, match=r"107 of 107 faces fill their frames.*on the media that they were cut from"):
+        FaceDataset(out, crop=crop)
+    for within in ("ffpp", "sbi", {"margin": 0.0, "size": 64}):
+        assert len(FaceDataset(out, crop=within)) == 107
 
 
 @pytest.mark.parametrize(
