@@ -111,10 +111,12 @@ def each_clip_once(listing: Listing) -> Listing:
     clips = {
         clip_key(frames[entry.video_id]): entry for entry in reversed(kept) if entry.video_id in frames
     }  # by their first frame
+    # What metadata names in one form may be there in the other, and in another folder for videos or frames.
+    used = clips.keys() | video_of.keys() if clips else set()
     return replace(
         listing,
         entries=_with_originals(kept, video_of, clips) if clips else kept,
-        missing=[name for name in listing.missing if clip_key(_path_of_clip(name)) not in clips],
+        missing=[name for name in listing.missing if clip_key(_path_of_clip(name)) not in used],
         warnings=(*listing.warnings, *_warnings(len(videos), len(clips), left_out + skipped)),
     )
 

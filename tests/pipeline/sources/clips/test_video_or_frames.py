@@ -75,6 +75,21 @@ def test_a_clip_without_a_video_is_used_as_its_frames(tmp_path: Path, clips: tup
     assert sorted(group_sizes(joined.values(), ())) == sorted(group_sizes(as_videos.values(), ()))
 
 
+@pytest.mark.parametrize(
+    ("videos", "frames", "original"),
+    [
+        (["Celeb-real/id0_0000"], ["Celeb-synthesis/frames/id0_id1_0000"], "Celeb-real/id0_0000.mp4"),
+        (["original/033", "Deepfakes/097_033", "original/097"], ["Deepfakes/frames/033_097"], "original/033.mp4"),
+    ],
+)
+def test_a_video_beside_no_folder_of_videos_is_not_missing_to_the_frames_of_its_fake(
+    tmp_path: Path, videos: list[str], frames: list[str], original: str
+) -> None:
+    listing = list_source(lay(tmp_path, videos=videos, frames=frames))
+    assert {entry.source_id for entry in listing.entries if "frames" in entry.video_id} == {original}
+    assert listing.missing == []
+
+
 def test_frames_of_an_original_keep_its_fakes_in_their_split_also_where_they_stay_apart(tmp_path: Path) -> None:
     listing = list_source(lay(tmp_path, videos=CELEB[1:], frames=CELEB[:1]))
     people_dropped = {"id0", "id1"}
