@@ -22,7 +22,7 @@ from ..media.media_files import (
     VIDEO_SUFFIXES,
     find_media,
     is_image,
-    list_folders,
+    listable_folders,
     printable_name,
 )
 from .image_sequences import class_names, clip_folder
@@ -74,7 +74,7 @@ def find_videos_or_frames(
     frames: list[FoundFile] = []
     keys = {clip_key(_path_of_clip(file.relative)) for file in files if is_input(file)} if frame_folders else set()
     for folder in frame_folders:
-        for clip in _list_folders(root / folder):
+        for clip in listable_folders(root / folder):  # one without permission stays counted
             if clip_key(f"{folder}/{clip}") not in keys:
                 found = _find_frames(root, f"{folder}/{clip}", skip=skip_others, allowed=allowed)
                 ignored[f"in {folder.rpartition('/')[2].lower()}/"] -= len(found)
@@ -131,13 +131,6 @@ def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
             f"{plural(videos, 'other')} as {'a video' if videos == 1 else 'videos'}: a model may learn to tell the two "
             "kinds apart; better have all clips as one of them"
         )
-
-
-def _list_folders(folder: Path) -> list[str]:
-    try:
-        return list_folders(folder)
-    except OSError:  # no permission; it stays counted
-        return []
 
 
 def _path_of_clip(path: str) -> str:

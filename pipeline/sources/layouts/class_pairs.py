@@ -21,18 +21,10 @@ from pathlib import Path
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media.media_files import entries_of, find_media, list_folders
+from ..media.media_files import entries_of, find_media, listable_folders
 from .names.name_matcher import NameMatcher, published_path, stem_of
 
 _MAX_NAMES_TRIED = 50
-
-
-def _folders_of(folder: Path) -> list[str]:
-    """None where it cannot be listed."""
-    try:
-        return list_folders(folder)
-    except OSError:
-        return []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +64,7 @@ class ClassPairs:
         )
 
     def _has_splits(self, src: Path) -> bool:
-        return not self.needs_splits or any(map(parse_split_name, _folders_of(src / self.fake)))
+        return not self.needs_splits or any(map(parse_split_name, listable_folders(src / self.fake)))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames."""
@@ -84,7 +76,9 @@ class ClassPairs:
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
         inputs = [file for file in files if is_input(file)]
         ignored["media beside the folders"] += len(files) - len(inputs)
-        splits = {parse_split_name(name) for folder in (self.real, self.fake) for name in _folders_of(src / folder)}
+        splits = {
+            parse_split_name(name) for folder in (self.real, self.fake) for name in listable_folders(src / folder)
+        }
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
         use_splits = has_usable_splits(splits)
         entries = entries_of(inputs, lambda file: self._entry(file, on_disk, use_splits=use_splits))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ...errors import UsageError
 from ..layout import Layout
-from ..media.media_files import list_folders
+from ..media.media_files import listable_folders
 from .celebdf import dataset_root
 
 _MAX_LISTED = 3
@@ -51,7 +51,4 @@ def _folders_below(src: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
         if depth:
             yield folder
         if depth < _MAX_DEPTH and not (depth and any(layout.fits(folder) for layout in layouts)):
-            try:
-                pending.extend((folder / name, depth + 1) for name in list_folders(folder))
-            except OSError:  # no permission
-                continue
+            pending.extend((folder / name, depth + 1) for name in listable_folders(folder))

@@ -136,6 +136,14 @@ def list_folders(root: Path) -> list[str]:
     return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
 
 
+def listable_folders(root: Path) -> list[str]:
+    """As `list_folders`; none where `root` cannot be listed."""
+    try:
+        return list_folders(root)
+    except OSError:
+        return []
+
+
 def path_exists(path: Path) -> bool:
     """Whether a path exists, as far as this user may see; False for an invalid name. Raises `OSError` on I/O errors."""
     try:

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Self
 
 from ...listing import FoundFile
-from ...media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, path_exists
-from ..names.spelling import by_spelling, check_spelling, folders_spelt_as, refuse_misspelt
-from .names import GRADES, METHODS, VideoName
+from ...media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, listable_folders
+from ..names.spelling import by_spelling, check_spelling, folders_spelt_as
+from .names import GRADES, METHODS, PEOPLE, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
 MASKS = "masks/videos"
 """Folder of the mask videos below a method's; FaceShifter and the originals have none."""
 _TREE = {name: name for name in (_ORIGINALS, _FAKES)}
 _METHODS = {method: method for method in METHODS}
+_PEOPLE = {people: people for people in PEOPLE}
 _VIDEO_FOLDERS = {"videos", *FRAME_FOLDERS}
+_INNER_FOLDERS = {*GRADES, *_VIDEO_FOLDERS}
 _FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
 _GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)
 _MAX_DEPTH = 2  # below a method's folder: a grade and `videos`
@@ -47,53 +48,54 @@ class FfppTree:
     """`original_sequences` and `manipulated_sequences`, as published."""
 
     root: Path
+    _published_name: Mapping[str, str] = field(repr=False)
 
     @classmethod
     def of(cls, src: Path) -> Self | None:
         """The set that `src` is, or is a folder of."""
         here = Path(os.path.abspath(src))  # noqa: PTH100 (links stay, but `..` goes: it leads out of the set)
-        if folders_spelt_as(here, _TREE):
-            return cls(src)
+        if names := folders_spelt_as(here, _TREE):
+            return cls(src, names)
         for folder in (here, *here.parents):
-            if folder.name in _TREE:
-                return None if DERIVED_FOLDERS.intersection(here.relative_to(folder).parts) else cls(folder.parent)
+            if top := by_spelling([folder.name], _TREE):
+                inner = {part.lower() for part in here.relative_to(folder).parts}
+                root = folder.parent
+                return None if DERIVED_FOLDERS & inner else cls(root, top | folders_spelt_as(root, _TREE))
         return None
 
     @property
     def recognised_by(self) -> str:
         """By what the set was found."""
-        return " and ".join(name for name in (_ORIGINALS, _FAKES) if path_exists(self.root / name))
+        return " and ".join(sorted(self._published_name, reverse=True))
 
     def check_spelling(self) -> None:
-        """Raises `UsageError` where a folder is nearly called as one of the two, or as a method that is not there."""
-        names = list_folders(self.root)
-        for name, meant in by_spelling(names, _TREE).items():
-            if name != meant:
-                refuse_misspelt(self.root, name, meant)
-        check_spelling(self.root, names, _TREE, names)
-        fakes = self.root / _FAKES
-        if fakes.is_dir():
-            methods = list_folders(fakes)
-            check_spelling(fakes, methods, METHODS, by_spelling(methods, _METHODS))
+        """Raises `UsageError` where a folder is nearly called as one that the set has, and that is not there."""
+        check_spelling(self.root, list_folders(self.root), _TREE, self._published_name)
+        for top, published in self._published_name.items():
+            known = _PEOPLE if published == _ORIGINALS else _METHODS
+            folders = listable_folders(self.root / top)
+            check_spelling(self.root / top, folders, known, by_spelling(folders, known))
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""
-        return file.relative.split("/")[0] in (_ORIGINALS, _FAKES)
+        return file.relative.split("/")[0] in self._published_name
 
     def skip(self, folder: str) -> str | None:
         """Name to count the files of a folder beside the set under; None for a folder of the set."""
         top = folder.partition("/")[0]
-        return None if top in (_ORIGINALS, _FAKES, "splits") else f"in {top}/"
+        return None if top in (*self._published_name, "splits") else f"in {top}/"
 
     def place(self, folders: Sequence[str]) -> Place:
         """What the folders between the root and a video say of it."""
-        label = int(folders[0] == _FAKES)
+        label = int(self._published_name[folders[0]] == _FAKES)
         group = folders[1] if len(folders) > 1 else None
         grade = folders[2].lower() if len(folders) > 2 else ""
+        known = _METHODS if label else _PEOPLE
+        name = by_spelling([group], known).get(group, group) if group else None
         return Place(
             label=label,
-            people=None if label else group,
-            method=by_spelling([group], _METHODS).get(group, group) if label and group else None,
+            people=None if label else name,
+            method=name if label else None,
             compression=GRADES.get(grade),
             published=len(folders) == 4 and grade in GRADES and folders[3].lower() in _VIDEO_FOLDERS,
         )
@@ -122,7 +124,7 @@ class FfppFlat:
     def of(cls, src: Path) -> Self | None:
         """The set that `src` is, or is a folder of; a method's folder must hold a video that is named as published."""
         here = Path(os.path.abspath(src))  # noqa: PTH100
-        if {_ORIGINALS, _FAKES}.intersection(here.parts):  # published folders, of which these are no part
+        if by_spelling(here.parts, _TREE):  # published folders, of which these are no part
             return None
         if flat := cls._at(src):
             return flat
@@ -153,7 +155,7 @@ class FfppFlat:
     def place(self, folders: Sequence[str]) -> Place:
         """What the folders between the root and a video say of it."""
         method = self._method_of[folders[0]]
-        between = [folder for folder in folders[1:] if folder not in _VIDEO_FOLDERS]
+        between = [folder for folder in map(str.lower, folders[1:]) if folder not in _VIDEO_FOLDERS]
         grade = between[0] if between else (_GRADE_IN_NAME.findall(self.root.absolute().name) or [""])[-1]
         return Place(
             label=int(method is not None),
@@ -175,16 +177,15 @@ class FfppFlat:
         return f"{folders[0]}/{MASKS}"
 
 
-def _holds(folder: Path, method: str) -> bool:
+def _holds(folder: Path, method: str, depth: int = _MAX_DEPTH) -> bool:
     """Whether a folder, or one in it for a grade or for videos, has a video or a folder named as the method's."""
-    kinds = ("", *_VIDEO_FOLDERS)
-    for inner in (*kinds, *(f"{grade}/{kind}" for grade in GRADES for kind in kinds)):
-        try:
-            with os.scandir(folder / inner) as children:
-                names = (child.name for child in children if is_media(child.name) or child.is_dir())
-                stems = [name.partition(".")[0] for name in islice(names, _MAX_NAMES_TRIED)]
-        except OSError:
-            continue
-        if any((name := VideoName.parse(stem)) and name.is_of(method) for stem in stems):
-            return True
-    return False
+    try:
+        with os.scandir(folder) as children:
+            names = [child.name for child in children if is_media(child.name) or child.is_dir()]
+    except OSError:
+        return False
+    videos = (VideoName.parse(name.partition(".")[0]) for name in names[:_MAX_NAMES_TRIED])
+    if any(video and video.is_of(method) for video in videos):
+        return True
+    inner = [name for name in names if name.lower() in _INNER_FOLDERS]
+    return depth > 0 and any(_holds(folder / name, method, depth - 1) for name in inner)

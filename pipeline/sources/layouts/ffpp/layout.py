@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +31,7 @@ from ...clips.video_or_frames import find_videos_or_frames
 from ...listing import Entry, FoundFile, Listing
 from ...media.media_files import entries_of, find_named, list_media
 from ..names.name_matcher import NameMatcher, stem_of
+from ..names.spelling import path_as_spelt
 from .folders import FfppFlat, FfppTree
 from .names import SWAPS, VideoName, mentioned_identities
 from .splits import OfficialSplits, read_splits
@@ -90,23 +91,32 @@ def _folders(src: Path) -> FfppFolders | None:
 
 def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
     """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
-    folders = {posixpath.dirname(entry.source_id) for entry in entries if entry.source_id}
-    on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
-    return [replace(entry, source_id=on_disk.find(entry.source_id)) if entry.source_id else entry for entry in entries]
+    spelt, on_disk = _names_on_disk(root, {entry.source_id for entry in entries if entry.source_id})
+    return [
+        replace(entry, source_id=on_disk.find(spelt[entry.source_id])) if entry.source_id else entry
+        for entry in entries
+    ]
 
 
 def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path]) -> list[Entry]:
     """Replaces each `mask_id` by the mask's name on disk, or takes it out where there is no mask."""
-    folders = {posixpath.dirname(entry.mask_id) for entry in entries if entry.mask_id}
-    on_disk = NameMatcher.from_paths(name for folder in sorted(folders) for name in list_media(root, folder))
+    spelt, on_disk = _names_on_disk(root, {entry.mask_id for entry in entries if entry.mask_id})
 
     def with_mask(entry: Entry) -> Entry:
-        if entry.mask_id is None or stem_of(entry.mask_id) not in on_disk.paths_by_stem:
+        if entry.mask_id is None or stem_of(spelt[entry.mask_id]) not in on_disk.paths_by_stem:
             return entry.without_mask()
-        mask = find_named(root, on_disk.find(entry.mask_id), allowed)
+        mask = find_named(root, on_disk.find(spelt[entry.mask_id]), allowed)
         return entry.with_mask(mask) if mask else entry.without_mask()
 
     return [with_mask(entry) for entry in entries]
+
+
+def _names_on_disk(root: Path, names: Set[str]) -> tuple[dict[str, str], NameMatcher]:
+    """Each of `names` with its folders as they are spelt on disk, and the media in these folders."""
+    folder_of = {folder: path_as_spelt(root, folder) for folder in set(map(posixpath.dirname, names))}
+    spelt = {name: f"{folder_of[posixpath.dirname(name)]}/{posixpath.basename(name)}" for name in names}
+    folders = sorted(set(folder_of.values()))
+    return spelt, NameMatcher.from_paths(name for folder in folders for name in list_media(root, folder))
 
 
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:

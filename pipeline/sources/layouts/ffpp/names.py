@@ -9,6 +9,7 @@ GRADES = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}  # c0 is an old
 SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
 REENACTMENTS = ("Face2Face", "NeuralTextures")
 METHODS = (*SWAPS, *REENACTMENTS)
+PEOPLE = ("youtube", "actors")
 ACTORS_METHOD = "DeepFakeDetection"
 
 _YOUTUBE = re.compile(r"(\d{3})(?:_(\d{3}))?")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from ....errors import UsageError
-from ...media.media_files import list_folders
+from ...media.media_files import listable_folders, path_exists
 
 _MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 
@@ -33,10 +33,21 @@ def by_spelling(names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
 
 def folders_spelt_as(root: Path, known: Mapping[str, T]) -> dict[str, T]:
     """Folders directly below `root` that are spellings of a key of `known`; none where it cannot be listed."""
-    try:
-        return by_spelling(list_folders(root), known)
-    except OSError:
-        return {}
+    return by_spelling(listable_folders(root), known)
+
+
+def path_as_spelt(root: Path, path: str) -> str:
+    """`path`, relative to `root`, with each folder as it is spelt on disk; from one that is not there on unchanged."""
+    here = root
+    parts = path.split("/")
+    for position, part in enumerate(parts):
+        if not path_exists(here / part):
+            spellings = folders_spelt_as(here, {part: part})
+            if not spellings:
+                break
+            parts[position] = min(spellings)
+        here /= parts[position]
+    return "/".join(parts)
 
 
 def misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:

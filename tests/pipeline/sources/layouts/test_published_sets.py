@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -192,8 +193,8 @@ def test_a_linked_folder_outside_is_refused_with_the_folder_to_allow(
 
 @pytest.mark.parametrize(
     ("folder", "misspelt", "says"),
-    [("original_sequences", "original-sequences", "did you mean 'original_sequences'"),
-     ("original_sequences", "Original_Sequences", "did you mean 'original_sequences'"),
+    [("original_sequences", "orignal_sequences", "did you mean 'original_sequences'"),
+     ("original_sequences/youtube", "original_sequences/youtub", "did you mean 'youtube'"),
      ("manipulated_sequences/NeuralTextures", "manipulated_sequences/NeuralTexture", "did you mean 'NeuralTextures'")],
 )  # fmt: skip
 def test_a_folder_of_the_published_ffpp_that_is_misspelt_is_refused(
@@ -203,6 +204,41 @@ def test_a_folder_of_the_published_ffpp_that_is_misspelt_is_refused(
     (src / folder).rename(src / misspelt)
     with pytest.raises(UsageError, match=says):
         list_source(src)
+
+
+@pytest.mark.parametrize(
+    ("folder", "spelt"),
+    [("original_sequences/youtube", "Youtube"), ("original_sequences/actors", "Actors"),
+     ("original_sequences/youtube/c23", "C23"), ("original_sequences/youtube/raw/videos", "Videos"),
+     ("manipulated_sequences/Deepfakes/masks", "Masks"), ("original_sequences", "Original-Sequences"),
+     ("manipulated_sequences", "Manipulated_Sequences")],
+)  # fmt: skip
+def test_folders_of_the_published_ffpp_in_another_case_lose_no_original_and_no_mask(
+    tmp_path: Path, footage: Footage, folder: str, spelt: str
+) -> None:
+    src = lay_ffpp(tmp_path / "ffpp", footage)
+    respelt = f"{folder.rpartition('/')[0]}/{spelt}".lstrip("/")
+
+    def renamed(path: str | None) -> str | None:
+        return path and path.replace(f"{folder}/", f"{respelt}/")
+
+    before = list_source(src)
+    (src / folder).rename(src / respelt)
+    for below in (".", respelt.split("/")[0]):
+        after = by_name(list_source(src / below))
+        expected = [
+            replace(entry, video_id=f"{renamed(entry.video_id)}", source_id=renamed(entry.source_id),
+                    mask_id=renamed(entry.mask_id))
+            for entry in before.entries
+        ]  # fmt: skip
+        assert after == {entry.video_id: entry for entry in expected if below == "." or entry.video_id in after}
+    assert list_source(src).missing == []
+
+
+def test_folders_within_a_flat_ffpp_may_be_in_any_case(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, real=["original/c23/videos/033.mp4"], fake=["Deepfakes/C23/Videos/033_097.mp4"])
+    fake, real = list_source(src).entries
+    assert (fake.source_id, fake.compression, real.compression) == (real.video_id, "c23", "c23")
 
 
 def test_methods_and_compressions_of_the_published_ffpp_may_be_in_any_case(tmp_path: Path, footage: Footage) -> None:
