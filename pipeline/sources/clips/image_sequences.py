@@ -9,11 +9,13 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from typing import NamedTuple, Self
 
 from ..folder_names import CONTENT_NAMES, FAKE_NAMES, REAL_NAMES, class_of_folder, split_of_folder
 from ..listing import Entry
-from ..media.media_files import FRAME_FOLDERS, is_image
+from ..media.media_files import is_image
 
+_COMPRESSIONS = frozenset(["raw", "c0", "c23", "c40"])  # folders of FaceForensics++
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
@@ -56,6 +58,42 @@ def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
     return None if is_collection else "/".join(parts)
 
 
+class FramePath(NamedTuple):
+    """Path of an extracted frame: the folders above that of its clip, the clip's name, and the path below it."""
+
+    above: tuple[str, ...]
+    clip: str
+    below: str
+
+    @classmethod
+    def parse(cls, relative: str) -> Self | None:
+        """None for a video, and for an image in a folder that is not called after a clip.
+
+        >>> FramePath.parse("real/faces/033/0001.png")
+        FramePath(above=('real', 'faces'), clip='033', below='0001.png')
+        >>> FramePath.parse("real/033/faces/0001.png")
+        FramePath(above=('real',), clip='033', below='faces/0001.png')
+        """
+        if not is_image(relative):
+            return None
+        parts = relative.split("/")
+        position = len(parts) - 2
+        while position > 0 and parts[position].lower() in CONTENT_NAMES:
+            position -= 1
+        if (
+            position < 1
+            or parts[position].lower() == "videos"
+            or (position < len(parts) - 2 and _collects_clips(parts[position]))
+        ):
+            return None
+        return cls(tuple(parts[:position]), parts[position], "/".join(parts[position + 1 :]))
+
+
+def _collects_clips(name: str) -> bool:
+    """Whether a folder of frames in a folder of this name holds frames of several clips."""
+    return class_of_folder(name) is not None or split_of_folder(name) is not None or name.lower() in _COMPRESSIONS
+
+
 def video_of_frame(relative: str) -> str:
     """Path of the video that an extracted frame belongs to; a video's path is returned unchanged.
 
@@ -64,10 +102,8 @@ def video_of_frame(relative: str) -> str:
     >>> video_of_frame("real/033/0001.png")
     'real/033.mp4'
     """
-    parts = relative.split("/")
-    if not is_image(relative) or len(parts) < 3 or parts[-2] in {"videos", *FRAME_FOLDERS}:
+    frame = FramePath.parse(relative)
+    if frame is None:
         return relative
-    *above, clip, _ = parts
-    if above[-1] in FRAME_FOLDERS:
-        above[-1] = "videos"
-    return "/".join([*above, f"{clip}.mp4"])
+    *above, last = frame.above
+    return "/".join([*above, "videos" if last.lower() in CONTENT_NAMES else last, f"{frame.clip}.mp4"])

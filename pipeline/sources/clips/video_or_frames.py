@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 from ...console import plural
@@ -30,6 +30,7 @@ from .image_sequences import class_names, clip_folder
 _NEUTRAL_FOLDERS = CONTENT_NAMES | {"videos"}
 
 
+@lru_cache(maxsize=1024)
 def clip_key(path: str) -> str:
     """The same for a video and for a folder of its frames.
 
@@ -99,7 +100,7 @@ def each_clip_once(listing: Listing) -> Listing:
     frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
     videos = [entry for entry in listing.entries if not (entry.problem or entry.num_images or is_image(entry.video_id))]
     skipped = sum(listing.ignored[f"in {name}/"] for name in FRAME_FOLDERS)
-    if not videos or not (frames or skipped):
+    if not frames and not (videos and skipped):
         return listing
     video_of = {clip_key(entry.video_id): entry.video_id for entry in videos}
     kept = [
@@ -111,12 +112,16 @@ def each_clip_once(listing: Listing) -> Listing:
     clips = {
         clip_key(frames[entry.video_id]): entry for entry in reversed(kept) if entry.video_id in frames
     }  # by their first frame
-    # What metadata names in one form may be there in the other, and in another folder for videos or frames.
-    used = clips.keys() | video_of.keys() if clips else set()
+
+    def is_used(name: str) -> bool:
+        """Whether what metadata names is there in the other form, or in another folder for videos or frames."""
+        key = clip_key(_path_of_clip(name))
+        return key in video_of or (key in clips and not is_image(name))
+
     return replace(
         listing,
         entries=_with_originals(kept, video_of, clips) if clips else kept,
-        missing=[name for name in listing.missing if clip_key(_path_of_clip(name)) not in used],
+        missing=[name for name in listing.missing if not (clips and is_used(name))],
         warnings=(*listing.warnings, *_warnings(len(videos), len(clips), left_out + skipped)),
     )
 
@@ -125,7 +130,7 @@ def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
     if left_out:
         frames = "extracted frame is" if left_out == 1 else "extracted frames are"
         yield f"{left_out:,} {frames} left out, beside the videos of their clips: each clip is used once, as the video"
-    if clips:
+    if clips and videos:
         yield (
             f"{plural(clips, 'clip')} without a video {'is' if clips == 1 else 'are'} used as extracted frames, and "
             f"{plural(videos, 'other')} as {'a video' if videos == 1 else 'videos'}: a model may learn to tell the two "

@@ -22,7 +22,7 @@ from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import entries_of, find_media, listable_folders
-from .names.name_matcher import NameMatcher, published_path, stem_of
+from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 
 _MAX_NAMES_TRIED = 50
 
@@ -85,7 +85,9 @@ class ClassPairs:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=+ignored,
             missing=sorted(
-                on_disk.missing(entry.source_id for entry in entries if entry.source_id).values()
+                NameMatcher.from_paths(video_of_frame(file.relative) for file in inputs)
+                .missing(video_of_frame(entry.source_id) for entry in entries if entry.source_id)
+                .values()
             ),
             without_splits="rename the folders that are called like splits",
             recognised_by=f"{self.real}, {self.fake} and the names of the videos in {self.fake}",
@@ -99,9 +101,7 @@ class ClassPairs:
         match = self.fake_stem.fullmatch(stem) if label else None
         recording = "/".join([*between, match[1] if match else stem])
         given = next((split for part in between if (split := parse_split_name(part))), None)
-        folders = file.relative.split("/")[1:-1]
-        is_frame = video_of_frame(file.relative) != file.relative
-        original = "/".join([self.real, *folders, f"{match[1]}{Path(name).suffix}"]) if match and not is_frame else None
+        original = path_of_original(file.relative, self.real, match[1]) if match else None
         return Entry.of_file(
             file,
             label=label,

@@ -97,7 +97,8 @@ def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) 
     top, *between, name = video_of_frame(file.relative).split("/")
     label, stem = label_of[top], stem_of(name)
     if not label:
-        actor = next((part.upper() for part in between if _ACTOR.fullmatch(part)), None)
+        # `stem` is that of the actor's folder, where frames lie in it.
+        actor = next((part.upper() for part in (*between, stem) if _ACTOR.fullmatch(part)), None)
         return Entry.of_file(file, label=label, identity=actor, dataset="deeperforensics")
     fake = _FAKE.fullmatch(stem)
     return Entry.of_file(

@@ -19,10 +19,11 @@ from typing import Any, NamedTuple
 
 from ...errors import UsageError
 from ...json_records import parse_json
-from ..clips.image_sequences import video_of_frame
+from ..clips.image_sequences import FramePath
 from ..clips.video_or_frames import find_videos_or_frames
+from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media.media_files import FRAME_FOLDERS, find_named, path_exists, printable_name
+from ..media.media_files import find_named, path_exists, printable_name
 from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
 
@@ -99,7 +100,7 @@ def _entries(
     names = frozenset(on_disk)  # which loses what has a record
     frames_of: dict[str, list[FoundFile]] = defaultdict(list)
     for file in files:
-        if video_of_frame(file.relative) != file.relative:
+        if FramePath.parse(file.relative):
             frames_of[stem_of(published_path(file.relative))].append(file)
     use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
     prefixes: dict[str, set[str]] = defaultdict(set)
@@ -215,12 +216,12 @@ def _in_videos(original: str | None, names: Collection[str]) -> str | None:
 
 def _frame_of(original: str | None, file: FoundFile) -> str | None:
     """The original's frame of the same number where `file` is an extracted frame; else `original`."""
-    if original is None or video_of_frame(file.relative) == file.relative:
+    frame = FramePath.parse(file.relative)
+    if original is None or frame is None:
         return original
-    *folders, _, frame = file.relative.split("/")
-    folder = posixpath.dirname(original)
-    inner = folders[-1:] if folders and folders[-1] in FRAME_FOLDERS else []
-    return "/".join([*([folder] if folder else []), *inner, posixpath.splitext(posixpath.basename(original))[0], frame])
+    folder, name = posixpath.split(original)
+    inner = frame.above[-1] if frame.above[-1].lower() in CONTENT_NAMES else ""
+    return posixpath.join(folder, inner, posixpath.splitext(name)[0], frame.below)
 
 
 def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:

@@ -22,7 +22,7 @@ from ...errors import UsageError
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import entries_of, is_media, list_folders, path_exists
-from .names.name_matcher import NameMatcher, published_path, stem_of
+from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 
 _ORIGINALS = "RealVideo-RealAudio"
@@ -58,11 +58,14 @@ class FakeAVCeleb:
             return file.relative.split("/")[0] in label_of
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = entries_of(filter(is_input, files), lambda file: _entry(file, label_of, rows))
+        inputs = [file for file in files if is_input(file)]
+        names = NameMatcher.from_paths(file.relative for file in inputs)
+        entries = entries_of(inputs, lambda file: _entry(file, label_of, rows, names))
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".csv"] -= bool(rows)
         on_disk = NameMatcher.from_paths(published_path(entry.video_id) for entry in entries)
-        expected = {row.path for row in rows.values()} | {entry.source_id for entry in entries if entry.source_id}
+        originals = {published_path(entry.source_id) for entry in entries if entry.source_id}
+        expected = {row.path for row in rows.values()} | originals
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(on_disk.missing(expected).values()), ignored=+ignored,
@@ -105,14 +108,15 @@ def _parse_row(cells: Sequence[str]) -> _Row | None:
     return _Row(f"{inner}/{name}", cells[3], tuple(cell for cell in cells[:3] if _PERSON.fullmatch(cell)))
 
 
-def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row]) -> Entry:
+def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row], on_disk: NameMatcher) -> Entry:
     video = published_path(file.relative)
     top, *between, name = video.split("/")
-    person = next((part for part in reversed(between) if _PERSON.fullmatch(part)), None)
+    stem = Path(name).stem  # that of the person's folder, where frames lie in it
+    person = next((part for part in reversed([*between, stem]) if _PERSON.fullmatch(part)), None)
     published_top = by_spelling([top], _FOLDERS)[top]
     row = rows.get(stem_of("/".join([published_top, *between, name])))
     is_original = published_top == _ORIGINALS
-    recording = _RECORDING.match(Path(name).stem)
+    recording = _RECORDING.match(stem)
     method = None if is_original else row.method if row else None
     shows_person = is_original or (row is not None and row.method in _KEEP_THE_FACE)
     people = dict.fromkeys([*([person] if person else []), *(row.people if row else _PERSON.findall(name))])
@@ -120,8 +124,8 @@ def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row]) -> 
     return Entry.of_file(
         file,
         label=label_of[top],
-        source_id=f"{_original_folder(label_of)}/{'/'.join(between)}/{recording[1]}{Path(name).suffix}"
-        if recording and person and not is_original and video == file.relative
+        source_id=on_disk.find(path_of_original(file.relative, _original_folder(label_of), recording[1]))
+        if recording and person and not is_original
         else None,
         footage=None if person is None or not recording else f"fakeavceleb/{person}/{recording[1]}",
         identity=identity,

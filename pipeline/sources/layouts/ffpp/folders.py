@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
+from ...folder_names import CONTENT_NAMES
 from ...listing import FoundFile
-from ...media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, is_media, list_folders, listable_folders
+from ...media.media_files import DERIVED_FOLDERS, is_media, list_folders, listable_folders
 from ..names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names import GRADES, METHODS, PEOPLE, VideoName
 
@@ -20,7 +21,7 @@ MASKS = "masks/videos"
 _TREE = {name: name for name in (_ORIGINALS, _FAKES)}
 _METHODS = {method: method for method in METHODS}
 _PEOPLE = {people: people for people in PEOPLE}
-_VIDEO_FOLDERS = {"videos", *FRAME_FOLDERS}
+_VIDEO_FOLDERS = {"videos", *CONTENT_NAMES}
 _INNER_FOLDERS = {*GRADES, *_VIDEO_FOLDERS}
 _FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
 _GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)

@@ -26,7 +26,7 @@ from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
-from ...clips.image_sequences import video_of_frame
+from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...listing import Entry, FoundFile, Listing
 from ...media.media_files import entries_of, find_named, list_media
@@ -120,30 +120,31 @@ def _names_on_disk(root: Path, names: Set[str]) -> tuple[dict[str, str], NameMat
 
 
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:
-    *above, file = media_file.relative.split("/")
-    stem, dot, end = file.rpartition(".")
-    is_extracted_frame = video_of_frame(media_file.relative) != media_file.relative
-    if is_extracted_frame:  # its folder has the name of the video
-        stem, dot, end = above.pop(), "/", file
+    frame = FramePath.parse(media_file.relative)
+    if frame:
+        above, stem, end = [*frame.above], frame.clip, f"/{frame.below}"
+    else:
+        *above, file = media_file.relative.split("/")
+        stem, end = posixpath.splitext(file)
     place = folders.place(above)
     name = VideoName.parse(stem)
     known = name if name and place.holds(name) else None
     originals = folders.originals(above, known) if known and known.source else None
-    has_mask = known is not None and known.source is not None and not is_extracted_frame
+    has_mask = known is not None and known.source is not None and frame is None
     identity = known.identities()[-1 if place.method in SWAPS else 0] if known else None
     people = name.identities() if name else mentioned_identities(stem)
     return Entry.of_file(
         media_file,
         label=place.label,
         split=official.split(name.target, name.source) if name and name.people == "youtube" else None,
-        source_id=f"{originals}/{known.recording}{dot}{end}" if known and originals else None,
+        source_id=f"{originals}/{known.recording}{end}" if known and originals else None,
         footage=f"{name.people}/{name.recording}".lower() if name else None,
         identity=identity,
         related_identities=tuple(person for person in people if person != identity),
         dataset="ffpp",
         method=place.method,
         compression=place.compression,
-        mask_id=f"{folders.masks(above)}/{stem}{dot}{end}" if has_mask else None,
+        mask_id=f"{folders.masks(above)}/{stem}{end}" if has_mask else None,
     )
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from ....errors import UsageError
-from ...clips.image_sequences import video_of_frame
+from ...clips.image_sequences import FramePath, video_of_frame
 
 
 def stem_of(name: str) -> str:
@@ -25,6 +25,20 @@ def published_path(relative: str) -> str:
     """
     *folders, name = video_of_frame(relative).split("/")
     return "/".join([*(folders[:-1] if folders and folders[-1].lower() == "videos" else folders), name])
+
+
+def path_of_original(relative: str, top: str, name: str) -> str:
+    """Path of the original `name`, or of its frame of that number, which lies below `top` as the fake's below its own.
+
+    >>> path_of_original("fake/videos/0000_fake.mp4", "real", "0000")
+    'real/videos/0000.mp4'
+    >>> path_of_original("fake/faces/0000_fake/001.png", "real", "0000")
+    'real/faces/0000/001.png'
+    """
+    if frame := FramePath.parse(relative):
+        return "/".join([top, *frame.above[1:], name, frame.below])
+    *folders, file = relative.split("/")
+    return "/".join([top, *folders[1:], f"{name}{posixpath.splitext(file)[1]}"])
 
 
 def refuse_disjoint(table: Path, listed: Collection[str], on_disk: Collection[str]) -> None:

@@ -66,8 +66,7 @@ def test_a_clip_without_a_video_is_used_as_its_frames(tmp_path: Path, clips: tup
     for video, name in names.items():
         assert joined[name].label == as_videos[video].label
         source = as_videos[video].source_id
-        by_footage = {None} if joined[name].footage else set()  # as of frames of UADFV
-        assert joined[name].source_id in {names.get(source or ""), *by_footage}
+        assert joined[name].source_id == names.get(source or "")
     assert joined[clips[alone].format("frames")].num_images == 3
     assert any(BOTH_USED in text for text in listing.warnings)
     assert any("6 extracted frames are left out" in text for text in listing.warnings)

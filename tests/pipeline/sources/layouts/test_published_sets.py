@@ -75,23 +75,38 @@ def test_with_half_of_the_files_missing_the_rest_keeps_its_columns(
 
 
 @sets
+@pytest.mark.parametrize("form", ["frames/{}", "Faces/{}", "{}/crops"])
 def test_extracted_frames_instead_of_videos_have_the_columns_of_their_video(
-    tmp_path: Path, footage: Footage, published: PublishedSet
+    tmp_path: Path, footage: Footage, published: PublishedSet, form: str
 ) -> None:
+    if form == "{}/crops" and (published.layout in ("avdeepfake1m", "celebdf") or published.folder == "DFDC"):
+        pytest.skip("videos called real or fake, directly in SRC, or originals looked for beside the clip's own folder")
     src = published.lay(tmp_path, footage)
+
+    def frames_of(name: str) -> str:
+        folder, _, file = name.rpartition("/")
+        return f"{folder.removesuffix('videos').rstrip('/')}/{form.format(Path(file).stem)}".lstrip("/")
+
     expected = {}
     for name, columns in published.files.items():
-        folder, _, file = name.rpartition("/")
-        frames = f"{folder.removesuffix('videos').rstrip('/')}/frames/{Path(file).stem}".lstrip("/")
+        frames = frames_of(name)
         (src / frames).mkdir(parents=True)
         (src / name).unlink()
+        original = frames_of(columns.source_id) if columns.source_id else None
+        if published.layout == "avdeepfake1m":  # a folder called real is that of a class
+            original = columns.source_id
+        by_frame = published.layout not in ("lavdf", "avdeepfake1m")  # whose lists name videos
         for number in range(2):
             (src / frames / f"{number:03}.png").touch()
             label = columns.label if columns.fake_segments is None else -1  # the frame's time is not known
-            expected[f"{frames}/{number:03}.png"] = (label, columns.split, columns.method, columns.identity)
+            source_id = f"{original}/{number:03}.png" if original and by_frame else original
+            expected[f"{frames}/{number:03}.png"] = (
+                label, columns.split, columns.method, columns.identity, source_id
+            )  # fmt: skip
     listing = list_source(src, published.layout)
     assert {
-        entry.video_id: (entry.label, entry.split, entry.method, entry.identity) for entry in listing.entries
+        entry.video_id: (entry.label, entry.split, entry.method, entry.identity, entry.source_id)
+        for entry in listing.entries
     } == expected
     ratio = SplitRatio(train=40, val=30, test=30)
     splits = assign_splits(listing.entries, ratio=ratio, seed=0, allow_leaks=True).split_of
