@@ -144,6 +144,14 @@ def listable_folders(root: Path) -> list[str]:
         return []
 
 
+def listable_names(root: Path) -> list[str]:
+    """Sorted names of the media and folders directly below `root`; none where it cannot be listed."""
+    try:
+        return [child.name for child in _children(root) if is_media(child.name) or _is_folder(child)]
+    except OSError:
+        return []
+
+
 def path_exists(path: Path) -> bool:
     """Whether a path exists, as far as this user may see; False for an invalid name. Raises `OSError` on I/O errors."""
     try:

@@ -13,6 +13,7 @@ from assets_published import (
     CELEBDF_PP,
     DEEPERFORENSICS,
     FAKEAVCELEB,
+    FFIW,
     FFPP_KAGGLE,
     PUBLISHED_SETS,
     UADFV,
@@ -79,8 +80,8 @@ def test_with_half_of_the_files_missing_the_rest_keeps_its_columns(
 def test_extracted_frames_instead_of_videos_have_the_columns_of_their_video(
     tmp_path: Path, footage: Footage, published: PublishedSet, form: str
 ) -> None:
-    if form == "{}/crops" and (published.layout in ("avdeepfake1m", "celebdf") or published.folder == "DFDC"):
-        pytest.skip("videos called real or fake, directly in SRC, or originals looked for beside the clip's own folder")
+    if form == "{}/crops" and (published.layout == "avdeepfake1m" or published.folder == "DFDC"):
+        pytest.skip("videos called real or fake, or directly in SRC")
     src = published.lay(tmp_path, footage)
 
     def frames_of(name: str) -> str:
@@ -143,6 +144,49 @@ def test_one_folder_of_a_flat_ffpp_says_the_same_of_its_files_as_the_whole(
 def test_folders_called_like_methods_with_other_videos_are_no_ffpp(tmp_path: Path, footage: Footage) -> None:
     footage.lay(tmp_path, real=["original/anna.mp4"], fake=["Deepfakes/anna_as_ben.mp4", "FaceSwap/0001.mp4"])
     assert list_source(tmp_path).layout == "folder"
+
+
+@pytest.mark.parametrize(
+    ("foreign", "label"),
+    [("fake/holiday.mp4", 1), ("fake/anna/0001.png", 1), ("real/holiday.mp4", 0), ("teaser.mp4", None),
+     ("other/0000_fake.mp4", None)],
+)  # fmt: skip
+def test_a_foreign_file_beside_those_of_uadfv_is_reported_and_hides_no_original(
+    tmp_path: Path, footage: Footage, foreign: str, label: int | None
+) -> None:
+    src = UADFV.lay(tmp_path, footage)
+    footage.lay(src, fake=[foreign])
+    for name in ("fake/README.md", "files.csv"):
+        (src / name).touch()
+    listing = list_source(src)
+    columns = columns_of(listing)
+    assert (listing.layout, {name: columns[name] for name in UADFV.files}) == ("uadfv", UADFV.files)
+    if label is None:
+        assert listing.ignored["media beside the folders"] == 1
+    else:
+        assert columns[foreign] == Columns(label=label)
+        assert f"1 input is not called as those of uadfv ('{foreign}')" in "".join(listing_warnings(listing))
+
+
+def test_many_foreign_fakes_hide_no_original_of_uadfv(tmp_path: Path, footage: Footage) -> None:
+    src = UADFV.lay(tmp_path, footage)
+    for number in range(60):
+        (src / f"fake/0 {number}.mp4").touch()
+    assert by_name(list_source(src))["fake/0000_fake.mp4"].source_id == "real/0000.mp4"
+
+
+@pytest.mark.parametrize(("published", "folders"), [(UADFV, ("real", "fake")), (FFIW, ("source", "target"))])
+def test_folders_of_classes_in_another_case_lose_no_original(
+    tmp_path: Path, footage: Footage, published: PublishedSet, folders: tuple[str, str]
+) -> None:
+    src = published.lay(tmp_path, footage)
+    for folder in folders:
+        (src / folder).rename(src / folder.title())
+    entries = list_source(src).entries
+    assert {(entry.video_id, entry.source_id) for entry in entries} == {
+        (name.capitalize(), columns.source_id and columns.source_id.capitalize())
+        for name, columns in published.files.items()
+    }
 
 
 def test_folders_called_source_and_target_without_splits_are_no_ffiw(tmp_path: Path, footage: Footage) -> None:
