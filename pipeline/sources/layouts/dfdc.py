@@ -2,10 +2,11 @@
 
     dfdc_train_part_0/metadata.json, dfdc_train_part_0/aagfhgtpmv.mp4        also below train/
     test/metadata.json, or test/labels.csv with test/videos/aalscayrfi.mp4   also in SRC itself
+    validation/labels.csv, validation/aalscayrfi.mp4                         the public validation set
 
 Metadata maps a file's name to its label (REAL or FAKE; in the test set `is_fake`), its split, and the original a fake
 was made of. `labels.csv`, as the test set is published, has the columns filename and label, of which 1 means fake.
-Where SRC holds parts for training and the test set, these are the splits.
+Where SRC holds two of parts for training, the validation set and the test set, these are the splits.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import csv
 import posixpath
 from collections import Counter, defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,9 +22,9 @@ from ...errors import UsageError
 from ...json_records import parse_json
 from ..clips.image_sequences import FramePath
 from ..clips.video_or_frames import find_videos_or_frames
-from ..folder_names import CONTENT_NAMES
+from ..folder_names import CONTENT_NAMES, split_of_folder
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media.media_files import find_named, path_exists, printable_name
+from ..media.media_files import find_named, listable_folders, path_exists, printable_name
 from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
 
@@ -31,7 +32,6 @@ _LABELS = {"REAL": 0, "FAKE": 1}
 _PARTS = ("dfdc_train_part_*", "train_sample_videos", "train/dfdc_train_part_*")
 _TABLE = "labels.csv"
 _COLUMNS = ("filename", "label")
-_TEST = "test"
 
 
 class DFDC:
@@ -55,13 +55,14 @@ class DFDC:
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(parts)
         ignored[".csv"] -= len(tables)
-        records = _records(src, parts, tables, {file.relative for file in files})
+        split_of = _splits(src, parts, tables)
+        records = _records(src, parts, tables, {file.relative for file in files}, split_of)
         entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
-            without_splits=f"name {tables[0].parent.name} and the other folder one after the other"
-            if tables
+            without_splits="name the folders of training, validation and test set one after the other"
+            if split_of
             else "take `split` out of each metadata.json",
             giving_labels=f"no metadata.json or {_TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
@@ -76,19 +77,34 @@ class _Record(NamedTuple):
     metadata: dict[str, Any]
 
 
-def _records(src: Path, parts: Sequence[Path], tables: Sequence[Path], on_disk: Collection[str]) -> list[_Record]:
-    """The records of all parts and tables; where parts for training and the test set are there, these are splits."""
-    is_divided = bool(parts and tables) or (len(parts) > 1 and src / _TEST in parts)
+def _splits(src: Path, parts: Sequence[Path], tables: Sequence[Path]) -> dict[Path, str]:
+    """Split of each folder of `parts` and `tables`; empty where there is one split alone."""
+    split_of = {part: _given_split(part, src) or "train" for part in parts}
+    split_of |= {table.parent: _given_split(table.parent, src) or "test" for table in tables}
+    return split_of if has_usable_splits({*split_of.values()}) else {}
+
+
+def _given_split(folder: Path, src: Path) -> str | None:
+    """`val` or `test` of a folder in `src` that is called so, which is that set."""
+    split = None if folder == src else split_of_folder(folder.name)
+    return split if split in ("val", "test") else None
+
+
+def _records(
+    src: Path, parts: Sequence[Path], tables: Sequence[Path], on_disk: Collection[str], split_of: Mapping[Path, str]
+) -> list[_Record]:
+    """The records of all parts and tables; the splits of their folders, where these are given, hold for them."""
     records = []
     for part in parts:
-        split = {"split": "test" if part == src / _TEST else "train"} if is_divided else {}
+        split = {"split": split_of[part]} if split_of else {}
         records += [
             _Record(_prefix(part, src), name, metadata | split) for name, metadata in sorted(_metadata(part).items())
         ]
     for table in tables:
         prefix = _prefix(table.parent, src)
         labels = _table_labels(table, on_disk, prefix)
-        records += [_Record(prefix, name, {"label": label, "split": "test"}) for name, label in labels.items()]
+        split = {"split": split_of[table.parent]} if split_of else {}
+        records += [_Record(prefix, name, {"label": label} | split) for name, label in labels.items()]
     return records
 
 
@@ -128,8 +144,14 @@ def _parts(src: Path) -> list[Path]:
     """Folders with metadata."""
     if _is_metadata(src / "metadata.json"):
         return [src]
-    kinds = [part for kind in _PARTS for part in src.glob(kind)]
-    return sorted(part for part in {*kinds, src / _TEST} if path_exists(part / "metadata.json"))
+    parts = {part for kind in _PARTS for part in src.glob(kind)}
+    return sorted(part for part in {*parts, *_held_out(src)} if path_exists(part / "metadata.json"))
+
+
+def _held_out(src: Path) -> list[Path]:
+    """The folders of the validation and the test set."""
+    folders = (src / name for name in listable_folders(src))
+    return [folder for folder in folders if _given_split(folder, src)]
 
 
 def _is_metadata(path: Path) -> bool:
@@ -145,8 +167,8 @@ def _is_metadata(path: Path) -> bool:
 
 
 def _tables(src: Path) -> list[Path]:
-    """The table of the test set, where it is there."""
-    return [path for folder in ("", _TEST) if _has_columns(path := src / folder / _TABLE)]
+    """The tables of the validation and the test set, where they are there."""
+    return [path for folder in (src, *_held_out(src)) if _has_columns(path := folder / _TABLE)]
 
 
 def _has_columns(path: Path) -> bool:

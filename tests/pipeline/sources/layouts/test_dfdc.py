@@ -97,6 +97,26 @@ def test_the_test_set_says_is_fake_instead_of_a_label(mine: Path) -> None:
     assert [(entry.label, entry.problem) for entry in entries] == [(0, None), (1, None), (-1, "unknown_label")]
 
 
+@pytest.mark.parametrize("videos", ["validation", "validation/videos", "Val"])
+@pytest.mark.parametrize("with_test", [False, True])
+def test_the_validation_set_beside_parts_for_training_has_its_labels_and_is_val(
+    mine: Path, footage: Footage, videos: str, with_test: bool
+) -> None:
+    footage.lay(mine, real=[f"{videos}/v.mp4"], fake=[f"{videos}/w.mp4", "test/x.mp4"])
+    folder = videos.partition("/")[0]
+    (mine / folder / "labels.csv").write_text("filename,label\nv.mp4,0\nw.mp4,1\n")
+    if with_test:
+        (mine / "test/labels.csv").write_text("filename,label\nx.mp4,1\n")
+    listing = list_source(mine)
+    entries = by_name(listing)
+    assert [(entries[f"{videos}/{name}.mp4"].label, entries[f"{videos}/{name}.mp4"].split) for name in "vw"] == [
+        (0, "val"), (1, "val")
+    ]  # fmt: skip
+    assert (entries["test/x.mp4"].label, entries["test/x.mp4"].split) == ((1, "test") if with_test else (-1, None))
+    assert {entries[name].split for name in ORIGINALS} == {"train"}
+    assert listing.missing == []
+
+
 @pytest.mark.parametrize("start", range(2))
 def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, start: int) -> None:
     # With this seed no split is ever empty: then a video would move there, whichever is nearest.
