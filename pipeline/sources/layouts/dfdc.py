@@ -1,6 +1,7 @@
 """Layout `dfdc`: parts with a `metadata.json` each, after the DeepFake Detection Challenge (Dolhansky et al. 2020).
 
-    dfdc_train_part_0/metadata.json, dfdc_train_part_0/aagfhgtpmv.mp4        also below train/
+    dfdc_train_part_0/metadata.json, dfdc_train_part_0/aagfhgtpmv.mp4        also below train/, or in a folder that is
+                                                                             called alike, as archives are unzipped
     test/metadata.json, or test/labels.csv with test/videos/aalscayrfi.mp4   also in SRC itself
     validation/labels.csv, validation/aalscayrfi.mp4                         the public validation set
 
@@ -13,8 +14,9 @@ from __future__ import annotations
 
 import csv
 import posixpath
+import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,9 +29,11 @@ from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_
 from ..media.media_files import find_named, listable_folders, path_exists, printable_name
 from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
+from .names.spelling import spelling_key
 
 _LABELS = {"REAL": 0, "FAKE": 1}
-_PARTS = ("dfdc_train_part_*", "train_sample_videos", "train/dfdc_train_part_*")
+_PART = re.compile(r"dfdctrainpart.*|trainsamplevideos")
+"""The `spelling_key` of a part's folder."""
 _TABLE = "labels.csv"
 _COLUMNS = ("filename", "label")
 
@@ -47,10 +51,13 @@ class DFDC:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of all parts.
 
-        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or an original is an absolute path.
+        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or lies deeper in its part, or an
+        original is an absolute path.
         """
         tables = _tables(src)
         parts = [part for part in _parts(src) if part / _TABLE not in tables]  # which says the same, and more
+        if src not in parts:
+            _refuse_hidden_metadata(src, parts)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(parts)
@@ -144,8 +151,32 @@ def _parts(src: Path) -> list[Path]:
     """Folders with metadata."""
     if _is_metadata(src / "metadata.json"):
         return [src]
-    parts = {part for kind in _PARTS for part in src.glob(kind)}
-    return sorted(part for part in {*parts, *_held_out(src)} if path_exists(part / "metadata.json"))
+    return sorted(part for part in {*_part_folders(src), *_held_out(src)} if path_exists(part / "metadata.json"))
+
+
+def _part_folders(src: Path) -> Iterator[Path]:
+    """The folders of parts in `src` and in `train`, and those in these, as archives are unzipped."""
+    train = (src / name for name in listable_folders(src) if name.lower() == "train")
+    for outer in (part for folder in (src, *train) for part in _called_as_parts(folder)):
+        yield outer
+        yield from _called_as_parts(outer)
+
+
+def _called_as_parts(folder: Path) -> list[Path]:
+    return [folder / name for name in listable_folders(folder) if _PART.fullmatch(spelling_key(name))]
+
+
+def _refuse_hidden_metadata(src: Path, parts: Sequence[Path]) -> None:
+    """Raises `UsageError` where the metadata of a part lies in another folder in it: it would have no labels."""
+    read = {*parts, *(part.parent for part in parts)}
+    for part in _part_folders(src):
+        for name in listable_folders(part) if part not in read else ():
+            if path_exists(part / name / "metadata.json"):
+                inner = (part / name).relative_to(src).as_posix()
+                raise UsageError(
+                    f"{src}: the metadata.json of {part.relative_to(src).as_posix()!r} is in {inner!r}, and no label "
+                    f"of this part would be known; move what is in {inner!r} one folder up"
+                )
 
 
 def _held_out(src: Path) -> list[Path]:

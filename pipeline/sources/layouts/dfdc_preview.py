@@ -19,12 +19,13 @@ from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media.media_files import path_exists
+from ..media.media_files import list_folders, path_exists
 from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
+from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 
 _TABLE = "dataset.json"
-_FOLDERS = ("original_videos", "method_A", "method_B")
+_FOLDERS = {name: name for name in ("original_videos", "method_A", "method_B")}
 _LABELS = {"real": 0, "fake": 1}
 
 
@@ -36,13 +37,15 @@ class DFDCPreview:
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return path_exists(src / _TABLE) and any(path_exists(src / folder) for folder in _FOLDERS)
+        return path_exists(src / _TABLE) and bool(folders_spelt_as(src, _FOLDERS))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
-        Raises `UsageError` where `dataset.json` is not of the set's form.
+        Raises `UsageError` where `dataset.json` is not of the set's form, or a folder is nearly called as published.
         """
+        published_name = folders_spelt_as(src, _FOLDERS)
+        check_spelling(src, list_folders(src), _FOLDERS, published_name)
         records = _records(src / _TABLE)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
@@ -54,14 +57,20 @@ class DFDCPreview:
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(record["path"] for key, record in records.items() if key not in on_disk), ignored=+ignored,
             without_splits=f"take `set` out of {_TABLE}", giving_labels=f"{_TABLE} does not name them",
-            recognised_by=f"{_TABLE}, {', '.join(folder for folder in _FOLDERS if path_exists(src / folder))}",
+            recognised_by=f"{_TABLE}, {', '.join(published_name)}",
         )  # fmt: skip
 
 
 def _key(path: str) -> str:
     """The method's folder and the video's own name: copies differ in the folders between them."""
-    video = stem_of(published_path(path))
-    return f"{video.partition('/')[0]}/{posixpath.basename(video)}"
+    video = published_path(path)
+    return stem_of(f"{_published_folder(video)}/{posixpath.basename(video)}")
+
+
+def _published_folder(path: str) -> str:
+    """The folder that a path begins with, as it is published."""
+    folder = path.partition("/")[0]
+    return by_spelling([folder], _FOLDERS).get(folder, folder)
 
 
 def _records(path: Path) -> dict[str, dict[str, Any]]:
@@ -85,7 +94,6 @@ def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: boo
     label = _LABELS[record["label"]]
     target, face = (str(person) if (person := record.get(key)) else None for key in ("target_id", "swapped_id"))
     identity = (face if label else None) or target
-    folder = file.relative.partition("/")[0]
     return Entry.of_file(
         file,
         label=label,
@@ -94,5 +102,5 @@ def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: boo
         identity=identity,
         related_identities=tuple(person for person in (target, face) if person and person != identity),
         dataset="dfdcp",
-        method=folder if label else None,
+        method=_published_folder(file.relative) if label else None,
     )

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow.dataset as pads
 import pytest
 from assets_layouts import DFDC_PARTS, Footage, lay_dfdc
-from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
@@ -95,6 +95,41 @@ def test_the_test_set_says_is_fake_instead_of_a_label(mine: Path) -> None:
     (mine / "test/metadata.json").write_text(json.dumps(metadata))
     entries = list_source(mine / "test").entries
     assert [(entry.label, entry.problem) for entry in entries] == [(0, None), (1, None), (-1, "unknown_label")]
+
+
+@pytest.mark.parametrize("train", ["", "train", "Train"])
+@pytest.mark.parametrize(
+    ("part", "unzipped"),
+    [("dfdc_train_part_0", "dfdc_train_part_0/dfdc_train_part_0"), ("dfdc_train_part_0", "DFDC-train-part-0"),
+     ("dfdc_train_part_1", "dfdc_train_part_01/dfdc_train_part_1")],
+)  # fmt: skip
+def test_a_part_in_a_folder_of_its_archive_or_in_another_case_is_read_like_the_others(
+    mine: Path, train: str, part: str, unzipped: str
+) -> None:
+    before = {entry.video_id: (entry.label, entry.source_id) for entry in list_source(mine).entries}
+    root = mine / train
+    for name in DFDC_PARTS:
+        new = root / (unzipped if name == part else name)
+        content = (mine / name).rename(mine / f"moved {name}")
+        new.parent.mkdir(parents=True, exist_ok=True)
+        content.rename(new)
+
+    def moved(path: str | None) -> str | None:
+        folder, _, name = (path or "").partition("/")
+        place = {**{name: name for name in DFDC_PARTS}, part: unzipped}.get(folder)
+        return path and (f"{train}/{place}/{name}".lstrip("/") if place else path)
+
+    after = {entry.video_id: (entry.label, entry.source_id) for entry in list_source(mine).entries}
+    assert after == {moved(name): (label, moved(source)) for name, (label, source) in before.items()}
+
+
+def test_a_part_whose_metadata_lies_in_a_folder_of_another_name_is_refused_with_its_path(mine: Path) -> None:
+    part = mine / "dfdc_train_part_0"
+    part.rename(mine / "content")
+    part.mkdir()
+    (mine / "content").rename(part / "content")
+    with pytest.raises(UsageError, match=r"of 'dfdc_train_part_0' is in 'dfdc_train_part_0/content', and no label"):
+        list_source(mine)
 
 
 @pytest.mark.parametrize("videos", ["validation", "validation/videos", "Val"])

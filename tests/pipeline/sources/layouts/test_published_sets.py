@@ -24,6 +24,8 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, Listing, detect_layout, list_source, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
+DFDC_PREVIEW = PUBLISHED_SETS["DFDC's preview"]
+
 sets = pytest.mark.parametrize("published", PUBLISHED_SETS.values(), ids=list(PUBLISHED_SETS))
 
 
@@ -118,6 +120,7 @@ def test_extracted_frames_instead_of_videos_have_the_columns_of_their_video(
 @pytest.mark.parametrize(
     ("published", "folder", "misspelt"),
     [(FFPP_KAGGLE, "NeuralTextures", "NeuralTexture"), (FFPP_KAGGLE, "original", "orginal"),
+     (DFDC_PREVIEW, "original_videos", "orginal_videos"), (DFDC_PREVIEW, "method_A", "methd_A"),
      (CELEBDF_PP, "YouTube-real", "YouTub-real"), (CELEBDF_PP, "Celeb-synthesis", "Celeb-sythesis")],
 )  # fmt: skip
 def test_a_folder_nearly_called_as_published_is_refused_with_the_name_that_is_meant(
@@ -199,6 +202,19 @@ def test_a_copy_of_part_of_a_set_in_it_is_not_searched_again(tmp_path: Path, foo
     shutil.copytree(src, src / "backup" / "set")
     with pytest.raises(UsageError, match=r"holds a ffpp set in 'FaceForensics\+\+_C23': name that folder"):
         list_source(tmp_path / "outer")
+
+
+def test_folders_of_dfdcs_preview_in_another_case_have_the_labels_of_its_table(
+    tmp_path: Path, footage: Footage
+) -> None:
+    src = DFDC_PREVIEW.lay(tmp_path, footage)
+    spelt = {"original_videos": "Original_Videos", "method_A": "method_a", "method_B": "Method-B"}
+    for folder, name in spelt.items():
+        (src / folder).rename(src / name)
+    listing = list_source(src)
+    names = {name: f"{spelt[name.partition('/')[0]]}/{name.partition('/')[2]}" for name in DFDC_PREVIEW.files}
+    assert columns_of(listing) == {names[name]: columns for name, columns in DFDC_PREVIEW.files.items()}
+    assert tuple(listing.missing) == DFDC_PREVIEW.missing
 
 
 def by_name(listing: Listing) -> dict[str, Entry]:
