@@ -14,39 +14,33 @@ from __future__ import annotations
 
 import csv
 import posixpath
-import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...errors import UsageError
-from ...json_records import parse_json
 from ..clips.image_sequences import FramePath
 from ..clips.video_or_frames import find_videos_or_frames
-from ..folder_names import CONTENT_NAMES, split_of_folder
+from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media.media_files import find_named, listable_folders, path_exists, printable_name
+from ..media.media_files import find_named, printable_name
 from ..metadata.json_files import read_json
+from .dfdc_folders import TABLE, find_parts, find_tables, given_split, refuse_hidden_metadata
 from .names.name_matcher import published_path, stem_of
-from .names.spelling import spelling_key
 
 _LABELS = {"REAL": 0, "FAKE": 1}
-_PART = re.compile(r"dfdctrainpart.*|trainsamplevideos")
-"""The `spelling_key` of a part's folder."""
-_TABLE = "labels.csv"
-_COLUMNS = ("filename", "label")
 
 
 class DFDC:
     """A folder of parts, or one part. Files that no metadata names are listed too, with label -1."""
 
     name = "dfdc"
-    needs = f"a folder with metadata.json or {_TABLE}, or with dfdc_train_part_*/metadata.json"
+    needs = f"a folder with metadata.json or {TABLE}, or with dfdc_train_part_*/metadata.json"
 
     def fits(self, src: Path) -> bool:
         """Whether `src` has this layout."""
-        return src.is_dir() and bool(_parts(src) or _tables(src))
+        return src.is_dir() and bool(find_parts(src) or find_tables(src))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of all parts.
@@ -54,10 +48,10 @@ class DFDC:
         Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or lies deeper in its part, or an
         original is an absolute path.
         """
-        tables = _tables(src)
-        parts = [part for part in _parts(src) if part / _TABLE not in tables]  # which says the same, and more
+        tables = find_tables(src)
+        parts = [part for part in find_parts(src) if part / TABLE not in tables]  # which says the same, and more
         if src not in parts:
-            _refuse_hidden_metadata(src, parts)
+            refuse_hidden_metadata(src, parts)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(parts)
@@ -71,7 +65,7 @@ class DFDC:
             without_splits="name the folders of training, validation and test set one after the other"
             if split_of
             else "take `split` out of each metadata.json",
-            giving_labels=f"no metadata.json or {_TABLE} names them, or gives them a label",
+            giving_labels=f"no metadata.json or {TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
         )  # fmt: skip
 
@@ -86,15 +80,9 @@ class _Record(NamedTuple):
 
 def _splits(src: Path, parts: Sequence[Path], tables: Sequence[Path]) -> dict[Path, str]:
     """Split of each folder of `parts` and `tables`; empty where there is one split alone."""
-    split_of = {part: _given_split(part, src) or "train" for part in parts}
-    split_of |= {table.parent: _given_split(table.parent, src) or "test" for table in tables}
+    split_of = {part: given_split(part, src) or "train" for part in parts}
+    split_of |= {table.parent: given_split(table.parent, src) or "test" for table in tables}
     return split_of if has_usable_splits({*split_of.values()}) else {}
-
-
-def _given_split(folder: Path, src: Path) -> str | None:
-    """`val` or `test` of a folder in `src` that is called so, which is that set."""
-    split = None if folder == src else split_of_folder(folder.name)
-    return split if split in ("val", "test") else None
 
 
 def _records(
@@ -145,72 +133,6 @@ def _entries(
             entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
     entries += [Entry.of_file(file, dataset=DFDC.name) for file in on_disk.values()]
     return sorted(entries, key=lambda entry: entry.video_id), missing
-
-
-def _parts(src: Path) -> list[Path]:
-    """Folders with metadata."""
-    if _is_metadata(src / "metadata.json"):
-        return [src]
-    return sorted(part for part in {*_part_folders(src), *_held_out(src)} if path_exists(part / "metadata.json"))
-
-
-def _part_folders(src: Path) -> Iterator[Path]:
-    """The folders of parts in `src` and in `train`, and those in these, as archives are unzipped."""
-    train = (src / name for name in listable_folders(src) if name.lower() == "train")
-    for outer in (part for folder in (src, *train) for part in _called_as_parts(folder)):
-        yield outer
-        yield from _called_as_parts(outer)
-
-
-def _called_as_parts(folder: Path) -> list[Path]:
-    return [folder / name for name in listable_folders(folder) if _PART.fullmatch(spelling_key(name))]
-
-
-def _refuse_hidden_metadata(src: Path, parts: Sequence[Path]) -> None:
-    """Raises `UsageError` where the metadata of a part lies in another folder in it: it would have no labels."""
-    read = {*parts, *(part.parent for part in parts)}
-    for part in _part_folders(src):
-        for name in listable_folders(part) if part not in read else ():
-            if path_exists(part / name / "metadata.json"):
-                inner = (part / name).relative_to(src).as_posix()
-                raise UsageError(
-                    f"{src}: the metadata.json of {part.relative_to(src).as_posix()!r} is in {inner!r}, and no label "
-                    f"of this part would be known; move what is in {inner!r} one folder up"
-                )
-
-
-def _held_out(src: Path) -> list[Path]:
-    """The folders of the validation and the test set."""
-    folders = (src / name for name in listable_folders(src))
-    return [folder for folder in folders if _given_split(folder, src)]
-
-
-def _is_metadata(path: Path) -> bool:
-    """Whether a file of this name is DFDC's: that of other sets is a list, or says nothing of labels."""
-    if not path_exists(path):
-        return False
-    try:
-        data = parse_json(path.read_bytes())
-    except (OSError, ValueError):
-        return True  # `read` reports it
-    records = data.values() if isinstance(data, dict) else ()
-    return any(isinstance(record, dict) and record.keys() & {"label", "is_fake"} for record in records)
-
-
-def _tables(src: Path) -> list[Path]:
-    """The tables of the validation and the test set, where they are there."""
-    return [path for folder in (src, *_held_out(src)) if _has_columns(path := folder / _TABLE)]
-
-
-def _has_columns(path: Path) -> bool:
-    """Whether a table is DFDC's: its files have bare names, and labels 0 or 1."""
-    try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            row = next(csv.DictReader(file), {})
-    except (OSError, UnicodeDecodeError, csv.Error):
-        return False
-    name, label = (str(row.get(column) or "").strip() for column in _COLUMNS)
-    return bool(name) and "/" not in name and label in {"0", "1"}
 
 
 def _table_labels(path: Path, on_disk: Collection[str], prefix: str) -> dict[str, str]:
