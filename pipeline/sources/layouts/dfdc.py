@@ -26,7 +26,7 @@ from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.media_files import find_named, printable_name
 from ..metadata.json_files import read_json
-from .dfdc_folders import TABLE, find_parts, find_tables, given_split, refuse_hidden_metadata
+from .dfdc_folders import TABLE, find_parts, find_tables, given_split, refuse_unread_metadata
 from .names.name_matcher import published_path, stem_of
 
 _LABELS = {"REAL": 0, "FAKE": 1}
@@ -45,13 +45,11 @@ class DFDC:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of all parts.
 
-        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, or lies deeper in its part, or an
-        original is an absolute path.
+        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, an original is an absolute path, or
+        metadata lie in a folder that is not called as one of the set and would leave its files without labels.
         """
         tables = find_tables(src)
         parts = [part for part in find_parts(src) if part / TABLE not in tables]  # which says the same, and more
-        if src not in parts:
-            refuse_hidden_metadata(src, parts)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(parts)
@@ -60,6 +58,8 @@ class DFDC:
         records = _records(src, parts, tables, {file.relative for file in files}, split_of)
         entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
+        unlabelled = [entry.video_id for entry in entries if entry.label < 0 and not entry.problem]
+        refuse_unread_metadata(src, {*parts, *(table.parent for table in tables)}, unlabelled)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
             without_splits="name the folders of training, validation and test set one after the other"

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import csv
+import posixpath
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ...errors import UsageError
 from ...json_records import parse_json
 from ..folder_names import split_of_folder
 from ..media.media_files import listable_folders, path_exists
-from .names.spelling import spelling_key
+from .names.spelling import misspelt, spelling_key
 
 TABLE = "labels.csv"
+_METADATA = "metadata.json"
 _PART = re.compile(r"dfdctrainpart.*|trainsamplevideos")  # a part's folder, as its `spelling_key`
 _COLUMNS = ("filename", "label")
+_HELD_OUT = ("val", "test")
+_EXPECTED = "dfdc_train_part_* and train_sample_videos, in SRC or in train; validation and test, in SRC"
 
 
 def find_parts(src: Path) -> list[Path]:
     """Folders with metadata."""
-    if _is_metadata(src / "metadata.json"):
+    if _is_metadata(src / _METADATA):
         return [src]
-    return sorted(part for part in {*_part_folders(src), *_held_out(src)} if path_exists(part / "metadata.json"))
+    return sorted(part for part in {*_part_folders(src), *_held_out(src)} if path_exists(part / _METADATA))
 
 
 def _part_folders(src: Path) -> Iterator[Path]:
@@ -37,17 +41,35 @@ def _called_as_parts(folder: Path) -> list[Path]:
     return [folder / name for name in listable_folders(folder) if _PART.fullmatch(spelling_key(name))]
 
 
-def refuse_hidden_metadata(src: Path, parts: Sequence[Path]) -> None:
-    """Raises `UsageError` where the metadata of a part lies in another folder in it: it would have no labels."""
-    read = {*parts, *(part.parent for part in parts)}
-    for part in _part_folders(src):
-        for name in listable_folders(part) if part not in read else ():
-            if path_exists(part / name / "metadata.json"):
-                inner = (part / name).relative_to(src).as_posix()
-                raise UsageError(
-                    f"{src}: the metadata.json of {part.relative_to(src).as_posix()!r} is in {inner!r}, and no label "
-                    f"of this part would be known; move what is in {inner!r} one folder up"
-                )
+def refuse_unread_metadata(src: Path, read: Collection[Path], unlabelled: Iterable[str]) -> None:
+    """Raises `UsageError` where other metadata than those in the folders `read` lie above a file without a label."""
+    inner = {posixpath.dirname(path) for path in unlabelled}
+    for folder in sorted({parent for path in inner for parent in (Path(path), *Path(path).parents)}):
+        found = [path for path in (src / folder / _METADATA, src / folder / TABLE) if _gives_labels(path)]
+        if found and src / folder not in read:
+            path = (folder / found[0].name).as_posix()
+            meant = _meant(folder.parts)
+            remedy = f"did you mean {f'{meant}/{found[0].name}'!r}" if meant else "is its folder called as the set's"
+            raise UsageError(
+                f"{src}: {path!r} is not read, so that the files below {folder.as_posix()!r} would have no label; "
+                f"{remedy}? Rename or move the folder ({_EXPECTED}), or take it out"
+            )
+
+
+def _gives_labels(path: Path) -> bool:
+    return _has_columns(path) if path.name == TABLE else _is_metadata(path)
+
+
+def _meant(folders: Sequence[str]) -> str | None:
+    """The first of `folders` that is called as one of the set, or its right name where it nearly is."""
+    for name in folders:
+        if _PART.fullmatch(spelling_key(name)) or split_of_folder(name) in _HELD_OUT:
+            return name
+        number = name[len(name.rstrip("0123456789")) :]
+        known = ("validation", "test", "train_sample_videos", f"dfdc_train_part_{number}")
+        if near := misspelt([name], known):
+            return near[name]
+    return None
 
 
 def _held_out(src: Path) -> list[Path]:
@@ -87,4 +109,4 @@ def _has_columns(path: Path) -> bool:
 def given_split(folder: Path, src: Path) -> str | None:
     """`val` or `test` of a folder in `src` that is called so, which is that set."""
     split = None if folder == src else split_of_folder(folder.name)
-    return split if split in ("val", "test") else None
+    return split if split in _HELD_OUT else None

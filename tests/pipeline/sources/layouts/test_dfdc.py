@@ -123,12 +123,32 @@ def test_a_part_in_a_folder_of_its_archive_or_in_another_case_is_read_like_the_o
     assert after == {moved(name): (label, moved(source)) for name, (label, source) in before.items()}
 
 
-def test_a_part_whose_metadata_lies_in_a_folder_of_another_name_is_refused_with_its_path(mine: Path) -> None:
-    part = mine / "dfdc_train_part_0"
-    part.rename(mine / "content")
-    part.mkdir()
-    (mine / "content").rename(part / "content")
-    with pytest.raises(UsageError, match=r"of 'dfdc_train_part_0' is in 'dfdc_train_part_0/content', and no label"):
+@pytest.mark.parametrize(
+    ("found", "meant"),
+    [("dfdc_train_part_0/content", "dfdc_train_part_0"), ("dfdc_train_part_0/home/me", "dfdc_train_part_0"),
+     ("dfdc_trian_part_0", "dfdc_train_part_0"), ("train/dfdc_trian_part_0", "dfdc_train_part_0"),
+     ("training/dfdc_train_part_0", "dfdc_train_part_0"), ("others", None)],
+)  # fmt: skip
+def test_a_part_in_a_folder_where_the_set_has_none_is_refused_with_the_path_that_is_meant(
+    mine: Path, found: str, meant: str | None
+) -> None:
+    content = (mine / "dfdc_train_part_0").rename(mine / "moved")
+    (mine / found).parent.mkdir(parents=True, exist_ok=True)
+    content.rename(mine / found)
+    question = f"did you mean '{meant}/metadata.json'" if meant else "is its folder called as the set's"
+    with pytest.raises(UsageError, match=rf"'{found}/metadata\.json' is not read, .* no label; {question}\?"):
+        list_source(mine)
+
+
+@pytest.mark.parametrize("found", ["validaton", "validation/validation", "sets/validation"])
+def test_a_validation_set_in_a_folder_where_the_set_has_none_is_refused_with_the_path_that_is_meant(
+    mine: Path, footage: Footage, found: str
+) -> None:
+    footage.lay(mine, real=[f"{found}/videos/v.mp4"])
+    (mine / found / "labels.csv").write_text("filename,label\nv.mp4,0\n")
+    with pytest.raises(
+        UsageError, match=rf"'{found}/labels\.csv' is not read, .* did you mean 'validation/labels\.csv'"
+    ):
         list_source(mine)
 
 
