@@ -19,10 +19,10 @@ from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media.media_files import list_folders, path_exists
+from ..media.media_files import list_folders, listable_folders, path_exists
 from ..metadata.json_files import read_json
 from .names.name_matcher import published_path, stem_of
-from .names.spelling import by_spelling, check_spelling, folders_spelt_as
+from .names.spelling import by_spelling, check_spelling, folders_spelt_as, misspelt
 
 _TABLE = "dataset.json"
 _FOLDERS = {name: name for name in ("original_videos", "method_A", "method_B")}
@@ -36,8 +36,11 @@ class DFDCPreview:
     needs = f"a folder with {_TABLE} and {', '.join(_FOLDERS)}"
 
     def fits(self, src: Path) -> bool:
-        """Whether `src` has this layout."""
-        return path_exists(src / _TABLE) and bool(folders_spelt_as(src, _FOLDERS))
+        """Whether `src` has this layout, or folders that are nearly called so, which `read` refuses."""
+        if not path_exists(src / _TABLE):
+            return False
+        folders = listable_folders(src)
+        return bool(by_spelling(folders, _FOLDERS) or misspelt(folders, _FOLDERS))
 
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.

@@ -217,6 +217,16 @@ def test_folders_of_dfdcs_preview_in_another_case_have_the_labels_of_its_table(
     assert tuple(listing.missing) == DFDC_PREVIEW.missing
 
 
+def test_dfdcs_preview_of_which_all_folders_are_misspelt_is_refused_with_the_name_that_is_meant(
+    tmp_path: Path, footage: Footage
+) -> None:
+    src = DFDC_PREVIEW.lay(tmp_path, footage)
+    for folder, name in {"original_videos": "orignal_videos", "method_A": "metod_A", "method_B": "metod_B"}.items():
+        (src / folder).rename(src / name)
+    with pytest.raises(UsageError, match="has a folder 'metod_A', did you mean 'method_A'"):
+        list_source(src)
+
+
 def by_name(listing: Listing) -> dict[str, Entry]:
     return {entry.video_id: entry for entry in listing.entries}
 
