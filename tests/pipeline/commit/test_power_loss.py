@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from assets_one_process import Job
-from assets_power_loss import Crash, Recording, Sync, crashes, lay, recorded
+from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, recorded, some
 from assets_video import numbered, write_video
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.stored_images import StoredImages
@@ -109,12 +109,6 @@ def problems(
             yield f"after {crash.finished} of {units} units: {problem}"
 
 
-def some(states: Iterable[Crash], one_in: int) -> list[Crash]:
-    """Evenly spread states, and the last."""
-    listed = list(states)
-    return [*listed[::one_in], listed[-1]]
-
-
 def change_source(job: Job) -> None:
     """Another video, and one that is replaced: the next run supersedes its unit."""
     shutil.copyfile(job.source / "real/a.mp4", job.source / "real/d.mp4")
@@ -150,12 +144,6 @@ def test_without_any_one_sync_a_power_failure_breaks_a_promise(
     job: RecordedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = recording_of(job, monkeypatch)
-    possible = set(crashes(run[0]))
-
-    def is_needless(caller: str) -> bool:
-        more = crashes(run[0], without=lambda sync: sync.caller == caller)
-        return not any(problems(job, run, (crash for crash in more if crash not in possible)))
-
-    callers = {event.caller for event in run[0].events if isinstance(event, Sync)}
+    needless = needless_syncs(run[0], lambda crash: any(problems(job, run, [crash])))
     # The lock's is for other hosts, which read its holder through a network file system.
-    assert {caller for caller in callers if is_needless(caller)} == {"lock._write_holder < lock.hold_lock"}
+    assert needless == {"lock._write_holder"}

@@ -3,7 +3,9 @@
 The model is that of POSIX, which promises less than most file systems keep. What was written to a file is certain once
 that file was synced; before, the disk may hold nothing of it, a part, or all. A name that was created, replaced or
 removed is certain once its folder was synced; before, each such change may have reached the disk or not, in any order,
-but for changes of the same name. A rename reaches the disk whole.
+but for changes of the same name. A rename reaches the disk whole: it is certain once the folder of the new name was
+synced. Where only that of the old name was, that name is gone for certain, and the new one may be missing. `sync` makes
+everything certain, as it does on Linux, where it waits.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import pytest
 
@@ -23,16 +25,28 @@ Extent = Literal["none", "half", "all"]
 """How much of what was not synced the disk holds."""
 
 
+Name = tuple[int, str]
+"""The inode of a folder, and a name in it. A folder that is renamed keeps what is in it."""
+_ROOT: Final = 0
+"""Inode of the root of a recording."""
+
+
 @dataclass(frozen=True)
 class NameChange:
-    """A change of names that reaches the disk whole: each name, relative to the root, and its inode or None."""
+    """A change of names that reaches the disk whole: each name and its inode, or None where it is removed."""
 
-    names: tuple[tuple[str, int | None], ...]
+    names: tuple[tuple[Name, int | None], ...]
 
-    def folders(self) -> set[str]:
-        """Those whose sync makes it certain; for a rename, that of the new name."""
-        created = {os.path.dirname(name) for name, inode in self.names if inode is not None}  # noqa: PTH120
-        return created or {os.path.dirname(name) for name, _ in self.names}  # noqa: PTH120
+    def after_sync(self, folder: int) -> tuple[NameChange | None, NameChange | None]:
+        """What of it is certain once `folder` was synced, and what is not."""
+        created = {name[0] for name, inode in self.names if inode is not None}
+        folders = created or {name[0] for name, _ in self.names}
+        if folder in folders:
+            return self, None
+        removed = tuple((name, inode) for name, inode in self.names if inode is None and name[0] == folder)
+        if not removed:
+            return None, self
+        return NameChange(removed), NameChange(tuple(each for each in self.names if each not in removed))
 
 
 @dataclass(frozen=True)
@@ -45,9 +59,8 @@ class Content:
 
 @dataclass(frozen=True)
 class Sync:
-    """A call of fsync. `path`: relative to the root. `inode`: of a file, or None of a folder. `caller`: its line."""
+    """A call of fsync on the file or folder `inode`, or of `sync`: None. `caller`: functions of the product."""
 
-    path: str
     inode: int | None
     caller: str
 
@@ -65,7 +78,7 @@ class Recording:
     """
 
     root: Path
-    names: dict[str, int] = field(default_factory=dict)
+    names: dict[Name, int] = field(default_factory=dict)
     data: dict[int, bytes] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     folders: set[int] = field(default_factory=set)
@@ -100,25 +113,27 @@ class Recording:
         """Records a sync, if it was of something below the root."""
         path = Path(f"/proc/self/fd/{descriptor}").readlink()
         if path == self.root or self.root in path.parents:
-            inode = None if path.is_dir() else self._ids[os.fstat(descriptor).st_ino]
-            self.events.append(Sync(path.relative_to(self.root).as_posix(), inode, caller))
+            self.events.append(Sync(self._ids[os.fstat(descriptor).st_ino], caller))
 
     def step_finished(self) -> None:
         """From here on, a power failure must not cost what was done until now."""
         self.look()
         self.finished.append(len(self.events))
 
-    def _read(self) -> tuple[dict[str, int], dict[int, bytes]]:
+    def _read(self) -> tuple[dict[Name, int], dict[int, bytes]]:
         """Inodes by name and contents by inode; an inode is numbered anew where the disk uses its number again."""
-        paths = sorted(self.root.rglob("*"))
+        paths = sorted(self.root.rglob("*"))  # folders before what they hold
         stats = {path: path.stat() for path in paths}
-        self._ids = {number: name for number, name in self._ids.items() if number in {s.st_ino for s in stats.values()}}
-        names: dict[str, int] = {}
+        there = {stat.st_ino for stat in stats.values()}
+        self._ids = {number: inode for number, inode in self._ids.items() if number in there}
+        self._ids[self.root.stat().st_ino] = _ROOT
+        names: dict[Name, int] = {}
         data: dict[int, bytes] = {}
+        inodes = {self.root: _ROOT}
         for path, stat in stats.items():
             if stat.st_ino not in self._ids:
                 self._ids[stat.st_ino] = self._next_id = self._next_id + 1
-            names[path.relative_to(self.root).as_posix()] = inode = self._ids[stat.st_ino]
+            inodes[path] = names[inodes[path.parent], path.name] = inode = self._ids[stat.st_ino]
             if path.is_dir():
                 self.folders.add(inode)
             else:
@@ -150,20 +165,25 @@ def recorded(root: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Recording]
         real_fsync(descriptor)
         recording.synced(descriptor if isinstance(descriptor, int) else descriptor.fileno(), _caller())
 
+    def sync() -> None:  # not called: it would write what all of this machine's processes have written
+        recording.look()
+        recording.events.append(Sync(None, _caller()))
+
     real_fsync = os.fsync
     with monkeypatch.context() as patch:
         for name in _CHANGES_NAMES:
             patch.setattr(os, name, looking(getattr(os, name)))
         patch.setattr(os, "fsync", fsync)
+        patch.setattr(os, "sync", sync)
         yield recording
         recording.look()
 
 
 def _caller() -> str:
-    """The product's function that called fsync, or that called the helper which did."""
+    """The product's function that called fsync or, where that is a helper for all, the helpers and who called them."""
     frame = sys._getframe(2)
     names: list[str] = []
-    while frame is not None and len(names) < 2:
+    while frame is not None and (not names or names[-1].startswith("files.")):
         if frame.f_code.co_filename.endswith(".py") and "contextlib" not in frame.f_code.co_filename:
             names.append(f"{Path(frame.f_code.co_filename).stem}.{frame.f_code.co_name}")
         frame = frame.f_back  # type: ignore[assignment]
@@ -174,7 +194,7 @@ def _caller() -> str:
 class _Disk:
     """What is certain at a moment, and what is not yet."""
 
-    names: dict[str, int] = field(default_factory=dict)
+    names: dict[Name, int] = field(default_factory=dict)
     data: dict[int, bytes] = field(default_factory=dict)
     pending: list[NameChange] = field(default_factory=list)
     unsynced: dict[int, bytes] = field(default_factory=dict)
@@ -184,15 +204,21 @@ class _Disk:
             self.unsynced[event.inode] = event.data
         elif isinstance(event, NameChange):
             self.pending.append(event)
-        elif event.inode is not None:
-            if event.inode in self.unsynced:
-                self.data[event.inode] = self.unsynced.pop(event.inode)
-        else:
-            folder = "" if event.path == "." else event.path
-            certain = [change for change in self.pending if folder in change.folders()]
-            self.pending = [change for change in self.pending if change not in certain]
-            for change in certain:
+        elif event.inode is None:
+            self._make_certain(set(self.unsynced))
+            for change in self.pending:
                 _rename(self.names, change)
+            self.pending = []
+        else:
+            self._make_certain({event.inode} & self.unsynced.keys())
+            parts = [change.after_sync(event.inode) for change in self.pending]
+            self.pending = [uncertain for _, uncertain in parts if uncertain is not None]
+            for certain, _ in parts:
+                if certain is not None:
+                    _rename(self.names, certain)
+
+    def _make_certain(self, inodes: set[int]) -> None:
+        self.data |= {inode: self.unsynced.pop(inode) for inode in inodes}
 
     def states(self, folders: set[int]) -> Iterator[State]:
         """What a power failure now may leave: none, all, all but one, or one alone of the pending changes."""
@@ -212,12 +238,19 @@ class _Disk:
             for extent in ("none", "half", "all"):
                 yield self._state(names, extent, folders)
 
-    def _state(self, names: dict[str, int], extent: Extent, folders: set[int]) -> State:
+    def _state(self, names: dict[Name, int], extent: Extent, folders: set[int]) -> State:
+        inside: dict[int, list[tuple[str, int]]] = {}
+        for (folder, name), inode in names.items():
+            inside.setdefault(folder, []).append((name, inode))
         files: dict[str, bytes | None] = {}
-        for name, inode in names.items():
-            parents = [str(parent) for parent in Path(name).parents if str(parent) != "."]
-            if all(parent in names for parent in parents):  # else its folder has not reached the disk
-                files[name] = None if inode in folders else self._bytes(inode, extent)
+
+        def add(folder: int, above: str) -> None:  # what a folder holds that has not reached the disk is lost
+            for name, inode in inside.get(folder, ()):
+                files[above + name] = None if inode in folders else self._bytes(inode, extent)
+                if inode in folders:
+                    add(inode, f"{above}{name}/")
+
+        add(_ROOT, "")
         return tuple(sorted(files.items()))
 
     def _bytes(self, inode: int, extent: Extent) -> bytes:
@@ -228,7 +261,7 @@ class _Disk:
         return written if extent == "all" else written[: len(written) // 2]
 
 
-def _rename(names: dict[str, int], change: NameChange) -> None:
+def _rename(names: dict[Name, int], change: NameChange) -> None:
     for name, inode in change.names:
         if inode is None:
             names.pop(name, None)
@@ -236,7 +269,7 @@ def _rename(names: dict[str, int], change: NameChange) -> None:
             names[name] = inode
 
 
-def _touches(change: NameChange, names: set[str]) -> bool:
+def _touches(change: NameChange, names: set[Name]) -> bool:
     return any(name in names for name, _ in change.names)
 
 
@@ -275,3 +308,21 @@ def lay(state: State, root: Path) -> None:
             (root / name).mkdir()
         else:
             (root / name).write_bytes(data)
+
+
+def some(states: Iterable[Crash], one_in: int) -> list[Crash]:
+    """Evenly spread states, and the last."""
+    listed = list(states)
+    return [*listed[::one_in], listed[-1]]
+
+
+def needless_syncs(recording: Recording, is_broken: Callable[[Crash], bool]) -> set[str]:
+    """Callers of syncs without which no state more breaks a promise. `is_broken`: whether one does."""
+    possible = set(crashes(recording))
+
+    def is_needless(caller: str) -> bool:
+        more = crashes(recording, without=lambda sync: sync.caller == caller)
+        return not any(is_broken(crash) for crash in more if crash not in possible)
+
+    callers = {event.caller for event in recording.events if isinstance(event, Sync)}
+    return {caller for caller in sorted(callers) if is_needless(caller)}
