@@ -6,7 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -94,7 +94,8 @@ def make_folder(folder: Path) -> None:
     if not folder.parent.is_dir():
         make_folder(folder.parent)
     folder.mkdir(exist_ok=True)
-    sync_folder(folder.parent)
+    with suppress(PermissionError):  # of a folder that cannot be listed, as /home may be: it cannot be opened
+        sync_folder(folder.parent)
 
 
 def files_below(folder: Path) -> list[Path]:

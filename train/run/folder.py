@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 from ...pipeline.console import stderr_console
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
-from ...pipeline.files import sync_folder, write_durably
+from ...pipeline.files import make_folder, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
@@ -87,7 +87,7 @@ class RunFolder:
         print_line = partial(stderr_console().print, markup=False)
         with ExitStack() as stack:
             try:
-                self.root.mkdir(parents=True, exist_ok=True)
+                make_folder(self.root)
                 stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
             except OSError as error:
                 raise UsageError(
