@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ..errors import CorruptDataError
-from ..files import read_stored, stop_on_disk_error
+from ..files import read_stored, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
 from .manifest import OutPaths, Receipt
 from .schema import UNINDEXED_COLUMNS, face_schema
@@ -241,11 +241,15 @@ def complete_sets(
 
 
 def remove_files_of(out: Path, units: Sequence[str]) -> None:
-    """Removes receipts and files of added columns for units that are no longer part of the dataset."""
+    """Removes receipts and files of added columns for units that are no longer part of the dataset.
+
+    Durably: a file that came back after a power failure would be of rows that are not there.
+    """
     for folder in _folders_of_sets(out) if units else ():
         for unit in units:
             (folder / "_receipts" / f"{unit}.json").unlink(missing_ok=True)
             (folder / f"{unit}.parquet").unlink(missing_ok=True)
+        sync_folder(folder)
 
 
 def _add_to(out: Path) -> str:

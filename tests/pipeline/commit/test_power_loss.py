@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from assets_columns import Colour
 from assets_one_process import Job
 from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, recorded, some
 from assets_video import numbered, write_video
+from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.errors import FacefeedError, UsageError
@@ -137,6 +139,18 @@ def test_an_update_recovers_from_every_power_failure(job: RecordedJob, monkeypat
     states = list(crashes(run[0]))
     assert list(problems(job, run, states, rows_before)) == []
     print(f"{len(states)} states after {len(run[0].events)} changes and syncs: all recovered")
+
+
+def test_added_columns_of_superseded_rows_do_not_come_back(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
+    job.run()
+    add_columns(job.out, Colour(), workers=1)
+    change_source(job)
+    recording, _ = recording_of(job, monkeypatch)
+    for crash in crashes(recording):
+        if crash.finished == len(recording.finished):
+            lay(crash.state, job.out.parent)
+            incomplete = [finding.location for finding in verify(job.out).findings]
+            assert incomplete == ["columns/colour"]  # of the new rows
 
 
 @pytest.mark.chaos
