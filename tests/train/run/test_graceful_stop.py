@@ -104,6 +104,18 @@ def test_after_an_epochs_last_step_the_validation_is_made_up_for(
     assert same(result, uninterrupted[0])
 
 
+@pytest.mark.parametrize("steps", [3, STEPS])
+def test_stopped_after_an_epochs_last_step_and_again_in_the_next_epoch_it_ends_after_as_many_epochs(
+    out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps], steps: int
+) -> None:
+    run = tmp_path / "run"
+    _, first = stopped(out, run, CallAtHook("on_train_batch_start", STEPS, raising(signal.SIGTERM)))
+    _, second = stopped(out, run, CallAtHook("on_train_batch_start", steps, raising(signal.SIGTERM)))
+    result, third = trained(out, run)
+    assert first + second + third == uninterrupted[1]
+    assert same(result, uninterrupted[0])
+
+
 def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
