@@ -86,6 +86,7 @@ def problems(command: Export, states: Iterable[Crash]) -> Iterator[str]:
             yield f"after {crash.finished} of {NUM_PARTS} parts: {problem}"
 
 
+@pytest.mark.parametrize("command", ["folders", "webdataset"], indirect=True)  # of the others: make chaos
 def test_the_same_command_recovers_from_a_power_failure(command: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     states = list(crashes(command.record(monkeypatch)))
     assert list(problems(command, some(states, one_in=len(states) // 5))) == []
