@@ -56,9 +56,10 @@ def stop_on_any_disk_error(folder: Path) -> Iterator[None]:
 def raise_if_disk_failed(path: Path, error: Exception) -> None:
     """Raises a `StoppedError` where the disk failed as `path` was parsed: that says nothing about what is on it.
 
-    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes.
+    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes, and EINVAL:
+    an archive that is cut short makes its parser seek to before the beginning of the file.
     """
-    if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE}:
+    if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL, *_NOT_THERE}:
         raise _stopped(path, error) from error
 
 
