@@ -26,6 +26,8 @@ from ..files import (
     sync_folder,
     write_durably,
 )
+from ..planning.plan import Unit
+from ..planning.run_state import lists_inputs_of
 
 QUARANTINED_SUFFIX = ".quarantined"
 
@@ -127,18 +129,19 @@ def publish(attempt: Path, final: Path, unit: str, content_key: str, rows: int) 
     return digest
 
 
-def write_receipt(paths: OutPaths, receipt: Receipt) -> Receipt:
-    """Writes a unit's receipt unless it has one already; returns the receipt on disk.
+def write_receipt(paths: OutPaths, unit: Unit, receipt: Receipt) -> Receipt:
+    """Writes the unit's receipt unless it has one already; returns the receipt on disk.
 
     So two attempts at a unit (an abandoned worker may still finish) end in one outcome. An existing receipt is replaced
-    where it is no longer valid: damaged, or its file is missing or was rewritten with other bytes.
+    where it is no longer valid: damaged, or of other inputs, or its file is missing or was rewritten with other bytes.
     """
     path = paths.receipt(receipt.unit)
     try:
         write_durably(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
         existing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
-        if existing is not None and (existing.file != receipt.file or existing.sha256 == receipt.sha256):
+        is_valid = existing is not None and lists_inputs_of(unit, existing)
+        if is_valid and (existing.file != receipt.file or existing.sha256 == receipt.sha256):
             return existing
         write_durably(path, receipt.to_json(), paths.temporary)
     return receipt

@@ -269,7 +269,7 @@ class UnitScheduler:
             unit=unit.unit_id, config_hash=self._job.config_hash, outcome="split", supersedes=list(unit.supersedes),
             children=[child.unit_id for child in children],
         )  # fmt: skip
-        valid_receipt = write_receipt(self._job.paths, receipt)
+        valid_receipt = write_receipt(self._job.paths, unit, receipt)
         if valid_receipt.outcome == "done":  # its worker was not lost after all
             self._observer.on_receipt(valid_receipt)
             return
@@ -294,4 +294,4 @@ class UnitScheduler:
             unit=unit.unit_id, config_hash=self._job.config_hash, outcome="done", supersedes=list(unit.supersedes),
             inputs=outcomes,
         )  # fmt: skip
-        self._observer.on_receipt(write_receipt(self._job.paths, receipt))
+        self._observer.on_receipt(write_receipt(self._job.paths, unit, receipt))

@@ -25,6 +25,7 @@ from ..errors import CorruptDataError, StoppedError
 from ..files import stop_on_any_disk_error, stop_on_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
+from ..planning.run_state import lists_inputs_of
 from ..rows.input_pipeline import InputPipeline
 from .decode_pool import DecodePool
 
@@ -100,7 +101,7 @@ class UnitWorker:
             except Exception:
                 self._raise_if_closing()  # replaces the error of a decoder that was ended in progress
                 raise
-            valid_receipt = write_receipt(self.job.paths, receipt)
+            valid_receipt = write_receipt(self.job.paths, unit, receipt)
             if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
                 (self.job.out / receipt.file).unlink(missing_ok=True)
             return valid_receipt
@@ -114,6 +115,8 @@ class UnitWorker:
                 check_unit_file(path, unit.unit_id, self.job.config_hash)
                 stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
                 receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
+                if not lists_inputs_of(unit, receipt):
+                    raise CorruptDataError(f"{path.name}: its receipt lists other inputs")
             except (CorruptDataError, KeyError):
                 move_to_quarantine(path, self.job.paths)
                 return None

@@ -36,8 +36,12 @@ class RunState:
         return receipt
 
     def trusted_receipt(self, unit: Unit) -> Receipt | None:
-        """The unit's receipt; None where it is missing or damaged, or its file is missing or of another size."""
-        return trusted_receipt(self.paths, unit.unit_id, self.config_hash)
+        """The unit's receipt.
+
+        None where it is missing or damaged, lists other inputs, or its file is missing or of another size.
+        """
+        receipt = trusted_receipt(self.paths, unit.unit_id, self.config_hash)
+        return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
 
     def leaf_units(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
         """The unit with its receipt or, where it was split, the same of its halves, recursively."""
@@ -95,8 +99,15 @@ class RecordedRunState(RunState):
     """State of a run from the receipts alone, whether or not their files exist: what the finished dataset contained."""
 
     def trusted_receipt(self, unit: Unit) -> Receipt | None:
-        """The unit's receipt; None where it is missing or damaged."""
+        """The unit's receipt; None where it is missing or damaged, or lists other inputs."""
         try:
-            return self.receipt(unit)
+            receipt = self.receipt(unit)
         except CorruptDataError:
             return None
+        return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
+
+
+def lists_inputs_of(unit: Unit, receipt: Receipt) -> bool:
+    """Whether the receipt has one outcome of each input of the unit, and no other; that of a split unit has none."""
+    listed = sorted(outcome.video_id for outcome in receipt.inputs)
+    return receipt.outcome == "split" or listed == sorted(entry.video_id for entry in unit.inputs)

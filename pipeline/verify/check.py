@@ -23,7 +23,7 @@ from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, Usag
 from ..files import files_below, raise_if_disk_failed, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
-from ..planning.run_state import RecordedRunState, RunState
+from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
 from ..sources import Entry
 from .added_columns import check_added_columns
 from .findings import Finding, VerifyResult, errors_as_findings
@@ -155,7 +155,7 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
         yield f"its outcome is {receipt.outcome}, must be done or split"
     if receipt.file != (file if receipt.rows else None):
         yield f"its file is {receipt.file}, the {receipt.rows} rows of the unit belong into {file}"
-    if sorted(outcome.video_id for outcome in receipt.inputs) != sorted(entry.video_id for entry in unit.inputs):
+    if not lists_inputs_of(unit, receipt):
         yield "its inputs are not those of the plan"
 
 

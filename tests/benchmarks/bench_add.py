@@ -112,7 +112,7 @@ def make_out(out: Path, rows: int, units: int) -> None:
             video_id=unit.inputs[0].video_id, size_bytes=1, mtime_ns=1, outcome="ok", frames_wanted=count,
             frames_decoded=count, faces=count,
         )  # fmt: skip
-        write_receipt(paths, Receipt(
+        write_receipt(paths, unit, Receipt(
             unit=unit.unit_id, config_hash=config_hash, outcome="done", file=final.relative_to(out).as_posix(),
             rows=count, bytes=final.stat().st_size, sha256=digest, inputs=[outcome],
         ))  # fmt: skip

@@ -153,6 +153,39 @@ def test_a_hostile_file_ends_in_rows_findings_or_an_error_of_its_own(
     assert outcome.is_sound, outcome
 
 
+# ---- what contradicts itself
+
+
+def other_video(data: dict[str, Any]) -> None:
+    inputs = data["inputs"] if "inputs" in data else data["units"][0]["inputs"]
+    inputs[0]["video_id"] = "real/other.mp4"
+
+
+def no_video(data: dict[str, Any]) -> None:
+    data.update(inputs=[], rows=0)
+
+
+CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
+    "a receipt of another video": ("receipt", other_video),
+    "a receipt of no video": ("receipt", no_video),
+    "a plan of another video": ("plan", other_video),
+}
+
+
+@pytest.mark.parametrize(
+    ("title", "function"),
+    [(title, function) for title, (kind, _) in CONTRADICTIONS.items() for function in READERS[kind]],
+)
+def test_files_that_contradict_each_other_end_in_rows_findings_or_an_error(
+    reader: ReaderProcess, sound: Files, tmp_path: Path, title: str, function: str
+) -> None:
+    kind, change = CONTRADICTIONS[title]
+    data = json.loads((sound.folder / sound.paths[kind]).read_text())
+    change(data)
+    outcome = read(reader, function, sound, tmp_path / "copy", {kind: json.dumps(data).encode()})
+    assert outcome.is_sound, outcome
+
+
 # ---- what leads out of OUT
 
 AWAY = "../../../../owned"

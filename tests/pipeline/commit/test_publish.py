@@ -232,8 +232,20 @@ def test_a_receipt_of_other_bytes_than_those_that_stand_gives_way(worker: tuple[
     job, unit = worker
     first = unit_run(job, unit)
     other = replace(first, sha256="0" * 64)
-    write_receipt(job.paths, other)
+    write_receipt(job.paths, unit, other)
     assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == other
+
+
+def test_a_receipt_that_lists_other_inputs_is_none(worker: tuple[JobSpec, Unit]) -> None:
+    job, unit = worker
+    first = unit_run(job, unit)
+    path = job.paths.receipt(unit.unit_id)
+    path.write_text(replace(first, inputs=[replace(each, video_id="other.mp4") for each in first.inputs]).to_json())
+    run_state = RunState(job.paths, Plan([PlanPart(config={}, units=(unit,))]), "c1")
+    assert list(run_state.pending_units()) == [unit]
+    assert list(run_state.outcomes()) == []
+    assert unit_run(job, unit).sha256 == first.sha256
+    assert list(run_state.pending_units()) == []
 
 
 def test_what_a_worker_given_up_for_lost_still_finishes_does_not_stand_beside_the_halves(
@@ -242,7 +254,7 @@ def test_what_a_worker_given_up_for_lost_still_finishes_does_not_stand_beside_th
     job, unit = worker
     halves = unit.halves(job.config_hash)
     split = Receipt(unit=unit.unit_id, config_hash="c1", outcome="split", children=[half.unit_id for half in halves])
-    write_receipt(job.paths, split)
+    write_receipt(job.paths, unit, split)
     for half in halves:
         unit_run(job, half)
     assert unit_run(job, unit) == split
@@ -260,6 +272,7 @@ def test_what_a_split_unit_published_just_before_its_worker_died_leaves_the_read
     halves = unit.halves(job.config_hash)
     write_receipt(
         job.paths,
+        unit,
         Receipt(unit=unit.unit_id, config_hash="c1", outcome="split", children=[half.unit_id for half in halves]),
     )
     for half in halves:
@@ -276,9 +289,9 @@ def test_a_second_attempt_that_fails_does_not_undo_the_first(worker: tuple[JobSp
     job, unit = worker
     first = unit_run(job, unit)
     nothing = Receipt(unit=unit.unit_id, config_hash="c1", outcome="done")
-    assert write_receipt(job.paths, nothing) == first
+    assert write_receipt(job.paths, unit, nothing) == first
     (job.out / str(first.file)).unlink()  # a receipt without its file can be replaced
-    assert write_receipt(job.paths, nothing) == nothing
+    assert write_receipt(job.paths, unit, nothing) == nothing
 
 
 def test_a_worker_that_is_stopped_in_mid_video_blames_no_video(

@@ -252,7 +252,7 @@ class OneOut:
             return
         TALLY["split units"] += 1
         halves = unit.halves(job.config_hash)
-        write_receipt(job.paths, Receipt(
+        write_receipt(job.paths, unit, Receipt(
             unit=unit.unit_id, config_hash=job.config_hash, outcome="split", supersedes=list(unit.supersedes),
             children=[half.unit_id for half in halves],
         ))  # fmt: skip
