@@ -17,6 +17,7 @@ NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno
 
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
+_NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
 
 
 def _stopped(path: Path, error: OSError) -> StoppedError:
@@ -56,10 +57,10 @@ def stop_on_any_disk_error(folder: Path) -> Iterator[None]:
 def raise_if_disk_failed(path: Path, error: Exception) -> None:
     """Raises a `StoppedError` where the disk failed as `path` was parsed: that says nothing about what is on it.
 
-    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes, and EINVAL:
-    an archive that is cut short makes its parser seek to before the beginning of the file.
+    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes, and that of a
+    place that no file has, which the parser of an archive seeks where its end is cut off or damaged.
     """
-    if isinstance(error, OSError) and error.errno not in {None, errno.EINVAL, *_NOT_THERE}:
+    if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE, *_NO_PLACE}:
         raise _stopped(path, error) from error
 
 

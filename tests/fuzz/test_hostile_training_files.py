@@ -277,6 +277,14 @@ def test_sound_weights_are_loaded(reader: ReaderProcess, weights: dict[str, byte
     assert read_weights(reader, tmp_path, name, weights[name]) == Outcome(kind="read")
 
 
+def test_an_archive_whose_files_lie_before_its_start_is_refused(
+    reader: ReaderProcess, weights: dict[str, bytes], tmp_path: Path
+) -> None:
+    outcome = read_weights(reader, tmp_path, "weights.ckpt", weights["weights.ckpt"][1:])
+    assert outcome.kind == "refused", outcome
+    assert "damaged" in outcome.text
+
+
 @pytest.mark.parametrize("name", FORMATS)
 @examples(40, same_fixtures=True)
 @given(drawn=DRAWN)
