@@ -143,7 +143,7 @@ def test_the_sound_file_is_read(reader: ReaderProcess, sound: Files, tmp_path: P
 
 
 @pytest.mark.parametrize(("kind", "function"), CASES)
-@examples(40, same_fixtures=True)
+@examples(40, in_test=10, same_fixtures=True)
 @given(data=st.data())
 def test_a_hostile_file_ends_in_rows_findings_or_an_error_of_its_own(
     reader: ReaderProcess, sound: Files, tmp_path: Path, kind: str, function: str, data: Any

@@ -97,7 +97,7 @@ OPERATIONS = st.sampled_from(["frames", "frames", "frames", "times", "probe"])
 
 
 @pytest.mark.parametrize("name", [*VIDEOS, *PICTURES])
-@examples(20, same_fixtures=True)
+@examples(20, in_test=10, same_fixtures=True)
 @given(drawn=st.data(), operation=OPERATIONS)
 def test_a_damaged_file_gives_frames_or_a_reason(
     media_reader: MediaReader, made: dict[str, bytes], tmp_path: Path, name: str, drawn: Any, operation: str
@@ -158,7 +158,7 @@ def with_right_checksums(draw: st.DrawFn, png: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("name", STORED)
-@examples(60, same_fixtures=True)
+@examples(60, in_test=20, same_fixtures=True)
 @given(drawn=st.data())
 def test_a_hostile_stored_image_is_decoded_or_refused(
     reader: ReaderProcess, tmp_path: Path, name: str, drawn: Any

@@ -94,7 +94,7 @@ def harmless(inspection: Inspection, tmp_path_factory: pytest.TempPathFactory) -
     }
 
 
-@examples(16, same_fixtures=True)
+@examples(16, in_test=6, same_fixtures=True)
 @given(name=names)
 @example(name="\udcff")  # of a folder whose name is not UTF-8
 def test_a_name_changes_no_tag_no_attribute_and_no_code_of_a_page(
@@ -120,7 +120,7 @@ def write_failures(inspection: Inspection, path: Path, name: str) -> Path:
     return path
 
 
-@examples(6, same_fixtures=True)
+@examples(6, in_test=2, same_fixtures=True)
 @given(name=names)
 @example(name="</script><script>alert(1)</script>")
 def test_the_name_of_a_failure_is_data_whatever_it_is(

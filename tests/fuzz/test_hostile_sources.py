@@ -221,7 +221,7 @@ def test_the_sound_file_is_planned(reader: ReaderProcess, tmp_path: Path, name: 
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@examples(60, same_fixtures=True)
+@examples(60, in_test=20, same_fixtures=True)
 @given(data=st.data())
 def test_a_hostile_file_ends_in_a_plan_or_a_refusal(
     reader: ReaderProcess, tmp_path: Path, name: str, data: Any

@@ -114,7 +114,7 @@ def test_references_to_a_few_transforms_are_read(reader: ReaderProcess, tmp_path
     assert read(reader, "load_pipeline", tmp_path) == Outcome(kind="read")
 
 
-@examples(60, same_fixtures=True)
+@examples(60, in_test=20, same_fixtures=True)
 @given(content=damaged_yaml())
 def test_a_hostile_pipeline_is_read_or_refused(reader: ReaderProcess, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "pipeline.yaml").write_bytes(content)
@@ -162,7 +162,7 @@ def test_a_sound_run_is_read(reader: ReaderProcess, run: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["config.json", "result.json"])
-@examples(60, same_fixtures=True)
+@examples(60, in_test=20, same_fixtures=True)
 @given(drawn=DRAWN)
 def test_a_hostile_record_of_a_run_is_read_or_refused(
     reader: ReaderProcess, run: Path, out: Path, name: str, drawn: Any
@@ -219,7 +219,7 @@ def test_a_sound_checkpoint_is_evaluated(reader: ReaderProcess, run: Path, saved
     assert read(reader, "evaluate_checkpoint", run) == Outcome(kind="read")
 
 
-@examples(12, same_fixtures=True)
+@examples(12, in_test=4, same_fixtures=True)
 @given(drawn=DRAWN)
 def test_a_checkpoint_with_odd_contents_is_evaluated_or_refused(
     reader: ReaderProcess, run: Path, saved: Path, drawn: Any
@@ -286,7 +286,7 @@ def test_an_archive_whose_files_lie_before_its_start_is_refused(
 
 
 @pytest.mark.parametrize("name", FORMATS)
-@examples(40, same_fixtures=True)
+@examples(40, in_test=12, same_fixtures=True)
 @given(drawn=DRAWN)
 def test_hostile_weights_are_loaded_or_refused(
     reader: ReaderProcess, weights: dict[str, bytes], tmp_path: Path, name: str, drawn: Any

@@ -26,10 +26,11 @@ def load_profile() -> None:
     settings.load_profile("facefeed")
 
 
-def examples(count: int, *, same_fixtures: bool = False) -> settings:
+def examples(count: int, *, in_test: int | None = None, same_fixtures: bool = False) -> settings:
     """`count` examples of a property, in `make fuzz` many times as many.
 
+    `in_test`: fewer of a slow one in `make test`, which never draws others.
     `same_fixtures`: all examples share one test's fixtures, which the property leaves as they were.
     """
     shared = [HealthCheck.function_scoped_fixture] if same_fixtures else []
-    return settings(max_examples=count * max(FACTOR, 1), suppress_health_check=[*_SLOW_MACHINE, *shared])
+    return settings(max_examples=count * FACTOR or in_test or count, suppress_health_check=[*_SLOW_MACHINE, *shared])
