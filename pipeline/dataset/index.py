@@ -180,7 +180,8 @@ class Index:
 
     def column(self, name: str) -> pa.ChunkedArray:
         """One column of all rows, zero-copy."""
-        return pa.chunked_array([batch.column(name) for batch in self._batches], self.schema.field(name).type)
+        batches = self.batches([name])
+        return pa.chunked_array([batch.column(0) for batch in batches], self.schema.field(name).type)
 
     def value(self, name: str, row: int) -> Any:
         """One cell as a Python value."""
@@ -210,12 +211,12 @@ class Index:
     def text(self, name: str, row: int) -> str | None:
         """One cell of a dictionary column; None where null."""
         batch, position = divmod(row, BATCH_ROWS)
-        code = self._cached(name, batch, _codes)[position]
+        code = self._cached(name, batch, _valid_codes)[position]
         return None if code < 0 else self.categories(name)[code]
 
     def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
         """Cells of a dictionary column at `rows`, as positions in `categories(name)`; -1 where null."""
-        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
+        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _valid_codes))
         return codes
 
     def categories(self, name: str) -> list[str]:
@@ -230,9 +231,7 @@ class Index:
                 if name == "file":
                     check_unit_files(names)  # they are opened
             except ValueError as error:
-                raise CorruptDataError(
-                    f"{self.out}: index.arrow: column {name}: {error}; run `facefeed verify {self.out} --rebuild-index`"
-                ) from error
+                raise self._damage(name, error) from error
             self._categories[name] = names
         return self._categories[name]
 
@@ -263,13 +262,27 @@ class Index:
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, in order, zero-copy."""
         for batch in self._batches:
+            for name in columns:
+                if pa.types.is_dictionary(self.schema.field(name).type):
+                    self._viewed(batch.column(name), name, _valid_codes)
             yield batch.select(columns)
 
     def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
         key = (name, batch)
         if key not in self._views:
-            self._views[key] = view(self._batches[batch].column(name))
+            self._views[key] = self._viewed(self._batches[batch].column(name), name, view)
         return self._views[key]
+
+    def _viewed(self, column: pa.Array, name: str, view: Callable[[pa.Array], Any]) -> Any:
+        """A view of a column; raises `CorruptDataError` where the column is damaged."""
+        try:
+            return view(column)
+        except ValueError as error:
+            raise self._damage(name, error) from error
+
+    def _damage(self, name: str, error: ValueError) -> CorruptDataError:
+        remedy = f"run `facefeed verify {self.out} --rebuild-index`"
+        return CorruptDataError(f"{self.out}: index.arrow: column {name}: {error}; {remedy}")
 
     def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
         row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
@@ -300,6 +313,13 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
 def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
     indices = column.indices
     return _view(indices.fill_null(-1) if indices.null_count else indices)
+
+
+def _valid_codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    codes = _codes(column)
+    if len(codes) and not (codes.min() >= -1 and codes.max() < len(column.dictionary)):
+        raise ValueError(f"a code is none of its {len(column.dictionary):,} strings")
+    return codes
 
 
 def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
