@@ -140,8 +140,8 @@ def write_receipt(paths: OutPaths, unit: Unit, receipt: Receipt) -> Receipt:
         write_durably(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
         existing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
-        is_valid = existing is not None and lists_inputs_of(unit, existing)
-        if is_valid and (existing.file != receipt.file or existing.sha256 == receipt.sha256):
+        is_same = existing is not None and (existing.file != receipt.file or existing.sha256 == receipt.sha256)
+        if existing is not None and is_same and lists_inputs_of(unit, existing):
             return existing
         write_durably(path, receipt.to_json(), paths.temporary)
     return receipt
