@@ -110,7 +110,7 @@ class OnTheFlyFaces:
         return rgb
 
     def _crop(self, rgb: Rgb, row: int) -> Rgb:
-        box = self.index.value("box_xyxy", row)
+        box = self.index.box("box_xyxy", row)
         (found,) = self._detector_of(row).detect([rgb])
         overlaps = box_iou(found.boxes_xyxy, [box])[:, 0]
         if not overlaps.any():
@@ -123,7 +123,7 @@ class OnTheFlyFaces:
 
     def _square(self, row: int, face: Faces) -> CropSquare:
         if self.smooth:  # which takes the frames before and after, which an item does not see
-            left, top, right, _ = (int(edge) for edge in self.index.value("crop_xyxy", row))
+            left, top, right, _ = (int(edge) for edge in self.index.box("crop_xyxy", row))
             return CropSquare(left, top, right - left, self.index.value("crop_degrees", row))
         degrees = tilt_degrees(face.landmarks[0]) if self.align else 0.0
         return CropSquare.around(face.boxes_xyxy[0], 0.0 if self._is_whole_frame(row) else self.margin, degrees)

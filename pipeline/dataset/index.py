@@ -9,6 +9,7 @@ image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; f
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -185,8 +186,17 @@ class Index:
 
     def value(self, name: str, row: int) -> Any:
         """One cell as a Python value."""
+        if pa.types.is_dictionary(self.schema.field(name).type):
+            return self.text(name, row)
         batch, position = divmod(row, BATCH_ROWS)
         return self._batches[batch].column(name)[position].as_py()
+
+    def box(self, name: str, row: int) -> tuple[float, float, float, float]:
+        """A cell x0, y0, x1, y1; raises `CorruptDataError` where it is no box, since code computes with its sides."""
+        x0, y0, x1, y1 = self.value(name, row)
+        if not (math.isfinite(x1 - x0) and math.isfinite(y1 - y0) and min(x1 - x0, y1 - y0) >= 1):
+            raise self._damage(name, ValueError(f"row {row} has no box, but {x0:g}, {y0:g}, {x1:g}, {y1:g}"))
+        return x0, y0, x1, y1
 
     def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
         """Numbers uint32 (rows,) of the rows whose dictionary column `name` equals `value`, ascending."""

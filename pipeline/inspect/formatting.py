@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 
 def compact_number(value: float) -> str:
     """A number without insignificant digits.
@@ -15,9 +17,11 @@ def compact_number(value: float) -> str:
 
 
 def timestamp(seconds: float) -> str:
-    """A time in a video as minutes and seconds.
+    """A time in a video as minutes and seconds; one that is no number, as a damaged index may hold, as it is.
 
-    >>> [timestamp(seconds) for seconds in (1.2, 61.25, 3600.0)]
-    ['1.20 s', '1:01.25', '60:00.00']
+    >>> [timestamp(seconds) for seconds in (1.2, 61.25, 3600.0, float("nan"))]
+    ['1.20 s', '1:01.25', '60:00.00', 'nan s']
     """
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
     return f"{seconds:.2f} s" if seconds < 60 else f"{int(seconds // 60)}:{seconds % 60:05.2f}"

@@ -234,13 +234,32 @@ def test_no_name_leads_out_of_the_dataset(
 def test_an_index_leads_to_files_of_the_dataset_alone(
     reader: ReaderProcess, sound: Files, tmp_path: Path, name: str, function: str
 ) -> None:
+    index = index_with(
+        sound, "file", lambda files: pa.DictionaryArray.from_arrays(files.indices, [name] * len(files.dictionary))
+    )
+    outcome = read(reader, function, sound, tmp_path / "copy", {"index": index})
+    assert outcome.kind == "refused" if function == "load" else outcome.is_sound, outcome
+
+
+@pytest.mark.parametrize("name", ["file", "video_id", "split", "method"])
+@pytest.mark.parametrize("function", ["load", "inspect_all", "verify_all"])
+def test_a_code_of_an_index_that_is_none_of_its_strings_is_damage(
+    reader: ReaderProcess, sound: Files, tmp_path: Path, name: str, function: str
+) -> None:
+    def last_code_beyond(strings: pa.DictionaryArray) -> pa.DictionaryArray:
+        codes = [*strings.indices.to_pylist()[:-1], len(strings.dictionary)]
+        return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32()), strings.dictionary, safe=False)
+
+    outcome = read(reader, function, sound, tmp_path / "copy", {"index": index_with(sound, name, last_code_beyond)})
+    assert outcome.is_sound, outcome
+
+
+def index_with(sound: Files, name: str, change: Callable[[pa.DictionaryArray], pa.Array]) -> bytes:
+    """The sound index with another column of that name."""
     with pa.ipc.open_file(pa.memory_map(str(sound.folder / sound.paths["index"]))) as stored:
         batch = stored.get_batch(0)
-    position = batch.schema.get_field_index("file")
-    files = pa.DictionaryArray.from_arrays(batch.column("file").indices, [name] * len(batch.column("file").dictionary))
-    columns = [files if number == position else column for number, column in enumerate(batch.columns)]
+    columns = [change(batch.column(each)) if each == name else batch.column(each) for each in batch.schema.names]
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(pa.record_batch(columns, schema=batch.schema))
-    outcome = read(reader, function, sound, tmp_path / "copy", {"index": sink.getvalue().to_pybytes()})
-    assert outcome.kind == "refused" if function == "load" else outcome.is_sound, outcome
+    return bytes(sink.getvalue().to_pybytes())

@@ -140,9 +140,9 @@ class PictureReader:
 
     def _outline(self, row: int) -> Outline:
         value = self.index.value
-        left, top, right, bottom = value("box_xyxy", row)
-        x0, y0, x1, _ = (round(edge) for edge in value("crop_xyxy", row))
-        square = CropSquare(x0, y0, x1 - x0, value("crop_degrees", row))
+        left, top, right, bottom = self.index.box("box_xyxy", row)
+        x0, y0, x1, _ = self.index.box("crop_xyxy", row)
+        square = CropSquare(round(x0), round(y0), round(x1 - x0), value("crop_degrees", row))
         corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
         return Outline(
             box=square.to_crop(corners, value("width", row) / square.side),
