@@ -203,8 +203,9 @@ class Index:
         categories = self.categories(name)
         code = categories.index(value) if value in categories else None
         rows = [
-            np.flatnonzero(_codes(batch.column(name)) == code).astype(np.uint32) + np.uint32(number * BATCH_ROWS)
-            for number, batch in enumerate(self._batches)
+            np.flatnonzero(self._cached(name, number, _codes) == code).astype(np.uint32)
+            + np.uint32(number * BATCH_ROWS)
+            for number in range(len(self._batches))
             if code is not None
         ]
         return np.concatenate(rows) if rows else np.empty(0, np.uint32)
@@ -221,12 +222,12 @@ class Index:
     def text(self, name: str, row: int) -> str | None:
         """One cell of a dictionary column; None where null."""
         batch, position = divmod(row, BATCH_ROWS)
-        code = self._cached(name, batch, _valid_codes)[position]
+        code = self._cached(name, batch, _codes)[position]
         return None if code < 0 else self.categories(name)[code]
 
     def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
         """Cells of a dictionary column at `rows`, as positions in `categories(name)`; -1 where null."""
-        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _valid_codes))
+        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
         return codes
 
     def categories(self, name: str) -> list[str]:
@@ -274,7 +275,7 @@ class Index:
         for batch in self._batches:
             for name in columns:
                 if pa.types.is_dictionary(self.schema.field(name).type):
-                    self._viewed(batch.column(name), name, _valid_codes)
+                    self._viewed(batch.column(name), name, _codes)
             yield batch.select(columns)
 
     def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
@@ -321,12 +322,9 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
 
 
 def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
+    """Positions in the column's strings, -1 where null; raises `ValueError` on any other number."""
     indices = column.indices
-    return _view(indices.fill_null(-1) if indices.null_count else indices)
-
-
-def _valid_codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
-    codes = _codes(column)
+    codes = _view(indices.fill_null(-1) if indices.null_count else indices)
     if len(codes) and not (codes.min() >= -1 and codes.max() < len(column.dictionary)):
         raise ValueError(f"a code is none of its {len(column.dictionary):,} strings")
     return codes

@@ -70,6 +70,11 @@ def load(folder: Path) -> None:
         batch.to_pylist()
 
 
+def load_split(folder: Path) -> None:
+    """Training on the rows of one split, which it has."""
+    assert len(FaceDataLoader(folder / "out", split="train", batch_size=16, image_size=32, num_workers=0))
+
+
 def finish(folder: Path) -> None:
     """What a further `facefeed precompute` does when every unit has its receipt."""
     paths = OutPaths(folder / "out")
