@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from assets_columns import Colour
-from assets_one_process import Job
+from assets_in_process import Job
 from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, recorded, some
 from assets_video import numbered, write_video
 from facefeed.pipeline.added_columns.run import add_columns

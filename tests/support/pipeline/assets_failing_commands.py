@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from assets_columns import FILE
 from assets_dataset import Clip, make_dataset
-from assets_one_process import Job
+from assets_in_process import Job
 from assets_video import numbered, write_video
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.dataset.open_dataset import open_dataset
