@@ -50,10 +50,10 @@ def _class_warning(listing: Listing) -> str | None:
 
 
 def _list_warning(listing: Listing) -> str | None:
-    lists = " and ".join(listing.missing_split_lists)
-    if not lists:
+    *others, last = listing.missing_split_lists or ("",)
+    if not last:
         return None
-    are = "are" if len(listing.missing_split_lists) > 1 else "is"
+    lists, are = (f"{', '.join(others)} and {last}", "are") if others else (last, "is")
     if any(entry.split for entry in listing.entries):
         return f"{lists} {are} not there: splits of the videos that it lists are drawn, not the published ones"
     return f"{lists} {are} not there: splits are drawn, not the published ones that papers report on"

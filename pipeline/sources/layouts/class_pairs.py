@@ -86,9 +86,7 @@ class ClassPairs:
         files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
         inputs = [file for file in files if is_input(file)]
         ignored["media beside the folders"] += len(files) - len(inputs)
-        splits = {
-            parse_split_name(name) for folder in (self.real, self.fake) for name in listable_folders(src / folder)
-        }
+        splits = {parse_split_name(name) for folder in label_of for name in listable_folders(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
         use_splits = has_usable_splits(splits)
         entries = entries_of(inputs, lambda file: self._entry(file, label_of, on_disk, use_splits=use_splits))

@@ -307,7 +307,7 @@ def test_a_split_file_whose_name_is_nearly_right_is_refused(mine: Path, name: st
     ("gone", "warned"),
     [(("val",), "val.json is not there: splits of the videos that it lists are drawn"),
      (("train", "val"), "train.json and val.json are not there: splits are drawn, not the published"),
-     (("train", "val", "test"), "train.json and val.json and test.json are not there: splits are drawn")],
+     (("train", "val", "test"), "train.json, val.json and test.json are not there: splits are drawn")],
 )  # fmt: skip
 def test_split_files_that_are_not_there_are_named(mine: Path, gone: tuple[str, ...], warned: str) -> None:
     for name in gone:

@@ -179,15 +179,15 @@ def test_many_foreign_fakes_hide_no_original_of_uadfv(tmp_path: Path, footage: F
 
 
 @pytest.mark.parametrize(("published", "folders"), [(UADFV, ("real", "fake")), (FFIW, ("source", "target"))])
-def test_folders_of_classes_in_another_case_lose_no_original(
+def test_folders_of_classes_in_another_case_lose_no_original_and_no_split(
     tmp_path: Path, footage: Footage, published: PublishedSet, folders: tuple[str, str]
 ) -> None:
     src = published.lay(tmp_path, footage)
     for folder in folders:
         (src / folder).rename(src / folder.title())
     entries = list_source(src).entries
-    assert {(entry.video_id, entry.source_id) for entry in entries} == {
-        (name.capitalize(), columns.source_id and columns.source_id.capitalize())
+    assert {(entry.video_id, entry.source_id, entry.split) for entry in entries} == {
+        (name.capitalize(), columns.source_id and columns.source_id.capitalize(), columns.split)
         for name, columns in published.files.items()
     }
 
