@@ -1,4 +1,4 @@
-"""All use of Lightning's private attributes: counts of batches and steps, the training loader's iterator.
+"""All use of Lightning's private attributes: counts of batches, steps and epochs, the training loader's iterator.
 
 Checked with `CHECKED_LIGHTNING`.
 """
@@ -70,3 +70,15 @@ def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
     num_batches: int = trainer.num_training_batches
     steps_per_epoch = math.ceil(num_batches / accumulated)
     return epoch * steps_per_epoch + (batch // accumulated if batch < num_batches else steps_per_epoch)
+
+
+def count_next_epoch(trainer: Any) -> None:
+    """Lets the loop count the epoch after one that a checkpoint of its last step has completed.
+
+    Lightning 2.5.1 and later take it for a part of the completed one: the checkpoint of the next epoch's last step
+    would say that this epoch had not begun, and a run resumed from it would train one more.
+    """
+    fit_loop = trainer.fit_loop
+    progress = fit_loop.epoch_progress.current
+    if getattr(fit_loop, "restarted_mid_epoch", False) and progress.processed == progress.ready:
+        fit_loop.reset_restart_stage()

@@ -18,6 +18,7 @@ from ...pipeline.files import sync_folder
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
+from ..lightning_internals import count_next_epoch
 from .graceful_stop import GracefulStop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -82,7 +83,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             trainer.fit_loop.epoch_loop.val_loop.run()
             trainer.training = True
             self._save_last(trainer)
-        _count_next_epoch(trainer.fit_loop)
+        count_next_epoch(trainer)
         trainer.should_stop |= self._training_ended  # otherwise a run that had stopped early would train another epoch
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
@@ -217,17 +218,6 @@ def _sync(path: Path) -> None:
     else:
         with path.open("rb") as file:
             os.fsync(file.fileno())
-
-
-def _count_next_epoch(fit_loop: Any) -> None:
-    """Lets the loop count the epoch after one that a checkpoint of its last step has completed.
-
-    Lightning 2.5.1 and later take it for a part of the completed one: the checkpoint of the next epoch's last step
-    would say that this epoch had not begun, and a run resumed from it would train one more.
-    """
-    progress = fit_loop.epoch_progress.current
-    if getattr(fit_loop, "restarted_mid_epoch", False) and progress.processed == progress.ready:
-        fit_loop.reset_restart_stage()
 
 
 def _remove(path: Path) -> None:
