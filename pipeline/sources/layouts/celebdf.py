@@ -56,7 +56,8 @@ class CelebDF:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
-        Raises `UsageError` where the list of test videos cannot be read, or contradicts the folders, where a folder or
+        Raises `UsageError` where the list of test videos cannot be read, contradicts the folders or names none of the
+        files, where a folder or
         the list is nearly called as published, or where two folders have a video of the same name.
         """
         published_name = folders_spelt_as(src, _FOLDERS)
@@ -81,6 +82,11 @@ class CelebDF:
         videos = [_Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)]
         _refuse_two_of_a_name(src, videos)
         real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
+        if test_stems is not None and test_stems.isdisjoint(stem_of(video.published) for video in videos):
+            raise UsageError(
+                f"{src / str(test_list)}: names none of the {len(videos):,} files, so that all would be train; correct "
+                f"it, or take it out of SRC so that splits are drawn"
+            )
         on_disk: dict[tuple[str, str], list[str]] = {}
         for video in videos:
             if video.folder == "Celeb-real":
@@ -217,7 +223,10 @@ def _refuse_two_of_a_name(src: Path, videos: Sequence[_Video]) -> None:
 
 
 def _test_list(path: Path) -> set[str]:
-    """Names of the official test videos; raises `UsageError` where a line is invalid, or contradicts its folder."""
+    """Names of the official test videos, below the folders of the set, whatever is above these in the list.
+
+    Raises `UsageError` where a line is invalid, or contradicts its folder.
+    """
     remedy = f"no line of the list can be trusted; fix it, or take {_LIST} out of SRC"
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
@@ -232,7 +241,9 @@ def _test_list(path: Path) -> set[str]:
         match = re.fullmatch(r"\s*([01])\s+(\S.*?)\s*", line)
         if match is None:
             raise UsageError(f"{path}: line {number}: {line[:60]!r}: must be like '1 YouTube-real/00170.mp4'; {remedy}")
-        label, (folder, _, file) = 1 - int(match[1]), match[2].partition("/")
+        label, parts = 1 - int(match[1]), match[2].replace("\\", "/").split("/")
+        start = next((position for position, part in enumerate(parts) if by_spelling([part], _FOLDERS)), 0)
+        folder, _, file = published_path("/".join(parts[start:])).partition("/")
         folder = by_spelling([folder], _FOLDERS).get(folder, folder)
         if label != _LABELS.get(folder, label):
             label_name = ("real", "fake")[label]

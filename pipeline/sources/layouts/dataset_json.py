@@ -9,13 +9,17 @@ above it, and in `datasets/rgb` there, where DeepfakeBench keeps its frames.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from ...dataset.schema import SPLITS
 from ...errors import UsageError
+from ...json_records import brief
+from ..folder_names import FAKE_NAMES, REAL_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import find_named, path_exists
 from ..metadata.json_files import read_json
@@ -29,6 +33,9 @@ _STRICTEST = ("test", "val", "train")
 
 @dataclass(frozen=True, slots=True)
 class _Clip:
+    """A clip of the file; `folder`: of its frames, empty where it has none. `name`: the keys above it."""
+
+    name: str
     folder: str
     label: str
     split: str
@@ -52,7 +59,8 @@ class DatasetJson:
         A clip in val and test is test, as DeepfakeBench validates on its test clips. Raises `UsageError` where the file
         is not of that form, has a clip in train and in another split or in two classes, or none of its clips is found.
         """
-        clips = list(_clips(read_json(src, "name one of DeepfakeBench's dataset JSONs")))
+        all_clips = list(_clips(src, read_json(src, "name one of DeepfakeBench's dataset JSONs")))
+        clips = [clip for clip in all_clips if clip.folder]
         if not clips:
             raise UsageError(f"{src}: has no clips with frames; must be one of DeepfakeBench's dataset JSONs")
         root = _root_of(src, clips)
@@ -61,39 +69,46 @@ class DatasetJson:
             by_folder.setdefault(clip.folder, []).append(clip)
         use_splits = has_usable_splits({clip.split for clip in clips})
         entries: list[Entry] = []
-        missing: list[str] = []
+        missing = [clip.name for clip in all_clips if not clip.folder]
         for folder, same in sorted(by_folder.items()):
             file = find_named(root, folder, allowed)
             clip = _joined(src, same)
             if file is None:
                 missing.append(folder)
                 continue
-            label = _label(clip.label)
+            label = _label(src, clip.label)
             entries.append(Entry.of_file(
                 file, label=label, split=clip.split if use_splits else None, dataset=clip.dataset,
                 method=None if label == 0 else clip.label, compression=clip.compression,
             ))  # fmt: skip
         return Listing(
-            layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=missing,
+            layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=sorted(missing),
             without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
         )  # fmt: skip
 
 
-def _clips(data: Any, keys: tuple[str, ...] = ()) -> Iterator[_Clip]:
-    """Every object with a label and frames, at whatever depth, and what the keys above it say."""
+def _clips(src: Path, data: Any, keys: tuple[str, ...] = ()) -> Iterator[_Clip]:
+    """Every object with frames, at whatever depth, and what the keys above it say.
+
+    Raises `UsageError` on one without a label, or below no split: it would be left out.
+    """
     if not isinstance(data, dict):
         return
     frames, label = data.get("frames"), data.get("label")
     splits = [split for key in keys if (split := parse_split_name(key))]
-    if isinstance(frames, list) and isinstance(label, str) and splits:
+    if isinstance(frames, list):
+        name = "/".join(keys)
+        if not isinstance(label, str):
+            raise UsageError(f"{src}: {name!r} has the label {brief(label)}; must be the name of a class")
+        if not splits:
+            raise UsageError(f"{src}: {name!r} is below no split; one of the keys must be {', '.join(SPLITS)}")
         first = next((frame for frame in frames if isinstance(frame, str)), "")
+        grade = next((key for key in keys if key.lower() in _GRADES), None)
         folder = first.replace("\\", "/").rpartition("/")[0]
-        if folder:
-            grade = next((key for key in keys if key.lower() in _GRADES), None)
-            yield _Clip(folder, label, splits[0], keys[0], "raw" if grade == "c0" else grade)
+        yield _Clip(name, folder, label, splits[0], keys[0], "raw" if grade == "c0" else grade)
         return
     for key, value in data.items():
-        yield from _clips(value, (*keys, key))
+        yield from _clips(src, value, (*keys, key))
 
 
 def _root_of(src: Path, clips: Sequence[_Clip]) -> Path:
@@ -111,7 +126,7 @@ def _root_of(src: Path, clips: Sequence[_Clip]) -> Path:
 def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
     """One clip of those of one folder."""
     splits, labels = {clip.split for clip in same}, sorted({clip.label for clip in same})
-    if len({_label(label) for label in labels}) > 1:
+    if len({_label(src, label) for label in labels}) > 1:
         raise UsageError(f"{src}: has {same[0].folder!r} as {' and '.join(labels)}; each clip may have one label")
     if "train" in splits and len(splits) > 1:
         raise UsageError(
@@ -121,6 +136,14 @@ def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
     return replace(same[0], split=next(split for split in _STRICTEST if split in splits))
 
 
-def _label(name: str) -> int:
-    """0 for a label with "real" in its name, as FF-real and DFDC_Real; every other class is a way to fake."""
-    return 0 if "real" in name.lower() else 1
+def _label(src: Path, name: str) -> int:
+    """0 for a label with the word "real", as FF-real and DFDC_Real; every other class is a way to fake.
+
+    Where words say both, the last one holds: `which-is-real_Fake`. Raises `UsageError` where "real" is only a part of a
+    word, and none says fake.
+    """
+    words = re.split(r"[\W_]+", name.lower())
+    named = [0 if word in REAL_NAMES else 1 for word in words if word in REAL_NAMES | FAKE_NAMES]
+    if not named and "real" in name.lower():
+        raise UsageError(f"{src}: the label {name!r} may be real or fake; call it {name}_Real or {name}_Fake")
+    return named[-1] if named else 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
 from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
@@ -14,7 +14,10 @@ _MAX_NAMED = 5
 
 
 class Folder:
-    """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named."""
+    """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named.
+
+    A folder that holds folders of both classes names none, as `Deepfake Dataset`.
+    """
 
     name = "folder"
     needs = "a folder"
@@ -29,8 +32,9 @@ class Folder:
         files = list(find_media(src, ignored, allowed=allowed, skip=_skip_masks))
         splits = [_split(file.relative) for file in files]
         use_splits = has_usable_splits(set(splits))
+        above_both = _folders_above_both_classes(file.relative for file in files)
         entries = [
-            Entry.of_file(file, label=_label(file.relative), split=split if use_splits else None)
+            Entry.of_file(file, label=_label(file.relative, above_both), split=split if use_splits else None)
             for file, split in zip(files, splits, strict=True)
         ]
         return Listing(
@@ -64,8 +68,27 @@ def _folders(relative: str) -> tuple[str, ...]:
     return PurePosixPath(relative).parts[:-1]
 
 
-def _label(relative: str) -> int:
-    return next((label for part in _folders(relative) if (label := class_of_folder(part)) is not None), -1)
+def _label(relative: str, above_both: Set[tuple[str, ...]]) -> int:
+    labels = (label for folder, label in _class_folders(relative) if folder not in above_both)
+    return next(labels, -1)
+
+
+def _folders_above_both_classes(paths: Iterable[str]) -> set[tuple[str, ...]]:
+    """Folders called after a class that hold folders called after either: `original/{real,fake}`."""
+    below: dict[tuple[str, ...], set[int]] = {}
+    for path in paths:
+        named = list(_class_folders(path))
+        for position, (folder, _) in enumerate(named):
+            below.setdefault(folder, set()).update(label for _, label in named[position + 1 :])
+    return {folder for folder, labels in below.items() if labels == {0, 1}}
+
+
+def _class_folders(relative: str) -> Iterator[tuple[tuple[str, ...], int]]:
+    """The folders above a file that are called after a class, from the top, as their parts and the class."""
+    parts = _folders(relative)
+    for position, part in enumerate(parts, 1):
+        if (label := class_of_folder(part)) is not None:
+            yield parts[:position], label
 
 
 def _split(relative: str) -> str | None:

@@ -263,3 +263,19 @@ def test_a_folder_of_a_kind_whose_name_is_nearly_right_is_refused(tmp_path: Path
     src = footage.lay(tmp_path, fake=["Celeb-synthesis/FaceReenacted/LIA/id0_id1_0000.mp4"])
     with pytest.raises(UsageError, match="did you mean 'FaceReenact'"):
         list_source(src)
+
+
+@pytest.mark.parametrize("lines", [[], ["1 YouTube-real/99999.mp4"]])
+def test_a_list_that_names_none_of_the_files_is_refused(mine: Path, lines: list[str]) -> None:
+    write_list(mine, *lines)
+    with pytest.raises(UsageError, match="names none of the 21 files, so that all would be train"):
+        list_source(mine)
+
+
+@pytest.mark.parametrize("prefix", ["Celeb-DF-v2/", "./", "C:\\sets\\"])
+def test_a_list_is_read_wherever_its_paths_start(mine: Path, prefix: str) -> None:
+    names = [name.replace("/", "\\" if "\\" in prefix else "/videos/") for name in CLEAN_TEST]
+    write_list(mine, *(f"{int('synth' not in name)} {prefix}{name}" for name in names))
+    listing = list_source(mine)
+    assert {entry.video_id for entry in listing.entries if entry.split == "test"} == set(CLEAN_TEST)
+    assert listing.missing == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -95,11 +96,16 @@ def test_a_clip_in_train_and_test_or_in_two_classes_is_refused(tmp_path: Path) -
         list_source(lay(tmp_path, tmp_path / "b.json", contradicting))
 
 
-@pytest.mark.parametrize("data", [{}, [], {"train": ["a/b.png"]}, {"a": {"frames": ["a/0.png"], "label": "x"}}])
-def test_another_json_is_refused(tmp_path: Path, data: Any) -> None:
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [({}, "has no clips with frames; must be one of DeepfakeBench's dataset JSONs"), ([], "has no clips with frames"),
+     ({"train": ["a/b.png"]}, "has no clips with frames"),
+     ({"a": {"frames": ["a/0.png"], "label": "x"}}, "'a' is below no split")],
+)  # fmt: skip
+def test_another_json_is_refused(tmp_path: Path, data: Any, message: str) -> None:
     path = tmp_path / "other.json"
     path.write_text(json.dumps(data))
-    with pytest.raises(UsageError, match="has no clips with frames; must be one of DeepfakeBench's dataset JSONs"):
+    with pytest.raises(UsageError, match=message):
         list_source(path)
 
 
@@ -107,3 +113,34 @@ def test_without_any_frame_the_folder_to_copy_it_to_is_named(tmp_path: Path) -> 
     path = lay(tmp_path / "elsewhere/rgb", tmp_path / "json/FSGAN.json")
     with pytest.raises(UsageError, match=r"none of its clips is below .*copy the JSON into the folder that its paths"):
         list_source(path)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [(lambda clips: clips.update(tset=clips.pop("test")), "'FSGAN/FF-real/tset/c23/000' is below no split"),
+     (lambda clips: clips["test"]["c23"]["000"].update(label=0), "has the label 0; must be the name of a class"),
+     (lambda clips: clips["test"]["c23"]["000"].update(label="RealTalk"), "label 'RealTalk' may be real or fake")],
+)  # fmt: skip
+def test_a_clip_that_would_be_left_out_or_mistaken_is_refused(
+    tmp_path: Path, change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    data = content()
+    change(data["FSGAN"]["FF-real"])
+    with pytest.raises(UsageError, match=message):
+        list_source(lay(tmp_path, tmp_path / "FSGAN.json", data))
+
+
+def test_a_clip_without_frames_is_missing(tmp_path: Path) -> None:
+    data = content()
+    data["FSGAN"]["FF-real"]["test"]["c23"]["009"] = {"label": "FF-real", "frames": []}
+    assert list_source(lay(tmp_path, tmp_path / "FSGAN.json", data)).missing == ["FSGAN/FF-real/test/c23/009"]
+
+
+@pytest.mark.parametrize(
+    ("name", "label"),
+    [("DFDC_Real", 0), ("Z-original", 0), ("whichisreal_Fake", 1), ("RealTalk_Fake", 1), ("whichfaceisreal_Real", 0)],
+)
+def test_the_last_word_for_real_or_fake_in_a_label_says_which_it_is(tmp_path: Path, name: str, label: int) -> None:
+    data = content()
+    data["FSGAN"]["FF-real"]["test"]["c23"]["000"]["label"] = name
+    assert columns(lay(tmp_path, tmp_path / "FSGAN.json", data))["000"][0] == label

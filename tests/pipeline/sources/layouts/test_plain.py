@@ -140,3 +140,11 @@ def test_the_columns_of_the_dataset_say_what_the_folders_say(
     rows = pads.dataset(out / "faces").to_table(columns=["video_id", "label", "split", "identity"]).to_pylist()
     assert {row["video_id"]: (row["split"], LABELS[row["label"]]) for row in rows} == FOLDERS
     assert {row["identity"] for row in rows} == {None}
+
+
+@pytest.mark.parametrize("above", ["Deepfake Dataset", "synthetic_data", "x/original"])
+def test_a_folder_that_holds_both_classes_names_none(tmp_path: Path, footage: Footage, above: str) -> None:
+    src = footage.lay(tmp_path, real=[f"{above}/real/a.mp4", "compressed/real/b.mp4"], fake=[f"{above}/fake/a.mp4"])
+    assert {entry.video_id: entry.label for entry in list_source(src).entries} == {
+        f"{above}/real/a.mp4": 0, f"{above}/fake/a.mp4": 1, "compressed/real/b.mp4": 0,
+    }  # fmt: skip
