@@ -165,10 +165,11 @@ def no_video(data: dict[str, Any]) -> None:
     data.update(inputs=[], rows=0)
 
 
-CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], None]]] = {
+CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "a receipt of another video": ("receipt", other_video),
     "a receipt of no video": ("receipt", no_video),
     "a plan of another video": ("plan", other_video),
+    "a manifest without a format": ("manifest", lambda manifest: manifest["config"].pop("format")),
 }
 
 

@@ -21,7 +21,7 @@ import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
-from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
@@ -120,6 +120,11 @@ def test_a_result_that_0_1_0_wrote_is_read(finished_run: tuple[Result, Path]) ->
     stored = asdict(finished_run[0])
     stored["told"] = stored.pop("lever_metrics")
     assert Result.read(stored) == finished_run[0]
+
+
+def test_a_result_with_a_metric_that_cannot_be_printed_is_refused(finished_run: tuple[Result, Path]) -> None:
+    with pytest.raises(CorruptDataError):
+        Result.read(asdict(finished_run[0]) | {"val": {"val/\x1b[2J": 0.5}})
 
 
 def test_the_config_in_the_folder_is_whole(out: Path, finished_run: tuple[Result, Path]) -> None:
