@@ -254,7 +254,8 @@ def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding
         for refused in manifest.refused
     ]
     expected = build_manifest(run_state, manifest.config, entries, manifest.inputs["missing"])
-    for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs"):
+    masks = ("faces_without_mask", "faces_with_own_mask", "own_masks_unused")
+    for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs", *masks):
         recorded, counted = getattr(manifest, name), getattr(expected, name)
         if recorded != counted:
             yield Finding("account", "manifest.json", f"{name}: says {recorded}, the receipts say {counted}")
