@@ -92,7 +92,7 @@ def check_device_decoding(decode: Any, dataset: FaceDataset, *, collate_fn: Any,
         )
     mixed = as_mixed(dataset.index)
     for out in [dataset.out] if mixed is None else mixed.outs:
-        stored = Manifest.read(out).config.get("format", "jpeg")
+        stored = Manifest.read(out).image_format
         if stored != "jpeg":
             raise UsageError(f"decode='device': the crops of {out} are {stored}, not JPEG; take decode='workers'")
     _check_pin_memory("decode='device'", device, pin_memory=pin_memory)

@@ -226,6 +226,11 @@ class Manifest:
     plan_parts: int | None = None
     schema: int = SCHEMA_VERSION
 
+    @property
+    def image_format(self) -> str:
+        """Format of the stored crops: jpeg, which is all that the first datasets had, or another one."""
+        return str(self.config.get("format", "jpeg"))
+
     def face_schema(self) -> pa.Schema:
         """Schema of the dataset's files."""
         return face_schema(

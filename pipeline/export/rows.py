@@ -32,7 +32,7 @@ class StoredRows:
     def __init__(self, out: Path) -> None:
         self.manifest, self.index = open_dataset(out)
         self.images = StoredImages(self.index)
-        self.suffix = {"jpeg": ".jpg"}.get(format_ := self.manifest.config.get("format", "jpeg"), f".{format_}")
+        self.suffix = {"jpeg": ".jpg"}.get(format_ := self.manifest.image_format, f".{format_}")
         self.light_columns = [name for name in self.index.schema.names if name not in INDEX_COLUMNS]
 
     def select(self, split: str | None) -> Rows:

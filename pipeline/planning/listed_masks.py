@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..console import plural
-from ..sources.layouts.ffpp.names import GRADES
+from ..sources.folder_names import COMPRESSIONS
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import FRAME_FOLDERS, MASK_FOLDER, find_named
@@ -76,7 +76,7 @@ def _mask_folders(clip: str) -> Iterator[str]:
     if not positions:
         return
     above, (frames, *inner) = parts[: positions[-1]], parts[positions[-1] :]
-    is_grade = bool(above) and above[-1].lower() in GRADES
+    is_grade = bool(above) and above[-1].lower() in COMPRESSIONS
     for base in (above, above[:-1]) if is_grade else (above,):
         yield "/".join([*base, MASK_FOLDER, *inner])
         yield "/".join([*base, MASK_FOLDER, frames, *inner])

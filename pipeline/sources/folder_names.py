@@ -14,7 +14,11 @@ REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "g
 FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
 CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
 
-_FILLERS = CONTENT_NAMES | {"clips", "data", "dataset", "set", "split", "video", "videos"}
+VIDEO_FOLDERS = CONTENT_NAMES | {"videos"}
+COMPRESSIONS = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}
+"""Of FaceForensics++ by folder; c0 is an older name of raw."""
+
+_FILLERS = VIDEO_FOLDERS | {"clips", "data", "dataset", "set", "split", "video"}
 
 
 def class_of_folder(name: str) -> int | None:

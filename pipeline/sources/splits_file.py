@@ -18,12 +18,14 @@ from typing import Any
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
 from .clips.image_sequences import video_of_frame
+from .folder_names import COMPRESSIONS, VIDEO_FOLDERS
+from .layouts.ffpp.names import PEOPLE
 from .layouts.names.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
-from .media.media_files import FRAME_FOLDERS, is_media
+from .media.media_files import is_media
 from .metadata.json_files import read_json
 
-_NEUTRAL_FOLDERS = {"videos", *FRAME_FOLDERS, "raw", "c0", "c23", "c40", "youtube", "actors"}
+_NEUTRAL_FOLDERS = {*VIDEO_FOLDERS, *COMPRESSIONS, *PEOPLE}
 _SAME = {"original_sequences": "original"}  # as FaceForensics++ is called on Kaggle
 _MAX_NAMED = 3
 

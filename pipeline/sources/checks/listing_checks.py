@@ -50,9 +50,9 @@ def _class_warning(listing: Listing) -> str | None:
 
 
 def _list_warning(listing: Listing) -> str | None:
-    *others, last = listing.missing_split_lists or ("",)
-    if not last:
+    if not listing.missing_split_lists:
         return None
+    *others, last = listing.missing_split_lists
     lists, are = (f"{', '.join(others)} and {last}", "are") if others else (last, "is")
     if any(entry.split for entry in listing.entries):
         return f"{lists} {are} not there: splits of the videos that it lists are drawn, not the published ones"

@@ -11,11 +11,10 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Self
 
-from ..folder_names import CONTENT_NAMES, FAKE_NAMES, REAL_NAMES, class_of_folder, split_of_folder
+from ..folder_names import COMPRESSIONS, CONTENT_NAMES, FAKE_NAMES, REAL_NAMES, class_of_folder, split_of_folder
 from ..listing import Entry
 from ..media.media_files import is_image
 
-_COMPRESSIONS = frozenset(["raw", "c0", "c23", "c40"])  # folders of FaceForensics++
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
@@ -91,7 +90,7 @@ class FramePath(NamedTuple):
 
 def _collects_clips(name: str) -> bool:
     """Whether a folder of frames in a folder of this name holds frames of several clips."""
-    return class_of_folder(name) is not None or split_of_folder(name) is not None or name.lower() in _COMPRESSIONS
+    return class_of_folder(name) is not None or split_of_folder(name) is not None or name.lower() in COMPRESSIONS
 
 
 def video_of_frame(relative: str) -> str:

@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 
 from ...console import plural
-from ..folder_names import CONTENT_NAMES
+from ..folder_names import VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
 from ..media.media_files import (
@@ -27,8 +27,6 @@ from ..media.media_files import (
 )
 from .image_sequences import class_names, clip_folder
 
-_NEUTRAL_FOLDERS = CONTENT_NAMES | {"videos"}
-
 
 @lru_cache(maxsize=1024)
 def clip_key(path: str) -> str:
@@ -39,7 +37,7 @@ def clip_key(path: str) -> str:
     """
     stem, dot, end = path.lower().rpartition(".")
     parts = (stem if f"{dot}{end}" in VIDEO_SUFFIXES else path.lower()).split("/")
-    return "/".join(part for part in parts if part not in _NEUTRAL_FOLDERS)
+    return "/".join(part for part in parts if part not in VIDEO_FOLDERS)
 
 
 def find_videos_or_frames(

@@ -21,7 +21,7 @@ from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import is_image, is_linked_folder, list_folders
-from .names.name_matcher import NameMatcher, published_path, stem_of
+from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names.split_lists import find_lists
 
@@ -57,8 +57,7 @@ class CelebDF:
         """Lists the videos, or the extracted frames.
 
         Raises `UsageError` where the list of test videos cannot be read, contradicts the folders or names none of the
-        files, where a folder or
-        the list is nearly called as published, or where two folders have a video of the same name.
+        files, where a folder or the list is nearly called as published, or where two folders have a video of one name.
         """
         published_name = folders_spelt_as(src, _FOLDERS)
         check_spelling(src, list_folders(src), _LABELS, published_name)
@@ -66,7 +65,7 @@ class CelebDF:
             if known == "Celeb-synthesis":
                 kinds = list_folders(src / folder)
                 check_spelling(src / folder, kinds, _KINDS, by_spelling(kinds, _KINDS))
-        test_list = find_lists(src, "", [_LIST]).get(_LIST)
+        test_list = find_lists(src, "", {"test": _LIST}).get("test")
         test_names = None if test_list is None else _test_list(src / test_list)
         ignored: Counter[str] = Counter()
 
@@ -85,7 +84,7 @@ class CelebDF:
         if test_stems is not None and test_stems.isdisjoint(stem_of(video.published) for video in videos):
             raise UsageError(
                 f"{src / str(test_list)}: names none of the {len(videos):,} files, so that all would be train; correct "
-                f"it, or take it out of SRC so that splits are drawn"
+                "it, or take it out of SRC so that splits are drawn"
             )
         on_disk: dict[tuple[str, str], list[str]] = {}
         for video in videos:
@@ -185,15 +184,12 @@ class _Video:
 
         Of several, the one with the fake's own suffix is meant.
         """
-        path = PurePosixPath(self.file.relative)
+        suffix = PurePosixPath(self.file.relative).suffix
         if there := on_disk.get((f"celeb-real/{name}".lower(), _frame_stem(self.file.relative))):
-            return next((other for other in there if PurePosixPath(other).suffix == path.suffix), there[0])
-        clip = path.parent if is_image(path.name) else path
-        last = clip.parent.name
-        inner = (last,) if last and last not in (*self.within, path.parts[0]) else ()
-        if is_image(path.name):
-            return str(PurePosixPath(real_folder, *inner, name, path.name))
-        return str(PurePosixPath(real_folder, *inner, f"{name}{path.suffix}"))
+            return next((other for other in there if PurePosixPath(other).suffix == suffix), there[0])
+        top, *parts = self.file.relative.split("/")
+        usual = "/".join([top, *(part for part in parts if part not in self.within)])
+        return path_of_original(usual, real_folder, name)
 
 
 def _frame_stem(relative: str) -> str:

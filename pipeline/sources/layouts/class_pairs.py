@@ -21,13 +21,12 @@ from pathlib import Path
 from ...console import plural
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
-from ..folder_names import CONTENT_NAMES
+from ..folder_names import VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import entries_of, is_media, listable_folders, listable_names
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import folders_spelt_as
 
-_VIDEO_FOLDERS = CONTENT_NAMES | {"videos"}
 _MAX_NAMES_TRIED = 10_000
 _MAX_DEPTH = 2  # of folders for splits and videos
 
@@ -142,12 +141,12 @@ def _clips(folder: Path, depth: int = _MAX_DEPTH) -> Iterator[tuple[str, ...]]:
     inner = []
     for name in listable_names(folder):
         key = name.lower()
-        if key in _VIDEO_FOLDERS or parse_split_name(key):
+        if key in VIDEO_FOLDERS or parse_split_name(key):
             inner.append(name)
         else:
             yield (stem_of(key) if is_media(key) else key,)
     for name in inner if depth else ():
-        above = () if name.lower() in _VIDEO_FOLDERS else (name.lower(),)
+        above = () if name.lower() in VIDEO_FOLDERS else (name.lower(),)
         yield from ((*above, *clip) for clip in _clips(folder / name, depth - 1))
 
 

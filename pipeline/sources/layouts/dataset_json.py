@@ -19,7 +19,7 @@ from typing import Any
 from ...dataset.schema import SPLITS
 from ...errors import UsageError
 from ...json_records import brief
-from ..folder_names import FAKE_NAMES, REAL_NAMES
+from ..folder_names import COMPRESSIONS, FAKE_NAMES, REAL_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import find_named, path_exists
 from ..metadata.json_files import read_json
@@ -27,7 +27,6 @@ from ..metadata.json_files import read_json
 _FRAMES_ROOT = "datasets/rgb"
 _LEVELS = 4  # the JSON's own folder, and three above it
 _TRIED_CLIPS = 100
-_GRADES = {"raw", "c0", "c23", "c40"}
 _STRICTEST = ("test", "val", "train")
 
 
@@ -103,9 +102,9 @@ def _clips(src: Path, data: Any, keys: tuple[str, ...] = ()) -> Iterator[_Clip]:
         if not splits:
             raise UsageError(f"{src}: {name!r} is below no split; one of the keys must be {', '.join(SPLITS)}")
         first = next((frame for frame in frames if isinstance(frame, str)), "")
-        grade = next((key for key in keys if key.lower() in _GRADES), None)
+        compression = next((COMPRESSIONS[key.lower()] for key in keys if key.lower() in COMPRESSIONS), None)
         folder = first.replace("\\", "/").rpartition("/")[0]
-        yield _Clip(name, folder, label, splits[0], keys[0], "raw" if grade == "c0" else grade)
+        yield _Clip(name, folder, label, splits[0], keys[0], compression)
         return
     for key, value in data.items():
         yield from _clips(src, value, (*keys, key))

@@ -23,7 +23,7 @@ from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media.media_files import entries_of, list_folders
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
-from .names.split_lists import find_lists
+from .names.split_lists import find_lists, missing_lists
 
 _LABELS = {"source_videos": 0, "manipulated_videos": 1}
 _LISTS = "lists/splits"
@@ -69,7 +69,7 @@ class DeeperForensics:
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
-            missing_split_lists=tuple(name for split, name in _LIST_NAMES.items() if split not in lists),
+            missing_split_lists=missing_lists(_LIST_NAMES, lists),
             without_splits=f"take {', '.join(lists.values())} away",
             recognised_by=", ".join([*label_of, *lists.values()]),
         )  # fmt: skip
@@ -78,8 +78,7 @@ class DeeperForensics:
 def _read_splits(src: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Split by stem, and the lists that were read, by split."""
     split_of: dict[str, str] = {}
-    found = find_lists(src, _LISTS, _LIST_NAMES.values())
-    lists = {split: found[name] for split, name in _LIST_NAMES.items() if name in found}
+    lists = find_lists(src, _LISTS, _LIST_NAMES)
     for split, name in lists.items():
         try:
             lines = (src / name).read_text(encoding="utf-8-sig").splitlines()

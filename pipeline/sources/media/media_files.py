@@ -137,7 +137,7 @@ def list_folders(root: Path) -> list[str]:
 
 
 def listable_folders(root: Path) -> list[str]:
-    """As `list_folders`; none where `root` cannot be listed."""
+    """Sorted names of the folders directly below `root`; empty where it cannot be listed."""
     try:
         return list_folders(root)
     except OSError:
@@ -145,7 +145,7 @@ def listable_folders(root: Path) -> list[str]:
 
 
 def listable_names(root: Path) -> list[str]:
-    """Sorted names of the media and folders directly below `root`; none where it cannot be listed."""
+    """Sorted names of the media and folders directly below `root`; empty where it cannot be listed."""
     try:
         return [child.name for child in _children(root) if is_media(child.name) or _is_folder(child)]
     except OSError:

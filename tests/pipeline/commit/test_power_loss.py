@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from assets_columns import Colour
 from assets_in_process import Job
-from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, recorded, some
+from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, problems, recorded, some
 from assets_video import numbered, write_video
 from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.dataset.open_dataset import open_dataset
@@ -100,15 +100,13 @@ def recording_of(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> tuple[Rec
     return recording, job.rows()
 
 
-def problems(
+def problems_of(
     job: Job, run: tuple[Recording, pa.Table], chosen: Iterable[Crash], rows_before: pa.Table | None = None
-) -> Iterator[str]:
-    """For each state after which a promise is broken, how."""
+) -> list[str]:
+    """What is not as promised after each state that the run may leave."""
     recording, rows = run
     units = len(recording.finished) - 1
-    for crash in chosen:
-        if problem := problem_after(job, crash, rows, units, rows_before):
-            yield f"after {crash.finished} of {units} units: {problem}"
+    return problems(lambda crash: problem_after(job, crash, rows, units, rows_before), chosen)
 
 
 def change_source(job: Job) -> None:
@@ -119,14 +117,14 @@ def change_source(job: Job) -> None:
 
 def test_the_same_command_recovers_from_a_power_failure(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recording_of(job, monkeypatch)
-    assert list(problems(job, run, some(crashes(run[0]), one_in=20))) == []
+    assert problems_of(job, run, some(crashes(run[0]), one_in=20)) == []
 
 
 @pytest.mark.chaos
 def test_the_same_command_recovers_from_every_power_failure(job: RecordedJob, monkeypatch: pytest.MonkeyPatch) -> None:
     run = recording_of(job, monkeypatch)
     states = list(crashes(run[0]))
-    assert list(problems(job, run, states)) == []
+    assert problems_of(job, run, states) == []
     print(f"{len(states)} states after {len(run[0].events)} changes and syncs: all recovered")
 
 
@@ -137,7 +135,7 @@ def test_an_update_recovers_from_every_power_failure(job: RecordedJob, monkeypat
     change_source(job)
     run = recording_of(job, monkeypatch)
     states = list(crashes(run[0]))
-    assert list(problems(job, run, states, rows_before)) == []
+    assert problems_of(job, run, states, rows_before) == []
     print(f"{len(states)} states after {len(run[0].events)} changes and syncs: all recovered")
 
 
@@ -146,11 +144,12 @@ def test_added_columns_of_superseded_rows_do_not_come_back(job: RecordedJob, mon
     add_columns(job.out, Colour(), workers=1)
     change_source(job)
     recording, _ = recording_of(job, monkeypatch)
-    for crash in crashes(recording):
-        if crash.finished == len(recording.finished):
-            lay(crash.state, job.out.parent)
-            incomplete = [finding.location for finding in verify(job.out).findings]
-            assert incomplete == ["columns/colour"]  # of the new rows
+    ends = [crash for crash in crashes(recording) if crash.finished == len(recording.finished)]
+    assert ends
+    for crash in ends:
+        lay(crash.state, job.out.parent)
+        incomplete = [finding.location for finding in verify(job.out).findings]
+        assert incomplete == ["columns/colour"]  # of the new rows
 
 
 @pytest.mark.chaos
@@ -158,6 +157,6 @@ def test_without_any_one_sync_a_power_failure_breaks_a_promise(
     job: RecordedJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = recording_of(job, monkeypatch)
-    needless = needless_syncs(run[0], lambda crash: any(problems(job, run, [crash])))
+    needless = needless_syncs(run[0], lambda crash: bool(problems_of(job, run, [crash])))
     # The lock's is for other hosts, which read its holder through a network file system.
     assert needless == {"lock._write_holder"}

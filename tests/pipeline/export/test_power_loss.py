@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assets_dataset import Clip, make_dataset
 from assets_failing_commands import files_of
-from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, recorded, some
+from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, problems, recorded, some
 from facefeed.pipeline.errors import FacefeedError
 from facefeed.pipeline.export.destination import Destination
 from facefeed.pipeline.export.receipt import PartReceipt
@@ -79,24 +78,17 @@ def command(request: pytest.FixtureRequest, tmp_path: Path) -> Export:
     return Export(tmp_path, request.param)
 
 
-def problems(command: Export, states: Iterable[Crash]) -> Iterator[str]:
-    """For each state after which a promise is broken, how."""
-    for crash in states:
-        if problem := command.problem(crash):
-            yield f"after {crash.finished} of {NUM_PARTS} parts: {problem}"
-
-
 @pytest.mark.parametrize("command", ["folders", "webdataset"], indirect=True)  # of the others: make chaos
 def test_the_same_command_recovers_from_a_power_failure(command: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     states = list(crashes(command.record(monkeypatch)))
-    assert list(problems(command, some(states, one_in=len(states) // 5))) == []
+    assert problems(command.problem, some(states, one_in=len(states) // 5)) == []
 
 
 @pytest.mark.chaos
 def test_the_same_command_recovers_from_every_power_failure(command: Export, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = command.record(monkeypatch)
     states = list(crashes(recording))
-    assert list(problems(command, states)) == []
+    assert problems(command.problem, states) == []
     print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
 
 

@@ -407,6 +407,9 @@ FIGURES: dict[str, Callable[[dict[str, Any]], object]] = {
     "splits": lambda data: data["splits"]["val"].update(videos=3),
     "inputs": lambda data: data["inputs"]["failed"].update(truncated=2),
     "fingerprint": lambda data: data.update(fingerprint="0" * 64),
+    "faces_without_mask": lambda data: data.update(faces_without_mask=data["faces_without_mask"] + 1),
+    "faces_with_own_mask": lambda data: data.update(faces_with_own_mask=data["faces_with_own_mask"] + 1),
+    "own_masks_unused": lambda data: data.update(own_masks_unused={"damaged": 1}),
 }
 
 

@@ -316,6 +316,11 @@ def some(states: Iterable[Crash], one_in: int) -> list[Crash]:
     return [*listed[::one_in], listed[-1]]
 
 
+def problems(problem_of: Callable[[Crash], str], states: Iterable[Crash]) -> list[str]:
+    """What is not as promised after each state; `problem_of`: that of one, empty where all is."""
+    return [f"after {crash.finished} reports: {problem}" for crash in states if (problem := problem_of(crash))]
+
+
 def needless_syncs(recording: Recording, is_broken: Callable[[Crash], bool]) -> set[str]:
     """Callers of syncs without which no state more breaks a promise. `is_broken`: whether one does."""
     possible = set(crashes(recording))

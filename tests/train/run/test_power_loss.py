@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +12,7 @@ import pytest
 import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import MinutePerStep, config
-from assets_power_loss import Crash, Recording, State, crashes, lay, needless_syncs, recorded, some
+from assets_power_loss import Crash, Recording, State, crashes, lay, needless_syncs, problems, recorded, some
 from facefeed.pipeline.errors import FacefeedError
 from facefeed.pipeline.files import files_below
 from facefeed.train.checkpoints.plain import read_checkpoint
@@ -171,23 +171,16 @@ PARTS = ("latest", "ranks/0/model.pt", "ranks/0/optimizer.pt")
 GRACEFUL_STOP: Any = None  # only a whole training asks it
 
 
-def problems(command: Training | Parts, states: Iterable[Crash]) -> Iterator[str]:
-    """For each state after which a promise is broken, how."""
-    for crash in states:
-        if problem := command.problem(crash):
-            yield f"after {crash.finished} reports: {problem}"
-
-
 def test_a_training_resumes_after_a_power_failure(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     states = list(crashes(training.record(monkeypatch)))
-    assert list(problems(training, some(states, one_in=len(states) // 4))) == []
+    assert problems(training.problem, some(states, one_in=len(states) // 4)) == []
 
 
 @pytest.mark.chaos
 def test_a_training_resumes_after_every_power_failure(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = training.record(monkeypatch)
     states = list(crashes(recording))
-    assert list(problems(training, states)) == []
+    assert problems(training.problem, states) == []
     print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
 
 
@@ -201,7 +194,7 @@ def test_a_training_resumes_after_a_second_power_failure(training: Training, mon
     recording = training.record(monkeypatch, begin)
     assert training.saved[0] == 2
     states = list(crashes(recording))
-    assert list(problems(training, states)) == []
+    assert problems(training.problem, states) == []
     print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
 
 
@@ -216,7 +209,7 @@ def test_without_any_one_sync_a_power_failure_breaks_a_promise(
 
 def test_a_checkpoint_of_parts_is_whole_after_a_power_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saves = Parts(tmp_path)
-    assert list(problems(saves, some(crashes(saves.record(monkeypatch)), one_in=10))) == []
+    assert problems(saves.problem, some(crashes(saves.record(monkeypatch)), one_in=10)) == []
 
 
 @pytest.mark.chaos
@@ -226,7 +219,7 @@ def test_a_checkpoint_of_parts_is_whole_after_every_power_failure(
     saves = Parts(tmp_path)
     recording = saves.record(monkeypatch)
     states = list(crashes(recording))
-    assert list(problems(saves, states)) == []
+    assert problems(saves.problem, states) == []
     print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
 
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from ...folder_names import CONTENT_NAMES
+from ...folder_names import COMPRESSIONS, VIDEO_FOLDERS
 from ...listing import FoundFile
 from ...media.media_files import DERIVED_FOLDERS, is_media, list_folders, listable_folders
 from ..names.spelling import by_spelling, check_spelling, folders_spelt_as
-from .names import GRADES, METHODS, PEOPLE, VideoName
+from .names import METHODS, PEOPLE, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
 MASKS = "masks/videos"
@@ -21,8 +21,7 @@ MASKS = "masks/videos"
 _TREE = {name: name for name in (_ORIGINALS, _FAKES)}
 _METHODS = {method: method for method in METHODS}
 _PEOPLE = {people: people for people in PEOPLE}
-_VIDEO_FOLDERS = {"videos", *CONTENT_NAMES}
-_INNER_FOLDERS = {*GRADES, *_VIDEO_FOLDERS}
+_INNER_FOLDERS = {*COMPRESSIONS, *VIDEO_FOLDERS}
 _FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
 _GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)
 _MAX_DEPTH = 2  # below a method's folder: a grade and `videos`
@@ -97,8 +96,8 @@ class FfppTree:
             label=label,
             people=None if label else name,
             method=name if label else None,
-            compression=GRADES.get(grade),
-            published=len(folders) == 4 and grade in GRADES and folders[3].lower() in _VIDEO_FOLDERS,
+            compression=COMPRESSIONS.get(grade),
+            published=len(folders) == 4 and grade in COMPRESSIONS and folders[3].lower() in VIDEO_FOLDERS,
         )
 
     def originals(self, folders: Sequence[str], name: VideoName) -> str | None:
@@ -156,14 +155,14 @@ class FfppFlat:
     def place(self, folders: Sequence[str]) -> Place:
         """What the folders between the root and a video say of it."""
         method = self._method_of[folders[0]]
-        between = [folder for folder in map(str.lower, folders[1:]) if folder not in _VIDEO_FOLDERS]
+        between = [folder for folder in map(str.lower, folders[1:]) if folder not in VIDEO_FOLDERS]
         grade = between[0] if between else (_GRADE_IN_NAME.findall(self.root.absolute().name) or [""])[-1]
         return Place(
             label=int(method is not None),
             people=None if method else "youtube",
             method=method,
-            compression=GRADES.get(grade.lower()),
-            published=len(between) <= 1 and all(folder in GRADES for folder in between),
+            compression=COMPRESSIONS.get(grade.lower()),
+            published=len(between) <= 1 and all(folder in COMPRESSIONS for folder in between),
         )
 
     def originals(self, folders: Sequence[str], name: VideoName) -> str | None:

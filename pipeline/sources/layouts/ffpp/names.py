@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-GRADES = {"raw": "raw", "c0": "raw", "c23": "c23", "c40": "c40"}  # c0 is an older name of raw
 SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
 REENACTMENTS = ("Face2Face", "NeuralTextures")
 METHODS = (*SWAPS, *REENACTMENTS)

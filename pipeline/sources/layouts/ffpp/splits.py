@@ -12,7 +12,7 @@ from ....errors import UsageError
 from ....json_records import brief
 from ...listing import has_usable_splits
 from ...metadata.json_files import read_json
-from ..names.split_lists import find_lists
+from ..names.split_lists import find_lists, missing_lists
 
 _NAMES = {split: f"{split}.json" for split in SPLITS}
 _REMEDY = "fix it, or take the split files away so that splits are drawn"
@@ -39,7 +39,7 @@ def read_splits(root: Path) -> OfficialSplits:
     Raises `UsageError` where one is no list of pairs of numbers, a number is in two of them, which is a leak, or a file
     or folder is nearly called as published.
     """
-    names = next((names for folder in ("splits", "") if (names := _split_files(root, folder))), {})
+    names = next((names for folder in ("splits", "") if (names := find_lists(root, folder, _NAMES))), {})
     split_of: dict[str, str] = {}
     pairs: list[tuple[str, str]] = []
     for split, name in names.items():
@@ -55,14 +55,8 @@ def read_splits(root: Path) -> OfficialSplits:
         split_of = {}
     return OfficialSplits(
         split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()),
-        missing=tuple(name for split, name in _NAMES.items() if split not in names),
+        missing=missing_lists(_NAMES, names),
     )  # fmt: skip
-
-
-def _split_files(root: Path, folder: str) -> dict[str, str]:
-    """Files by split."""
-    found = find_lists(root, folder, _NAMES.values())
-    return {split: found[name] for split, name in _NAMES.items() if name in found}
 
 
 def _pairs(path: Path) -> list[tuple[str, str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Container, Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from ....errors import UsageError
@@ -10,8 +10,10 @@ from ...media.media_files import list_folders
 from .spelling import by_spelling, misspelt
 
 
-def find_lists(root: Path, folder: str, names: Collection[str]) -> dict[str, str]:
-    """Paths, relative to `root`, of those of the lists `names` in `folder` that are there, by published name.
+def find_lists(root: Path, folder: str, names: Mapping[str, str]) -> dict[str, str]:
+    """Paths, relative to `root`, of those lists in `folder` that are there, in the order of `names`.
+
+    names: published name of each list; the result has the same keys.
 
     Raises `UsageError` where a folder or a file is nearly called like one that is not there.
     """
@@ -21,9 +23,15 @@ def find_lists(root: Path, folder: str, names: Collection[str]) -> dict[str, str
         if not here:
             return {}
         inner = f"{inner}{here[level]}/"
-    suffixes = {PurePosixPath(name).suffix for name in names}
+    suffixes = {PurePosixPath(name).suffix for name in names.values()}
     files = sorted(child.name for child in (root / inner).iterdir() if child.suffix.lower() in suffixes)
-    return {name: f"{inner}{file}" for name, file in _spelt_as(root / inner, files, names).items()}
+    found = _spelt_as(root / inner, files, names.values())
+    return {key: f"{inner}{found[name]}" for key, name in names.items() if name in found}
+
+
+def missing_lists(names: Mapping[str, str], found: Container[str]) -> tuple[str, ...]:
+    """Published names of the lists of which `find_lists` has found none."""
+    return tuple(name for key, name in names.items() if key not in found)
 
 
 def _spelt_as(folder: Path, names: Iterable[str], known: Collection[str]) -> dict[str, str]:
