@@ -27,13 +27,14 @@ HIGH_THRESHOLD: Final = 7.0
 LOW_NOISE_RATIO: Final = 1.5
 HIGH_NOISE_RATIO: Final = 6.0
 """The same two as multiples of the encoding noise at pixels of like gradient around the face; the larger counts."""
-METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-round-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}"
+METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-face-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}"
 """Name of the method and its thresholds; part of a job's config, since masks of two methods must not be mixed."""
 
-_WORK_SIDE_PX: Final = 256  # side of the compared region, crop and surroundings; finer than what smoothing leaves
-_SIGMA_FRACTION: Final = 5 / 256  # of the square's side
+_COMPARED_MARGIN: Final = 0.3  # around the face's box; lengths go by this square, however wide the crop is
+_WORK_SIDE_PX: Final = 256  # for twice the compared square; finer than what smoothing leaves
+_SIGMA_FRACTION: Final = 5 / 256  # of the compared square's side
 _MIN_SIGMA_PX: Final = 2.0  # in frame px, for small faces: the block size of encoders does not depend on faces
-_SPECK_FRACTION: Final = 1 / 40  # of the square's side
+_SPECK_FRACTION: Final = 1 / 40  # of the compared square's side
 _BLUR_FRACTION: Final = 0.25  # of the maximum within 1.5 sigma: weaker differences are blur from beyond the edge
 
 _BOX_MARGIN: Final = 0.1  # of its sides: manipulations reach a little beyond the face's box
@@ -58,13 +59,14 @@ def manipulation_mask(
     source: NDArray[np.uint8],
     square: CropSquare,
     *,
+    box_xyxy: NDArray[np.floating],
     size_px: int,
     faces_xyxy: NDArray[np.float32],
 ) -> ManipulationMask | None:
     """Compares the crop of two matching frames, (H, W, 3) uint8 RGB; the mask's side is min(square side, `size_px`).
 
-    The difference in L*a*b* is smoothed. What remains around the face, within twice the square but outside of all
-    faces, is the encoding noise, measured per class of gradient magnitude. A region is changed if some channel differs
+    The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the crop,
+    where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient magnitude. A region is changed if some channel differs
     everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO` times the noise, and somewhere by `HIGH_THRESHOLD` and
     `HIGH_NOISE_RATIO` times the noise (hysteresis thresholds, Canny 1986); specks are removed and pinholes filled.
     None where the noise is too strong to compare: one of the two is encoded very badly, shows another moment, or was
@@ -74,6 +76,7 @@ def manipulation_mask(
         fake: the fake's frame.
         source: the source's matching frame, of the same size.
         square: the crop around the face, `frame` px.
+        box_xyxy: (4,), `frame` px, the box of that face.
         size_px: largest side of a crop.
         faces_xyxy: (N, 4), `frame` px, boxes of all faces of the frame; each may be manipulated.
 
@@ -83,23 +86,27 @@ def manipulation_mask(
     """
     if fake.shape != source.shape:
         raise UsageError(f"fake={fake.shape}, source={source.shape}: must be frames of one size")
-    pad = square.side // 2
+    # No longer than the frame, which may be a face's crop already.
+    compared_side_px = min(CropSquare.around(box_xyxy, _COMPARED_MARGIN).side, max(fake.shape[:2]))
+    context_side = compared_side_px + 2 * (compared_side_px // 2)
+    pad = max(0, (context_side - square.side + 1) // 2)
     context = CropSquare(square.x0 - pad, square.y0 - pad, square.side + 2 * pad, square.degrees)
-    (fake_crop, scale), (source_crop, _) = context.crop(fake, _WORK_SIDE_PX), context.crop(source, _WORK_SIDE_PX)
-    side, offset = square.side * scale, pad * scale
-    sigma = max(1.0, _SIGMA_FRACTION * side, _MIN_SIGMA_PX * scale)
+    work_side = max(1, round(_WORK_SIDE_PX * context.side / context_side))
+    (fake_crop, scale), (source_crop, _) = context.crop(fake, work_side), context.crop(source, work_side)
+    sigma = max(1.0, _SIGMA_FRACTION * compared_side_px * scale, _MIN_SIGMA_PX * scale)
     fake_lab, source_lab = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) for rgb in (fake_crop, source_crop))
     channels = cv2.split(np.abs(cv2.GaussianBlur(fake_lab - source_lab, (0, 0), sigma)))
     strength = np.maximum(np.maximum(*channels[:2]), channels[2])  # many times faster than max(axis=2)
     gradient = np.maximum(_gradient_magnitude(fake_lab, sigma), _gradient_magnitude(source_lab, sigma))
     outside_faces = _background(context, scale, faces_xyxy) & ((fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0))
     noise = cv2.GaussianBlur(_encoding_noise(strength, gradient, outside_faces), (0, 0), sigma)
-    center = slice(round(offset), max(round(offset + side), round(offset) + 1))
+    start = round((context.side - compared_side_px) / 2 * scale)
+    center = slice(start, max(round((context.side + compared_side_px) / 2 * scale), start + 1))
     if np.median(noise[center, center]) >= _INCOMPARABLE_NOISE:
         return None
     size = min(square.side, size_px)
-    areas = _resample_to_crop(_hysteresis_areas(strength, noise, sigma), offset, side / size, size)
-    speck = _disc(_SPECK_FRACTION * size / 2)
+    areas = _resample_to_crop(_hysteresis_areas(strength, noise, sigma), pad * scale, square.side * scale / size, size)
+    speck = _disc(_SPECK_FRACTION * size * compared_side_px / square.side / 2)
     mask = cv2.morphologyEx(cv2.morphologyEx(areas, cv2.MORPH_OPEN, speck), cv2.MORPH_CLOSE, speck) > 0
     return ManipulationMask(mask, float(mask.mean()))
 

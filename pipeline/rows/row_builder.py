@@ -216,18 +216,24 @@ class RowBuilder:
         return TrackedFaces(tracked.faces.select(kept), tracked.track_ids[kept])
 
     def _masks(
-        self, frame_faces: _FrameFaces, squares: Iterable[CropSquare], own_mask: OwnMaskFrames | None
+        self,
+        frame_faces: _FrameFaces,
+        frame_boxes: FrameBoxes,
+        squares: Iterable[CropSquare],
+        own_mask: OwnMaskFrames | None,
     ) -> Iterator[ManipulationMask | None]:
-        """Yields the mask of each square: the own one where the input has one, else by comparison, else None."""
+        """Yields the mask of each box's square: the own one where the input has one, else by comparison, else None."""
         frame, size_px = frame_faces.frame, self._options.size_px
         own = own_mask.for_frame(frame) if own_mask is not None and len(frame_faces.faces) else None
         source = frame_faces.source_frame if own_mask is None else None
-        for square in squares:
+        faces_xyxy = frame_faces.faces.boxes_xyxy
+        for box, square in zip(frame_boxes.boxes_xyxy, squares, strict=True):
             if own is not None:
                 yield crop_own_mask(own, square, size_px=size_px)
             elif source is not None:
-                boxes_xyxy = frame_faces.faces.boxes_xyxy
-                yield manipulation_mask(frame.rgb, source.rgb, square, size_px=size_px, faces_xyxy=boxes_xyxy)
+                yield manipulation_mask(
+                    frame.rgb, source.rgb, square, box_xyxy=box, size_px=size_px, faces_xyxy=faces_xyxy
+                )
             else:
                 yield None
 
@@ -241,7 +247,7 @@ class RowBuilder:
     ) -> Iterator[dict[str, Any]]:
         options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
         squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(self._margin(entry)), frame_boxes.degrees)]
-        masks = self._masks(frame_faces, squares, own_mask)
+        masks = self._masks(frame_faces, frame_boxes, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
         for box, score, landmarks, shape, track_id, square, manipulation in zip(
             faces.boxes_xyxy, faces.scores, faces.landmarks, frame_faces.shapes, frame_boxes.track_ids, squares, masks,

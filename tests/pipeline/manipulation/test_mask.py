@@ -56,7 +56,7 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 
 def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask:
     """All of two pictures."""
-    result = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), size_px=256, faces_xyxy=FACE)
+    result = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE)
     assert result is not None
     return result
 
@@ -98,7 +98,7 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
     cv2.circle(truth, (62, 52), 16, 255, -1)
     fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
     for size_px in (256, 40):
-        result = manipulation_mask(fake, source, square, size_px=size_px, faces_xyxy=FACE)
+        result = manipulation_mask(fake, source, square, box_xyxy=FACE[0], size_px=size_px, faces_xyxy=FACE)
         assert result is not None
         crop, _ = square.crop(np.dstack([truth] * 3), size_px)
         assert result.mask.shape == crop.shape[:2]
@@ -107,14 +107,36 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
             assert iou(result.mask, inside) > 0.75
 
 
+@pytest.mark.parametrize("margin", [0.0, 0.1, 0.8, 1.3, 4.0])
+def test_what_counts_as_changed_does_not_depend_on_the_margin_of_the_crop(margin: float) -> None:
+    """A fine change, which smoothing by the length of a wide crop would remove."""
+    source, truth = picture(5, 512), np.zeros((512, 512), np.uint8)
+    cv2.ellipse(truth, (256, 290), (22, 9), 0, 0, 360, 255, -1)  # as large as the face's mouth
+    fake = np.where(truth[..., None] > 0, cv2.add(source, np.full_like(source, 16)), source).astype(np.uint8)
+    box = np.float32([206, 196, 306, 326])
+    fake, source = recompressed(fake, 85), recompressed(source, 85)
+
+    def changed(margin: float) -> NDArray[np.uint8]:
+        square = CropSquare.around(box, margin)
+        result = manipulation_mask(fake, source, square, box_xyxy=box, size_px=512, faces_xyxy=box[None])
+        assert result is not None
+        in_frame = cv2.resize(result.mask.astype(np.uint8), (square.side, square.side), interpolation=cv2.INTER_NEAREST)
+        middle = slice(square.side // 2 - 50, square.side // 2 + 50)
+        return in_frame[middle, middle]  # inside of the smallest crop
+
+    expected = changed(0.3) > 0
+    assert iou(expected, truth[261 - 50 : 261 + 50, 206:306] > 0) > 0.6
+    assert iou(changed(margin) > 0, expected) > 0.9
+
+
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
-    assert manipulation_mask(picture(4), picture(5), CropSquare(20, 20, 80), size_px=256, faces_xyxy=FACE) is None
+    assert manipulation_mask(picture(4), picture(5), CropSquare(20, 20, 80), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE) is None
 
 
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
-        manipulation_mask(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), size_px=256, faces_xyxy=FACE)
+        manipulation_mask(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE)
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
