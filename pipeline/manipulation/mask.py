@@ -65,10 +65,11 @@ def manipulation_mask(
 ) -> ManipulationMask | None:
     """Compares the crop of two matching frames, (H, W, 3) uint8 RGB; the mask's side is min(square side, `size_px`).
 
-    The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the crop,
-    where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient magnitude. A region is changed if some channel differs
-    everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO` times the noise, and somewhere by `HIGH_THRESHOLD` and
-    `HIGH_NOISE_RATIO` times the noise (hysteresis thresholds, Canny 1986); specks are removed and pinholes filled.
+    The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the
+    crop, where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient
+    magnitude. A region is changed if some channel differs everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO` times
+    the noise, and somewhere by `HIGH_THRESHOLD` and `HIGH_NOISE_RATIO` times the noise (hysteresis thresholds,
+    Canny 1986); specks are removed and pinholes filled.
     None where the noise is too strong to compare: one of the two is encoded very badly, shows another moment, or was
     generated as a whole.
 

@@ -162,16 +162,18 @@ def test_channels_last_false_holds_behind_a_transform_too(dataset: Path) -> None
 def test_all_images_of_a_clip_get_the_same_draws(dataset: Path) -> None:
     options: dict[str, Any] = {"clip": Clip(frames=4), "batch_size": 3, "num_workers": 0, "dtype": "uint8"}
     for transform in (BatchedFlip(), v2.RandomHorizontalFlip()):
-        plain = [images for images, _ in FaceDataLoader(dataset, image_size=32, **options)]
-        flipped = [
-            images for images, _ in FaceDataLoader(dataset, image_size=32, device_transform=transform, **options)
-        ]
-        clips = [
-            (torch.equal(a, b), torch.equal(a.flip(-1), b))
-            for before, after in zip(plain, flipped, strict=True)
-            for a, b in zip(before, after, strict=True)
-        ]
-        assert set(clips) == {(True, False), (False, True)}, "whole clips are mirrored, or none of their images"
+        clips = set()
+        for seed in range(4):  # a few clips each
+            plain, flipped = (
+                [images for images, _ in FaceDataLoader(dataset, image_size=32, seed=seed, **options, **given)]
+                for given in ({}, {"device_transform": transform})
+            )
+            clips |= {
+                (torch.equal(a, b), torch.equal(a.flip(-1), b))
+                for before, after in zip(plain, flipped, strict=True)
+                for a, b in zip(before, after, strict=True)
+            }
+        assert clips == {(True, False), (False, True)}, "whole clips are mirrored, or none of their images"
 
 
 # ---- mistakes
