@@ -149,6 +149,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     help="Processes on this machine.  [default: one per GPU, else per core and 2 GB]",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
+@click.option("--part", metavar="I/N", help="Do the I-th of N shares alone, for arrays of jobs; the last finishes OUT.")
 @click.option(
     "--retry-failed",
     is_flag=False,
@@ -201,9 +202,11 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
         **{name: given[name] for name in names},
     }
     if given["dry_run"]:
+        if given["part"]:
+            raise click.UsageError("--dry-run forecasts the whole job: leave --part out")
         return _dry_run(src, out, arguments, failure_limit, as_json=given["as_json"])
     with handle_interrupts(progress.on_stopping):
-        summary = precompute(src, out, max_failed=failure_limit, **arguments)
+        summary = precompute(src, out, part=given["part"], max_failed=failure_limit, **arguments)
     report.print_summary(summary, src, out)
     if given["as_json"]:
         click.echo(json.dumps(report.summary_json(summary)))

@@ -73,6 +73,20 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
         os.close(descriptor)
 
 
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock file `path`, or may: on another host, if it was alive less than a minute ago."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        is_locked_here = _try_lock(descriptor, path)
+        host = _read_holder(descriptor).get("host")
+        is_dead = is_locked_here and host == socket.gethostname()
+        return host is not None and not is_dead and _seconds_until_stale(path) > 0
+    except RefusedError:
+        return True
+    finally:
+        os.close(descriptor)
+
+
 def _try_lock(descriptor: int, path: Path) -> bool:
     """Takes the lock: True if this process holds it now, False where the file system does not support locks."""
     try:

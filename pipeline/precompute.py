@@ -19,13 +19,13 @@ from .commit.finalize import (
     remove_superseded,
     write_index_or_quarantine,
 )
-from .commit.lease import hold_lease
+from .commit.lease import Lease, hold_lease
 from .commit.publish import make_folders, remove_empty_folders
-from .console import plural
+from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest, OutPaths
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import StoppedError, TooManyFailedError, UsageError
+from .errors import RefusedError, StoppedError, TooManyFailedError, UsageError
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
 from .execution.progress import Progress, Totals
@@ -46,10 +46,11 @@ from .planning.failure_limit import (
     refuse_known_failures,
 )
 from .planning.incremental import Changes, compare_with_plan, next_plan_part
+from .planning.job_part import JobPart
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan, PlanPart
 from .planning.run_state import RunState
-from .planning.validation import check_cluster_options, prepare_job, retry_predicate
+from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
 from .video import DecoderLimits, MediaReader
 
@@ -58,7 +59,9 @@ from .video import DecoderLimits, MediaReader
 class Summary:
     """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs.
 
-    `incomplete_columns`: sets of added columns that lack rows, and so are not in the index.
+    `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a part of
+    a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished so far,
+    and is not on disk.
     """
 
     manifest: Manifest
@@ -72,6 +75,7 @@ class Summary:
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
     incomplete_columns: list[IncompleteSet] = field(default_factory=list)
+    units_left: int = 0
 
 
 def precompute(
@@ -83,6 +87,7 @@ def precompute(
     allow_roots: Sequence[str | Path] = (),
     workers: int | None = None,
     scheduler: str | None = None,
+    part: str | None = None,
     detector: str | FaceDetector = "mtcnn",
     landmarker: str | Landmarker = "template5",
     limits: DecoderLimits | None = None,
@@ -104,6 +109,8 @@ def precompute(
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
         workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
+        part: "3/8" to process the third of eight shares of the units alone, beside other runs that process the others,
+            on any host that sees `src` and `out`; the last to end finishes the dataset.
         detector: "mtcnn", "track", "yunet:FILE.onnx", "whole-frame", or a `FaceDetector`.
         landmarker: "template5", "mesh", or a `Landmarker`.
         limits: of the decoder; None for the defaults.
@@ -117,7 +124,8 @@ def precompute(
 
     Raises:
         UsageError: an argument cannot be used; nothing was written.
-        RefusedError: another config, another driver, a leak, or inputs without labels; nothing was written.
+        RefusedError: another config, another driver, a leak, or inputs without labels; for a part, also new or changed
+            inputs while other parts are at work; nothing was written.
         StoppedError: stopped half-way; finished units are kept, the same call resumes.
         TooManyFailedError: more inputs failed than allowed, or no face was found; finished units are kept.
         CorruptDataError: OUT holds damaged files that this call does not compute again.
@@ -127,6 +135,7 @@ def precompute(
     started, failure_limit = time.monotonic(), max_failed or FailureLimit()
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
+    job_part = job_part_of(part, retry_failed)
     with stop_on_any_disk_error(Path(src)):
         job, listing, config = prepare_job(
             src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
@@ -136,22 +145,23 @@ def precompute(
     _announce_source(src, listing, progress)
     make_folders(job.paths)
     expected = load_forecast(job.out)
-    run = _Run(job, listing, config, failure_limit, retry, allow_leaks, progress)
+    run = _Run(job, listing, config, failure_limit, retry, allow_leaks, job_part, progress)
     with (
         stop_on_any_disk_error(job.out),
         _remove_empty_out_on_refusal(job.paths),
-        hold_lease(job.paths.lease, progress.on_wait),
+        hold_lease(job.paths.lease, progress.on_wait, part=None if job_part is None else str(job_part)) as lease,
     ):
         run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
         changes = run.find_changes(run_state)
-        remove_attempts(job.paths)
-        orphans = quarantine_orphans(run_state)
-        run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes)
-        totals = run.process_pending_units(run_state, workers, scheduler)
-        manifest, incomplete_columns = run.finalize(run_state, changes)
+        orphans = run.clean_up(run_state, lease)
+        run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes, lease)
+        with lease.shared_with_parts():
+            totals = run.process_pending_units(run_state, workers, scheduler)
+        units_left = sum(1 for _ in run_state.pending_units())
+        manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
-        manifest=manifest, listing=listing, changes=changes, totals=totals, seconds=time.monotonic() - started,
-        orphans=orphans, failures=collect_failures(run_state, changes.refused),
+        manifest=manifest, units_left=units_left, listing=listing, changes=changes, totals=totals, orphans=orphans,
+        seconds=time.monotonic() - started, failures=collect_failures(run_state, changes.refused),
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
@@ -168,6 +178,7 @@ class _Run:
     failure_limit: FailureLimit
     retry: Callable[[str], bool] | None
     allow_leaks: bool
+    part: JobPart | None
     progress: Progress
 
     def find_changes(self, run_state: RunState) -> Changes:
@@ -180,6 +191,13 @@ class _Run:
         refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit)
         return changes
 
+    def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
+        """Removes what killed runs have left, unless other parts are at work; returns the files moved to `_tmp`."""
+        if lease.parts_at_work():
+            return []
+        remove_attempts(self.job.paths)
+        return quarantine_orphans(run_state)
+
     def next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
         """Plans the units that the changes need."""
         job = self.job
@@ -190,9 +208,19 @@ class _Run:
             retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip
 
-    def extend_plan(self, run_state: RunState, part: PlanPart, changes: Changes) -> RunState:
-        """Writes the next part of the plan, unless it is empty; refuses where known failures exceed the limit."""
+    def extend_plan(self, run_state: RunState, part: PlanPart, changes: Changes, lease: Lease) -> RunState:
+        """Writes the next part of the plan, unless it is empty.
+
+        Raises `TooManyFailedError` where known failures exceed the limit, `RefusedError` where parts of the job are at
+        work: they follow the plan as it is.
+        """
         grows = part.units or part.mtime_updates or not run_state.plan.parts
+        if grows and (at_work := lease.parts_at_work()):
+            raise RefusedError(
+                f"{self.job.out}: inputs are new or have changed since its plan was made, and "
+                f"{plural(len(at_work), 'part')} of the job may be at work on that ({first_names(at_work, 3)}); run "
+                "this again once they have ended (a minute later, if they were killed)"
+            )
         grown = run_state.with_part(part) if grows else run_state
         if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
             failures = failures_in_source(grown, changes.refused, changes.gone)
@@ -203,13 +231,13 @@ class _Run:
         return grown
 
     def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:
-        """Processes the units without a receipt on a cluster of workers."""
-        job, progress, pending = self.job, self.progress, list(run_state.pending_units())
-        done_before = sum(1 for _ in run_state.outcomes())
+        """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
+        job, progress, pending = self.job, self.progress, list(run_state.pending_units(self.part))
+        done_before = sum(1 for _ in run_state.outcomes()) if self.part is None else 0
         progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
         if not pending:
             return progress.totals
-        total = sum(1 for _ in run_state.plan.units())
+        total = sum(1 for _ in run_state.plan.units(self.part))
         progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
         count = workers or default_num_workers()
         progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
@@ -226,18 +254,21 @@ class _Run:
             UnitScheduler(WorkerPool(client, plugin), job, progress, finished=total - len(pending)).run(pending)
         return progress.totals
 
-    def finalize(self, run_state: RunState, changes: Changes) -> tuple[Manifest, list[IncompleteSet]]:
+    def finalize(self, run_state: RunState, changes: Changes, units_left: int) -> tuple[Manifest, list[IncompleteSet]]:
         """Writes index and manifest; returns the manifest and the added columns that lack rows now.
 
-        Raises `TooManyFailedError` where more inputs failed than allowed.
+        Writes nothing where units are left to other parts of the job. Raises `TooManyFailedError` where more inputs
+        failed than allowed, `StoppedError` where one of this run's own units is left.
         """
         out = run_state.paths.root
-        if left := sum(1 for _ in run_state.pending_units()):
+        if left := units_left and sum(1 for _ in run_state.pending_units(self.part)):
             raise StoppedError(
                 f"{out}: {left} units have no receipt that this host can see; run the same command again"
             )
-        quarantine_orphans(run_state)  # of units that were split in this run
         manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing))
+        if units_left:
+            return manifest, []
+        quarantine_orphans(run_state)  # of units that were split in this run
         check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), self.failure_limit, out)
         incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
         publish_manifest(run_state.paths, manifest)

@@ -48,6 +48,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "faces": totals.faces,
             "lost_units": totals.lost_units,
         },
+        "units_left": summary.units_left,
         "incomplete_columns": [str(columns) for columns in summary.incomplete_columns],
         "changes": {
             "added": len(changes.added),
@@ -64,7 +65,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
 
 
 def print_summary(summary: Summary, src: Path, out: Path) -> None:
-    """Prints the tables of rows by split and inputs by outcome, remarks and the next command."""
+    """Prints the tables of rows by split and inputs by outcome, remarks and what is next."""
     console = stderr_console()
     manifest = summary.manifest
     table = Table(title="rows", title_justify="left", title_style="bold")
@@ -90,6 +91,12 @@ def print_summary(summary: Summary, src: Path, out: Path) -> None:
     console.print(f"{amount}; {pace}; {duration_text(summary.seconds)} in all")
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
+    if summary.units_left:
+        console.print(
+            f"{plural(summary.units_left, 'unit')} left to other parts; the last part to end finishes the dataset, or "
+            "the same command without --part"
+        )
+        return
     console.print(escape(printable(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
     console.print(escape(printable(f"next: facefeed verify {shlex.quote(str(out))}")))
 

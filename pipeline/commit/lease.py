@@ -1,24 +1,110 @@
-"""The driver lease: one driver per OUT."""
+"""The leases of OUT: one driver at a time or, in its place, any number of parts of the job.
+
+A part holds the driver's lease while it plans, and again while it finishes the dataset. While it processes units it
+holds a lease of its own instead, by which a driver finds out that parts are at work, and the same part is not run
+twice at once. Leases of parts are taken and removed by holders of the driver's lease alone.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+from ..errors import RefusedError
 from ..files import stop_on_disk_error
-from ..lock import hold_lock
+from ..lock import hold_lock, is_held
+
+_POLL_SECONDS = 1.0
+
+
+class Lease:
+    """The driver's lease, held by this process, or given up for that of `part` in `shared_with_parts`."""
+
+    def __init__(self, path: Path, on_wait: Callable[[str], object], work: str, part: str | None) -> None:
+        self._path, self._on_wait, self._part = path, on_wait, part
+        self._work = work if part is None else f"{work} --part {part}"
+        self._driver = ExitStack()
+
+    def parts_at_work(self) -> list[str]:
+        """Names of the files of all other parts that are at work, or may be; those of parts that ended are removed."""
+        at_work = []
+        for path in sorted(self._path.parent.glob("part-*.lease")):
+            if is_held(path):
+                at_work.append(path.name)
+            else:
+                path.unlink(missing_ok=True)
+        return at_work
+
+    @contextmanager
+    def shared_with_parts(self) -> Iterator[None]:
+        """Where this is a part, lets others plan and finish during the block, after which this one may.
+
+        Raises `RefusedError` where the same part is at work already.
+        """
+        if self._part is None:
+            yield
+            return
+        path = self._path.with_name(f"part-{self._part.replace('/', '-of-')}.lease")
+        with hold_lock(path, work=self._work, on_wait=self._on_wait):
+            self._driver.close()
+            yield
+            self._acquire()
+        path.unlink(missing_ok=True)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Holds the driver's lease during the block; a whole job is refused where parts are at work."""
+        with self._driver:
+            self._acquire()
+            if self._part is None:
+                self._refuse_parts()
+            yield
+
+    def _acquire(self) -> None:
+        """Takes the driver's lease; a part waits for whoever has it, since other parts have it for moments."""
+        is_announced = False
+        while True:
+            try:
+                with stop_on_disk_error(self._path):
+                    self._driver.enter_context(hold_lock(self._path, work=self._work, on_wait=self._on_wait))
+            except RefusedError as error:
+                if self._part is None:
+                    raise
+                if not is_announced:
+                    self._on_wait(f"waiting: {error}")
+                is_announced = True
+                time.sleep(_POLL_SECONDS)
+            else:
+                return
+
+    def _refuse_parts(self) -> None:
+        for path in sorted(self._path.parent.glob("part-*.lease")):
+            with hold_lock(path, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
+                path.unlink()
 
 
 @contextmanager
 def hold_lease(
-    path: Path, on_wait: Callable[[str], object] = lambda _: None, *, work: str = "facefeed precompute"
-) -> Iterator[None]:
-    """Holds the lease of OUT during the block; raises `RefusedError` naming the holder where another driver has it.
+    path: Path,
+    on_wait: Callable[[str], object] = lambda _: None,
+    *,
+    work: str = "facefeed precompute",
+    part: str | None = None,
+) -> Iterator[Lease]:
+    """Holds the lease of OUT during the block.
 
-    `on_wait`, `work`: see `lock.hold_lock`.
+    Args:
+        path: the lock file.
+        on_wait: called before a wait, with a sentence that says for whom.
+        work: the command that holds it, for the messages of others.
+        part: name of the part of the job that this process is, such as "3/8": it waits for another holder.
+
+    Raises:
+        RefusedError: another driver or a part of the job is at work; the message names it.
+
     """
-    with ExitStack() as stack:
-        with stop_on_disk_error(path):
-            stack.enter_context(hold_lock(path, work=work, on_wait=on_wait))
-        yield
+    lease = Lease(path, on_wait, work, part)
+    with lease.held():
+        yield lease

@@ -10,6 +10,7 @@ from pathlib import Path
 from ..dataset.manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError
 from ..files import read_stored
+from .job_part import JobPart
 from .plan import Plan, PlanPart, Unit
 
 
@@ -52,9 +53,9 @@ class RunState:
         else:
             yield unit, receipt
 
-    def pending_units(self) -> Iterator[Unit]:
-        """Units without a trusted receipt."""
-        for planned in self.plan.units():
+    def pending_units(self, job_part: JobPart | None = None) -> Iterator[Unit]:
+        """Units without a trusted receipt: all, or those of `job_part`."""
+        for planned in self.plan.units(job_part):
             yield from (unit for unit, receipt in self.leaf_units(planned) if receipt is None)
 
     def finished_units(self) -> Iterator[tuple[Unit, Unit, Receipt]]:

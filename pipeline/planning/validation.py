@@ -27,6 +27,7 @@ from ..sources import (
 )
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
+from .job_part import JobPart
 from .listed_masks import with_masks
 from .options import JobSpec, Options, hash_config
 from .recorded import RecordedDataset
@@ -166,3 +167,10 @@ def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
 def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
     """Predicate on failure reasons for `--retry-failed`: one `reason`, "" for all; None for none."""
     return None if reason is None else lambda failure_reason: reason in {"", failure_reason}
+
+
+def job_part_of(part: str | None, retry_failed: str | None) -> JobPart | None:
+    """Parses the part of the job to process, None for all of it; raises `UsageError` where it cannot be one."""
+    if part is not None and retry_failed is not None:
+        raise UsageError("retry_failed: each part would plan the failures of the others anew; run it without a part")
+    return None if part is None else JobPart.parse(part)

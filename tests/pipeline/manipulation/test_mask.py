@@ -56,7 +56,9 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 
 def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask:
     """All of two pictures."""
-    result = manipulation_mask(fake, source, CropSquare(0, 0, len(fake)), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE)
+    result = manipulation_mask(
+        fake, source, CropSquare(0, 0, len(fake)), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
+    )
     assert result is not None
     return result
 
@@ -131,12 +133,19 @@ def test_what_counts_as_changed_does_not_depend_on_the_margin_of_the_crop(margin
 
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
-    assert manipulation_mask(picture(4), picture(5), CropSquare(20, 20, 80), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE) is None
+    assert (
+        manipulation_mask(
+            picture(4), picture(5), CropSquare(20, 20, 80), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
+        )
+        is None
+    )
 
 
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
-        manipulation_mask(picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE)
+        manipulation_mask(
+            picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
+        )
 
 
 @given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))

@@ -49,7 +49,7 @@ def _without_cluster(process: Process) -> Iterator[pytest.MonkeyPatch]:
     """Within the block `precompute` starts no cluster: `process` is called where there are pending units."""
 
     def process_pending_units(run: Any, run_state: RunState, *_: object) -> Any:
-        if pending := list(run_state.pending_units()):
+        if pending := list(run_state.pending_units(run.part)):
             process(run.job, pending)
         return run.progress.totals
 

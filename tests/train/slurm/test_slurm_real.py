@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import assets_slurm
+import pyarrow.dataset as pads
 import pytest
 from assets_dataset import make_dataset
 from assets_paths import needs_program
@@ -103,6 +104,47 @@ def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(slurm: Slurm, 
     assert "not encrypted" not in slurm.log(job)
     assert list(place.glob(".facefeed-*")) == [], "the certificate is gone with the job"
     assert slurm.run("squeue", "-h", "--steps") == ""
+
+
+def test_an_array_of_parts_of_which_one_is_requeued_in_mid_unit_makes_the_rows_of_one_run(
+    slurm: Slurm, place: Path
+) -> None:
+    """On both nodes, of which one takes no more of them in the middle; without `facefeed slurm` and any scheduler."""
+    face = load_portrait("astronaut").image[::2, ::2, ::-1].copy()
+    for number in range(6):
+        path = place / f"videos/{('real', 'fake')[number % 2]}/{number}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_video(path, [face] * (60 + number))
+    command = [str(Path(sys.executable).with_name("facefeed")), "precompute", "videos", "parts", "--every", "1"]
+    script = place / "parts.sh"
+    share = '"$SLURM_ARRAY_TASK_ID"/4'
+    script.write_text(f"#!/bin/bash\nexec {shlex.join([*command, '--workers', '1'])} --part {share}\n")
+    array = slurm.submit(script, "--array=1-4", "--requeue", "--partition", "spare", "--output", "parts-%a.log")
+    tasks = [f"{array}_{number}" for number in range(1, 5)]
+    log = place / "parts-1.log"
+
+    slurm.until(lambda: any((place / "parts/_tmp").glob("*.inprogress")), "no unit is begun")
+    before = {path.name: path.stat().st_mtime_ns for path in (place / "parts/receipts").iterdir()}
+    slurm.run("scontrol", "requeue", tasks[0])
+    slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
+    try:
+        ends = [slurm.until_ended(task) for task in tasks]
+    finally:
+        slurm.run("scontrol", "update", "nodename=n2", "state=resume")
+    assert [end["JobState"] for end in ends] == ["COMPLETED"] * 4, log.read_text()
+    assert ends[0]["Restarts"] == "1"
+
+    after = {path.name: path.stat().st_mtime_ns for path in (place / "parts/receipts").iterdir()}
+    assert before.items() <= after.items(), "what had a receipt is not done again"
+    whole = CliRunner().invoke(main, ["precompute", "videos", "whole", *command[4:], "--workers", "1"])
+    assert whole.exit_code == 0, whole.stderr
+    parts, expected = (
+        pads.dataset(place / name / "faces").to_table().sort_by("face_id") for name in ("parts", "whole")
+    )
+    assert parts.num_rows >= sum(60 + number for number in range(6))
+    assert parts.equals(expected)
+    assert json.loads((place / "parts/manifest.json").read_text())["inputs"]["ok"] == 6
+    assert list((place / "parts").glob("part-*.lease")) == []
 
 
 def test_only_what_was_cut_short_comes_back_by_itself(slurm: Slurm, place: Path) -> None:
