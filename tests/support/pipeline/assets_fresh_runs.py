@@ -37,11 +37,11 @@ SETTINGS: Mapping[str, Options] = {
 }
 
 
-def run_precompute(source: TinySource, out: Path, setting: str, *, retry_failed: str | None = None) -> Summary:
+def run_precompute(source: TinySource, out: Path, setting: str, **given: Any) -> Summary:
     """One call of `precompute`, in which any number of videos may fail; see `in_process`."""
     return precompute(
-        source.table, out, options=SETTINGS[setting], detector=FixedBoxDetector(), retry_failed=retry_failed,
-        max_failed=FailureLimit(count=len(NAMES)),
+        source.table, out, options=SETTINGS[setting], detector=FixedBoxDetector(),
+        max_failed=FailureLimit(count=len(NAMES)), **given,
     )  # fmt: skip
 
 

@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from copy import deepcopy
 
@@ -60,6 +60,7 @@ class OneOut:
         self.model, self.is_sound = OutModel(self.source), False
         self._meanwhile: Callable[[], object] = lambda: None  # between the plan and its units
         self._loses_workers = False
+        self._num_parts = 0
         self._seen: dict[str, int] = {}  # times of videos, when a run last ended
         self._stack.enter_context(in_process(self._process))
 
@@ -108,7 +109,7 @@ class OneOut:
         times, had_dataset = {**self.source.times}, (self.out / "manifest.json").exists()
         summaries: list[Summary] = []
         self.model.begin_run()
-        error = _error_of(lambda: summaries.append(self._precompute("" if retry else None)), guard)
+        error = _error_of(lambda: summaries.extend(self._runs("" if retry else None)), guard)
         assert times_of(settled) == settled, "finished work was lost, or done again"
         if error is None:
             TALLY["ended"] += 1
@@ -141,6 +142,14 @@ class OneOut:
             TALLY["killed on another host"] += 1
             lease.write_text(json.dumps({**json.loads(record), "host": "elsewhere"}))
             os.utime(lease, (time.time() - 3600,) * 2)
+
+    def run_in_parts(self, number: int, kill_at: int | None) -> None:
+        """A run as parts, one after the other; perhaps one of them is killed."""
+        self._num_parts = number
+        try:
+            self.run(guard=_UNDISTURBED if kill_at is None else killed_at(self.out, kill_at))
+        finally:
+            self._num_parts = 0
 
     def run_losing_workers(self, kill_at: int | None) -> None:
         """A run whose units are split, as their workers seem to be lost; perhaps it is killed itself."""
@@ -237,6 +246,14 @@ class OneOut:
 
     def _precompute(self, retry_failed: str | None) -> Summary:
         return run_precompute(self.source, self.out, self.model.setting, retry_failed=retry_failed)
+
+    def _runs(self, retry_failed: str | None) -> Iterator[Summary]:
+        """The whole job at once, or one part of it after the other."""
+        if not self._num_parts:
+            yield self._precompute(retry_failed)
+        for number in range(1, self._num_parts + 1):
+            TALLY["parts"] += 1
+            yield run_precompute(self.source, self.out, self.model.setting, part=f"{number}/{self._num_parts}")
 
     def _process(self, job: JobSpec, units: list[Unit]) -> None:
         self._meanwhile()

@@ -89,6 +89,11 @@ class PrecomputeMachine(RuleBasedStateMachine):
         self._put(new)
         self.one_out.run_and_be_killed(at, on_other_host=on_other_host)
 
+    @rule(new=_FEW, number=st.integers(1, 3), kill_at=st.none() | _MOMENTS)
+    def run_in_parts(self, new: dict[str, str], number: int, kill_at: int | None) -> None:
+        self._put(new)
+        self.one_out.run_in_parts(number, kill_at)
+
     @rule(new=_FEW, kill_at=st.none() | _MOMENTS)
     def run_losing_workers(self, new: dict[str, str], kill_at: int | None) -> None:
         self._put(new)
