@@ -7,15 +7,19 @@ docs/guides/layouts.md, under "Masks of extracted frames".
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 from ..console import plural
 from ..sources.folder_names import COMPRESSIONS
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
-from ..sources.media.media_files import FRAME_FOLDERS, MASK_FOLDER, find_named
+from ..sources.media.media_files import FRAME_FOLDERS, find_named, ignored_as_mask, mask_folders
+
+_NamesIn = Callable[[str], Sequence[str]]
+"""Names of the folders of masks in a folder, relative to the root."""
 
 
 def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:
@@ -28,14 +32,16 @@ def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:
     if listing.layout == TableFile.name:
         return listing
     real = _real_label(listing)
+    names_in = cache(lambda folder: mask_folders(listing.root / folder))
     masks = {
         entry.video_id: mask
         for entry in listing.clips
-        if entry.mask_id is None and entry.label != real and (mask := _mask_of(entry, listing.root, allowed))
+        if entry.mask_id is None and entry.label != real and (mask := _mask_of(entry, listing.root, allowed, names_in))
     }
     folders = {mask.relative: mask for mask in masks.values()}
     ignored = Counter(listing.ignored)
-    ignored[f"in {MASK_FOLDER}/"] -= sum(folder.num_images for folder in folders.values())
+    for folder, mask in folders.items():
+        ignored[str(ignored_as_mask(folder))] -= mask.num_images
     entries = [entry for entry in listing.entries if entry.video_id not in folders]
     return replace(
         listing, ignored=+ignored,
@@ -60,15 +66,15 @@ def _without_masks_of_real(listing: Listing) -> Listing:
     return replace(listing, entries=entries, warnings=(*listing.warnings, warning))
 
 
-def _mask_of(clip: Entry, root: Path, allowed: Sequence[Path]) -> FoundFile | None:
-    found = (find_named(root, folder, allowed) for folder in _mask_folders(clip.video_id))
+def _mask_of(clip: Entry, root: Path, allowed: Sequence[Path], names_in: _NamesIn) -> FoundFile | None:
+    found = (find_named(root, folder, allowed) for folder in _folders_of_masks(clip.video_id, names_in))
     return next((mask for mask in found if mask is not None), None)
 
 
-def _mask_folders(clip: str) -> Iterator[str]:
+def _folders_of_masks(clip: str, names_in: _NamesIn) -> Iterator[str]:
     """Where the masks of a clip may lie: `masks` in the place of `frames`, or above the folder of a grade.
 
-    >>> list(_mask_folders("Deepfakes/c23/frames/033_097"))[::2]
+    >>> list(_folders_of_masks("Deepfakes/c23/frames/033_097", lambda folder: ["masks"]))[::2]
     ['Deepfakes/c23/masks/033_097', 'Deepfakes/masks/033_097']
     """
     parts = clip.split("/")
@@ -78,5 +84,6 @@ def _mask_folders(clip: str) -> Iterator[str]:
     above, (frames, *inner) = parts[: positions[-1]], parts[positions[-1] :]
     is_grade = bool(above) and above[-1].lower() in COMPRESSIONS
     for base in (above, above[:-1]) if is_grade else (above,):
-        yield "/".join([*base, MASK_FOLDER, *inner])
-        yield "/".join([*base, MASK_FOLDER, frames, *inner])
+        for name in names_in("/".join(base)):
+            yield "/".join([*base, name, *inner])
+            yield "/".join([*base, name, frames, *inner])

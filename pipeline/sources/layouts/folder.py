@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
 from ..listing import Entry, Listing, has_usable_splits
-from ..media.media_files import MASK_FOLDER, find_media
+from ..media.media_files import find_media, ignored_as_mask
 
 _MAX_NAMED = 5
 
@@ -29,7 +29,7 @@ class Folder:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the media files of `src` that are not in a folder of masks."""
         ignored: Counter[str] = Counter()
-        files = list(find_media(src, ignored, allowed=allowed, skip=_skip_masks))
+        files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
         use_splits = has_usable_splits(set(splits))
         above_both = _folders_above_both_classes(file.relative for file in files)
@@ -44,11 +44,6 @@ class Folder:
             "list them in a table: path,label",
             warnings=() if use_splits else tuple(_split_warnings([file.relative for file in files], set(splits))),
         )  # fmt: skip
-
-
-def _skip_masks(folder: str) -> str | None:
-    """Name to count the files of a folder of masks under; None for any other folder."""
-    return f"in {MASK_FOLDER}/" if folder.rpartition("/")[2].lower() == MASK_FOLDER else None
 
 
 def _split_warnings(paths: Iterable[str], splits: set[str | None]) -> Iterator[str]:

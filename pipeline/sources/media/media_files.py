@@ -42,10 +42,10 @@ MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
-MASK_FOLDER = "masks"
-"""Folder of the masks of fakes: never inputs."""
+MASK_FOLDERS = ("masks", "mask", "masks_videos", "mask_videos")
+"""Folders of the masks of fakes: never inputs. Where several lie in one folder, the first that is there is used."""
 _NO_SUCH_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
-DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", MASK_FOLDER}
+DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", *MASK_FOLDERS}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
 
 
@@ -142,6 +142,21 @@ def listable_folders(root: Path) -> list[str]:
         return list_folders(root)
     except OSError:
         return []
+
+
+def mask_folders(root: Path) -> list[str]:
+    """Names of the folders of masks directly below `root`, in the order of `MASK_FOLDERS`, as they are spelt."""
+    found = [name for name in listable_folders(root) if name.lower() in MASK_FOLDERS]
+    return sorted(found, key=lambda name: MASK_FOLDERS.index(name.lower()))
+
+
+def ignored_as_mask(path: str) -> str | None:
+    """Name under which the files of a folder of masks, or in one, are counted as ignored; None of any other path.
+
+    >>> ignored_as_mask("fake/Masks/033"), ignored_as_mask("fake/033")
+    ('in masks/', None)
+    """
+    return next((f"in {part}/" for part in path.lower().split("/") if part in MASK_FOLDERS), None)
 
 
 def listable_names(root: Path) -> list[str]:

@@ -250,6 +250,8 @@ def test_of_faceforensics_masks_lie_beside_the_frames_or_once_for_all_grades(ffp
         ("fake/a/frames", "fake/a/masks"),
         ("frames/fake/a", "masks/fake/a"),
         ("fake/a/images", "fake/a/Masks"),
+        ("fake/frames/a", "fake/mask/a"),
+        ("fake/a/frames", "fake/a/mask_videos"),
     ],
 )
 def test_in_folders_of_one_s_own_masks_lie_beside_the_frames_too(tmp_path: Path, frames: str, masks: str) -> None:
@@ -259,20 +261,21 @@ def test_in_folders_of_one_s_own_masks_lie_beside_the_frames_too(tmp_path: Path,
     write(src / masks, range(3), marked)
     write(src / "real/masks/a", range(2), marked)
     listing = listed(src)
-    assert masks_of(listing) == {"real/frames/a": None, frames: masks if "masks" in masks else None}
-    assert listing.ignored == {"in masks/": 2 if "masks" in masks else 5}
+    assert masks_of(listing) == {"real/frames/a": None, frames: masks}
+    assert listing.ignored == {"in masks/": 2}
 
 
-def test_a_folder_of_masks_is_never_an_input(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["masks", "mask", "Mask", "mask_videos", "Masks_Videos"])
+def test_a_folder_of_masks_is_never_an_input(tmp_path: Path, name: str) -> None:
     src = tmp_path / "src"
     write(src / "fake/a", range(3), scene)
-    write(src / "fake/masks/a", range(3), marked)
-    write(src / "masks/a", range(4), marked)
+    write(src / f"fake/{name}/a", range(3), marked)
+    write(src / f"{name}/a", range(4), marked)
     listing = listed(src)
     assert masks_of(listing) == {"fake/a": None}
-    assert listing.ignored == {"in masks/": 7}
+    assert listing.ignored == {f"in {name.lower()}/": 7}
     shutil.rmtree(src / "fake/a")
-    with pytest.raises(UsageError, match="holds no video and no image but 7 in masks/"):
+    with pytest.raises(UsageError, match=f"holds no video and no image but 7 in {name.lower()}/"):
         listed(src)
 
 

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 
 from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...listing import Entry, FoundFile, Listing
-from ...media.media_files import entries_of, find_named, list_media
+from ...media.media_files import entries_of, find_named, ignored_as_mask, list_media, mask_folders
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
 from .folders import FfppFlat, FfppTree
@@ -73,7 +73,8 @@ class FaceForensics:
         entries = _with_masks_on_disk(_with_originals_on_disk(named, root), root, allowed)
         ignored["media beside the sequences"] += len(files) - len(entries)
         masks = {entry.mask_id for entry in entries if entry.mask_id}
-        ignored["in masks/"] -= sum(not inner or name.startswith(f"{inner}/") for name in masks)
+        below = (name for name in masks if not inner or name.startswith(f"{inner}/"))
+        ignored -= Counter(filter(None, map(ignored_as_mask, below)))
         ignored[".json"] -= 0 if inner else len(official.files)
         on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
         missing = on_disk.missing(_expected(entries, official)).values()
@@ -91,7 +92,7 @@ def _folders(src: Path) -> FfppFolders | None:
 
 def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
     """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
-    spelt, on_disk = _names_on_disk(root, {entry.source_id for entry in entries if entry.source_id})
+    spelt, on_disk = _names_on_disk(root, {entry.source_id for entry in entries if entry.source_id}, path_as_spelt)
     return [
         replace(entry, source_id=on_disk.find(spelt[entry.source_id])) if entry.source_id else entry
         for entry in entries
@@ -100,7 +101,7 @@ def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
 
 def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path]) -> list[Entry]:
     """Replaces each `mask_id` by the mask's name on disk, or takes it out where there is no mask."""
-    spelt, on_disk = _names_on_disk(root, {entry.mask_id for entry in entries if entry.mask_id})
+    spelt, on_disk = _names_on_disk(root, {entry.mask_id for entry in entries if entry.mask_id}, _masks_as_spelt)
 
     def with_mask(entry: Entry) -> Entry:
         if entry.mask_id is None or stem_of(spelt[entry.mask_id]) not in on_disk.paths_by_stem:
@@ -111,9 +112,17 @@ def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path
     return [with_mask(entry) for entry in entries]
 
 
-def _names_on_disk(root: Path, names: Set[str]) -> tuple[dict[str, str], NameMatcher]:
-    """Each of `names` with its folders as they are spelt on disk, and the media in these folders."""
-    folder_of = {folder: path_as_spelt(root, folder) for folder in set(map(posixpath.dirname, names))}
+def _masks_as_spelt(root: Path, published: str) -> str:
+    """The folder of a method's masks as it is called on disk: `Deepfakes/mask/videos` for `Deepfakes/masks/videos`."""
+    method, masks, inner = path_as_spelt(root, published).rsplit("/", 2)
+    return path_as_spelt(root, "/".join([method, next(iter(mask_folders(root / method)), masks), inner]))
+
+
+def _names_on_disk(
+    root: Path, names: Set[str], as_spelt: Callable[[Path, str], str]
+) -> tuple[dict[str, str], NameMatcher]:
+    """Each of `names` with its folders as they are spelt on disk, by `as_spelt`, and the media in these folders."""
+    folder_of = {folder: as_spelt(root, folder) for folder in set(map(posixpath.dirname, names))}
     spelt = {name: f"{folder_of[posixpath.dirname(name)]}/{posixpath.basename(name)}" for name in names}
     folders = sorted(set(folder_of.values()))
     return spelt, NameMatcher.from_paths(name for folder in folders for name in list_media(root, folder))

@@ -104,6 +104,16 @@ def test_masks_of_deepfakedetection_are_found_by_the_whole_name(mine: Path) -> N
     assert masks == {None, mask.relative_to(mine).as_posix()}
 
 
+def test_masks_in_a_folder_called_mask_are_the_fakes_own_too(mine: Path) -> None:
+    plain = list_source(mine)
+    (mine / FAKES / "Deepfakes/masks").rename(mine / FAKES / "Deepfakes/mask")
+    listing = list_source(mine)
+    assert {entry.video_id: entry.mask_id for entry in listing.entries} == {
+        entry.video_id: entry.mask_id and entry.mask_id.replace("masks", "mask") for entry in plain.entries
+    }
+    assert listing.ignored == plain.ignored
+
+
 def test_masks_that_belong_to_no_fake_here_are_counted_as_ignored(mine: Path) -> None:
     (mine / FAKES / "Deepfakes/masks/videos/000_001.mp4").touch()
     (mine / FAKES / "Deepfakes/masks/readme.txt").touch()
