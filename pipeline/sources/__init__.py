@@ -46,7 +46,7 @@ from .layouts.fakeavceleb import FakeAVCeleb
 from .layouts.ffpp.layout import FaceForensics
 from .layouts.folder import Folder
 from .layouts.lavdf import LAVDF
-from .layouts.nearby import refuse_nearby_dataset
+from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unread_sets
 from .layouts.table import TableFile
 from .listing import Entry, FoundFile, Listing, unlabelled_name
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
@@ -97,7 +97,8 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
     folders that links and absolute paths may lead into.
 
     Raises `UsageError` where `src` does not exist, does not fit the layout or holds no media, its metadata cannot be
-    parsed, it is one level above or below a published set, or a linked folder or all inputs lie outside.
+    parsed, it is one level above or below a published set or holds several side by side, or a linked folder or all
+    inputs lie outside.
     """
     if not os.access(src, os.F_OK):
         raise UsageError(f"SRC={str(src)!r}: no such file or folder")
@@ -117,7 +118,8 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
         )
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
-    listing = replace(listing, entries=group_frames(listing.entries, listing.labels))
+    warnings = (*listing.warnings, *unread_sets(listing, src, _PUBLISHED))
+    listing = replace(listing, entries=group_frames(listing.entries, listing.labels), warnings=warnings)
     return without_unlike_comparisons(each_clip_once(listing))
 
 
@@ -134,8 +136,10 @@ def _select_layout(src: Path, layout: str | Layout) -> Layout:
     if not isinstance(layout, str):
         return layout
     name = detect_layout(src) if layout == "auto" else layout
-    if layout == "auto" and name == Folder.name and src.is_dir():
-        refuse_nearby_dataset(src, _PUBLISHED)
+    if layout == "auto" and src.is_dir():
+        refuse_sets_side_by_side(src, _PUBLISHED)
+        if name == Folder.name:
+            refuse_nearby_dataset(src, _PUBLISHED)
     if name not in _BY_NAME:
         raise UsageError(
             f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"

@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...json_records import parse_json
 from ..folder_names import split_of_folder
 from ..media.media_files import listable_folders, path_exists
+from ..metadata.json_files import begins_with
 from .names.spelling import misspelt, spelling_key
 
 TABLE = "labels.csv"
@@ -80,7 +81,7 @@ def _held_out(src: Path) -> list[Path]:
 
 def _is_metadata(path: Path) -> bool:
     """Whether a file of this name is DFDC's: that of other sets is a list, or says nothing of labels."""
-    if not path_exists(path):
+    if not path_exists(path) or begins_with(path, "["):  # before the whole list is parsed, which may be large
         return False
     try:
         data = parse_json(path.read_bytes())

@@ -1,20 +1,50 @@
-"""Finds published sets above or below SRC, which read as a plain folder would lose most of its labels."""
+"""Finds published sets above, below and beside what a layout reads: their labels would be lost, or they not be read."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from pathlib import Path
 
 from ...errors import UsageError
 from ..layout import Layout
-from ..media.media_files import listable_folders
+from ..listing import Listing
+from ..media.media_files import DERIVED_FOLDERS, listable_folders
 from .celebdf import dataset_root
 
 _MAX_LISTED = 3
 _MAX_DEPTH = 3
 _MAX_FOLDERS = 2000  # looked into; where a clip is a folder of frames there may be a hundred thousand
+_MAX_FOLDERS_BESIDE = 200  # looked into beside a set: every run looks there
+
+
+def refuse_sets_side_by_side(src: Path, layouts: Iterable[Layout]) -> None:
+    """Raises `UsageError` where several of `layouts` fit `src`: one would be read, and the others be left out."""
+    fitting = [layout.name for layout in layouts if layout.fits(src)]
+    if len(fitting) > 1:
+        raise UsageError(
+            f"SRC={str(src)!r}: holds several published sets side by side, {' and '.join(fitting)}, of which a run "
+            f"reads one: name it with --layout {' or --layout '.join(fitting)}, or move each set into a folder of its "
+            "own and name that folder"
+        )
+
+
+def unread_sets(listing: Listing, src: Path, layouts: Iterable[Layout]) -> Iterator[str]:
+    """Yields a warning for each set of another of `layouts` in a folder of `src` that `listing` has no input of.
+
+    Folders are looked for three levels down, in `_MAX_FOLDERS_BESIDE` folders at most, nearest first.
+    """
+    others = [layout for layout in layouts if layout.name != listing.layout]
+    if not listing.recognised_by or listing.root != src:  # no published set, or a part of one
+        return
+    used = {entry.video_id.partition("/")[0] for entry in listing.entries}
+    skipped = {name for name in listable_folders(src) if name in used or name.lower() in DERIVED_FOLDERS}
+    for name, layout in _nested_sets(src, others, _MAX_FOLDERS_BESIDE, skipped):
+        yield (
+            f"{name!r} holds a {layout} set, which is not read (layout {listing.layout}): name that folder as the SRC "
+            "of a run of its own"
+        )
 
 
 def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
@@ -28,7 +58,7 @@ def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
             f"SRC={str(src)!r}: is one folder of a celebdf set, and says alone neither originals nor what is real: "
             f"name {str(root)!r}, {alternative}"
         )
-    nested = list(_nested_sets(src, tuple(layouts)))
+    nested = list(_nested_sets(src, tuple(layouts), _MAX_FOLDERS))
     if nested:
         named = " and ".join(f"a {layout} set in {name!r}" for name, layout in nested[:_MAX_LISTED])
         more = f" and {len(nested) - _MAX_LISTED:,} more" if len(nested) > _MAX_LISTED else ""
@@ -36,19 +66,22 @@ def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
         raise UsageError(f"SRC={str(src)!r}: holds {named}{more}: name {which}, {alternative}")
 
 
-def _nested_sets(src: Path, layouts: Sequence[Layout]) -> Iterator[tuple[str, str]]:
-    """Path relative to `src` and layout of each set below it; none within another."""
-    for folder in islice(_folders_below(src, layouts), _MAX_FOLDERS):
+def _nested_sets(
+    src: Path, layouts: Sequence[Layout], max_folders: int, skipped: Set[str] = frozenset()
+) -> Iterator[tuple[str, str]]:
+    """Path relative to `src` and layout of each set below it, none within another; `skipped`: folders of `src`."""
+    for folder in islice(_folders_below(src, layouts, skipped), max_folders):
         layout = next((layout.name for layout in layouts if layout.fits(folder)), None)
         if layout:
             yield folder.relative_to(src).as_posix(), layout
 
 
-def _folders_below(src: Path, layouts: Sequence[Layout]) -> Iterator[Path]:
+def _folders_below(src: Path, layouts: Sequence[Layout], skipped: Set[str]) -> Iterator[Path]:
     pending = deque([(src, 0)])
     while pending:
         folder, depth = pending.popleft()
         if depth:
             yield folder
         if depth < _MAX_DEPTH and not (depth and any(layout.fits(folder) for layout in layouts)):
-            pending.extend((folder / name, depth + 1) for name in listable_folders(folder))
+            names = (name for name in listable_folders(folder) if depth or name not in skipped)
+            pending.extend((folder / name, depth + 1) for name in names)

@@ -64,3 +64,32 @@ def test_a_set_is_looked_for_three_levels_down(tmp_path: Path, footage: Footage,
             list_source(tmp_path)
     else:
         assert list_source(tmp_path).layout == "folder"
+
+
+def test_sets_side_by_side_are_refused_and_each_can_be_read_by_its_layout(tmp_path: Path, footage: Footage) -> None:
+    lay_ffpp(tmp_path, footage)
+    lay_celebdf(tmp_path, footage)
+    with pytest.raises(
+        UsageError,
+        match=r"several published sets side by side, ffpp and celebdf, .*: name it with --layout ffpp or --layout "
+        r"celebdf, or move each set into a folder of its own",
+    ):
+        list_source(tmp_path)
+    for layout in ("ffpp", "celebdf"):
+        assert {entry.dataset for entry in list_source(tmp_path, layout).entries} == {layout}
+
+
+@pytest.mark.parametrize("beside", ["Celeb-DF-v2", "more/Celeb-DF-v2"])
+def test_a_set_in_a_folder_beside_the_one_that_is_read_is_a_warning(
+    tmp_path: Path, footage: Footage, beside: str
+) -> None:
+    lay_ffpp(tmp_path, footage)
+    alone = list_source(tmp_path)
+    lay_celebdf(tmp_path / beside, footage)
+    listing = list_source(tmp_path)
+    assert listing.entries == alone.entries
+    assert {*listing.warnings} - {*alone.warnings} == {
+        f"'{beside}' holds a celebdf set, which is not read (layout ffpp): name that folder as the SRC of a run of "
+        "its own"
+    }
+    assert list_source(tmp_path / "manipulated_sequences").warnings == (), "which does not hold it"
