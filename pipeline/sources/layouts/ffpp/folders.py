@@ -9,20 +9,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self
 
-from ...folder_names import COMPRESSIONS, VIDEO_FOLDERS
+from ....errors import UsageError
+from ...folder_names import COMPRESSIONS, CONTENT_NAMES, VIDEO_FOLDERS
 from ...listing import FoundFile
 from ...media.media_files import DERIVED_FOLDERS, is_media, list_folders, listable_folders
 from ..names.spelling import by_spelling, check_spelling, folders_spelt_as
-from .names import METHODS, PEOPLE, VideoName
+from .names import METHOD_OF_FOLDER, METHODS, PEOPLE, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
 MASKS = "masks/videos"
 """Folder of the mask videos below a method's; FaceShifter and the originals have none."""
 _TREE = {name: name for name in (_ORIGINALS, _FAKES)}
-_METHODS = {method: method for method in METHODS}
 _PEOPLE = {people: people for people in PEOPLE}
 _INNER_FOLDERS = {*COMPRESSIONS, *VIDEO_FOLDERS}
-_FLAT: dict[str, str | None] = {"original": None, **{method: method for method in METHODS}}
+_FLAT: dict[str, str | None] = {"original": None, **METHOD_OF_FOLDER}
 _GRADE_IN_NAME = re.compile(r"(?<![a-z0-9])(raw|c0|c23|c40)(?![a-z0-9])", re.IGNORECASE)
 _MAX_DEPTH = 2  # below a method's folder: a grade and `videos`
 _MAX_NAMES_TRIED = 50  # a folder of the set holds a thousand videos, and one name of them is enough
@@ -68,13 +68,17 @@ class FfppTree:
         """By what the set was found."""
         return " and ".join(sorted(self._published_name, reverse=True))
 
-    def check_spelling(self) -> None:
-        """Raises `UsageError` where a folder is nearly called as one that the set has, and that is not there."""
+    def check_folders(self) -> None:
+        """Raises `UsageError` where a folder is nearly called as one that is not there, or two are of one method."""
         check_spelling(self.root, list_folders(self.root), _TREE, self._published_name)
         for top, published in self._published_name.items():
-            known = _PEOPLE if published == _ORIGINALS else _METHODS
             folders = listable_folders(self.root / top)
-            check_spelling(self.root / top, folders, known, by_spelling(folders, known))
+            if published == _ORIGINALS:
+                check_spelling(self.root / top, folders, PEOPLE, by_spelling(folders, _PEOPLE))
+            else:
+                method_of = by_spelling(folders, METHOD_OF_FOLDER)
+                check_spelling(self.root / top, folders, METHODS, method_of)
+                _refuse_two_of_a_method(self.root / top, method_of)
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""
@@ -90,7 +94,7 @@ class FfppTree:
         label = int(self._published_name[folders[0]] == _FAKES)
         group = folders[1] if len(folders) > 1 else None
         grade = folders[2].lower() if len(folders) > 2 else ""
-        known = _METHODS if label else _PEOPLE
+        known = METHOD_OF_FOLDER if label else _PEOPLE
         name = by_spelling([group], known).get(group, group) if group else None
         return Place(
             label=label,
@@ -134,14 +138,26 @@ class FfppFlat:
     @classmethod
     def _at(cls, root: Path) -> Self | None:
         method_of = folders_spelt_as(root, _FLAT)
-        proof = next((name for name, method in method_of.items() if method and _holds(root / name, method)), None)
+        proof = next((name for name, method in method_of.items() if method and _holds_fake(root / name, method)), None)
         if proof is None:
             return None
         return cls(root, f"folders called {', '.join(method_of)}, and the names of videos in {proof}", method_of)
 
-    def check_spelling(self) -> None:
-        """Raises `UsageError` where a folder is nearly called as one of the set that is not there."""
-        check_spelling(self.root, list_folders(self.root), _FLAT, self._method_of)
+    def check_folders(self) -> None:
+        """Raises `UsageError` where a folder is nearly called as one that is not there, two are of one method, or fakes
+        are in a folder of no method.
+        """
+        folders = list_folders(self.root)
+        check_spelling(self.root, folders, ("original", *METHODS), self._method_of)
+        _refuse_two_of_a_method(self.root, self._method_of)
+        for name in folders:
+            is_other = name not in self._method_of and name.lower() not in DERIVED_FOLDERS | CONTENT_NAMES
+            if is_other and any(_holds_fake(self.root / name, method) for method in METHODS):
+                raise UsageError(
+                    f"{self.root}: {name!r} holds fakes called as those of FaceForensics++, but is called after none "
+                    f"of its methods ({', '.join(METHODS)}): they would be left out; where it is one of these, or a "
+                    "second part of it, rename it or join the two, else take it out"
+                )
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""
@@ -177,7 +193,18 @@ class FfppFlat:
         return f"{folders[0]}/{MASKS}"
 
 
-def _holds(folder: Path, method: str, depth: int = _MAX_DEPTH) -> bool:
+def _refuse_two_of_a_method(root: Path, method_of: Mapping[str, str | None]) -> None:
+    """Raises `UsageError` where two folders in `root` are of one method, or of the originals, which are None."""
+    first: dict[str | None, str] = {}
+    for name, method in method_of.items():
+        if (other := first.setdefault(method, name)) != name:
+            raise UsageError(
+                f"{root}: {other!r} and {name!r} are both folders of {method or 'the originals'}, so that its videos "
+                "would be there twice or under one name; take one of them out, or rename it"
+            )
+
+
+def _holds_fake(folder: Path, method: str, depth: int = _MAX_DEPTH) -> bool:
     """Whether a folder, or one in it for a grade or for videos, has a video or a folder named as the method's."""
     try:
         with os.scandir(folder) as children:
@@ -188,4 +215,4 @@ def _holds(folder: Path, method: str, depth: int = _MAX_DEPTH) -> bool:
     if any(video and video.is_of(method) for video in videos):
         return True
     inner = [name for name in names if name.lower() in _INNER_FOLDERS]
-    return depth > 0 and any(_holds(folder / name, method, depth - 1) for name in inner)
+    return depth > 0 and any(_holds_fake(folder / name, method, depth - 1) for name in inner)

@@ -56,12 +56,12 @@ class FaceForensics:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
-        Raises `UsageError` where the official splits cannot be read, or list a video in two splits, or where the folder
-        of a method is nearly called as published.
+        Raises `UsageError` where the official splits cannot be read, or list a video in two splits, where the folder of
+        a method is nearly called as published, two are of one method, or one of no method holds fakes.
         """
         folders = _folders(src)
         assert folders is not None  # since `fits` is true
-        folders.check_spelling()
+        folders.check_folders()
         root = folders.root
         inner = "" if root == src else src.absolute().relative_to(root).as_posix()
         official = read_splits(root)

@@ -1,4 +1,4 @@
-"""What FaceForensics++ calls its methods, its grades of compression and its videos, in whichever folders they lie."""
+"""What FaceForensics++ and its copies call methods, grades of compression and videos, in whichever folders they lie."""
 
 from __future__ import annotations
 
@@ -8,6 +8,15 @@ from dataclasses import dataclass
 SWAPS = ("Deepfakes", "FaceSwap", "FaceShifter", "DeepFakeDetection")
 REENACTMENTS = ("Face2Face", "NeuralTextures")
 METHODS = (*SWAPS, *REENACTMENTS)
+_ABBREVIATIONS = {
+    "DF": "Deepfakes", "F2F": "Face2Face", "FS": "FaceSwap", "NT": "NeuralTextures", "FSh": "FaceShifter",
+    "FH": "FaceShifter", "DFD": "DeepFakeDetection",
+}  # fmt: skip
+METHOD_OF_FOLDER = (
+    {method: method for method in METHODS}
+    | _ABBREVIATIONS
+    | {f"FF-{abbreviation}": method for abbreviation, method in _ABBREVIATIONS.items()}  # as DeepfakeBench's labels
+)
 PEOPLE = ("youtube", "actors")
 ACTORS_METHOD = "DeepFakeDetection"
 
