@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -92,6 +93,8 @@ class FfppTree:
     def place(self, folders: Sequence[str]) -> Place:
         """What the folders between the root and a video say of it."""
         label = int(self._published_name[folders[0]] == _FAKES)
+        if not label and len(folders) > 1 and folders[1].lower() in COMPRESSIONS:  # a copy without the level of people
+            folders = [folders[0], "youtube", *folders[1:]]
         group = folders[1] if len(folders) > 1 else None
         grade = folders[2].lower() if len(folders) > 2 else ""
         known = METHOD_OF_FOLDER if label else _PEOPLE
@@ -106,7 +109,15 @@ class FfppTree:
 
     def originals(self, folders: Sequence[str], name: VideoName) -> str | None:
         """The folder of the originals of fakes in these folders; None where the set has none."""
-        return f"{_ORIGINALS}/{name.people}/{folders[2]}/{folders[3]}"
+        top = self._youtube if name.people == "youtube" else f"{_ORIGINALS}/{name.people}"
+        return f"{top}/{folders[2]}/{folders[3]}"
+
+    @cached_property
+    def _youtube(self) -> str:
+        """The folder of youtube's originals: that of all originals in a copy without the level of people."""
+        tops = (top for top, published in self._published_name.items() if published == _ORIGINALS)
+        inner = {name.lower() for top in tops for name in listable_folders(self.root / top)}
+        return f"{_ORIGINALS}/youtube" if "youtube" in inner or inner.isdisjoint(COMPRESSIONS) else _ORIGINALS
 
     def masks(self, folders: Sequence[str]) -> str:
         """The folder of the mask videos of fakes in these folders: the same for all grades."""

@@ -6,6 +6,8 @@ As the authors' script downloads it (`FfppTree`):
     manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
     manipulated_sequences/<method>/masks/videos/<target>_<source>.mp4           one mask video for all three grades
 
+Copies may lack the level `youtube`: original_sequences/c23/videos/033.mp4.
+
 As it is shared elsewhere, on Kaggle above all (`FfppFlat`):
 
     FaceForensics++_C23/original/033.mp4

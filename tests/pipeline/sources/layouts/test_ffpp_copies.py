@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
-from assets_layouts import Footage
+from assets_layouts import Footage, lay_ffpp
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import Entry, list_source
 
@@ -78,3 +79,28 @@ def test_other_folders_beside_the_methods_are_counted_as_before(tmp_path: Path, 
     src = footage.lay(tmp_path, fake=[f"Deepfakes/{FAKE}", f"{folder}/{Path(name).stem}/0.mp4"])
     assert fake_of(src).video_id == f"Deepfakes/{FAKE}"
     assert list_source(src).ignored == {f"in {folder}/": 1}
+
+
+# --- without the level `youtube`
+
+
+def test_without_the_level_youtube_originals_and_fakes_say_the_same(tmp_path: Path, footage: Footage) -> None:
+    published = lay_ffpp(tmp_path / "published", footage)
+    copy = lay_ffpp(tmp_path / "copy", footage)
+    shutil.rmtree(copy / "original_sequences/actors")
+    shutil.rmtree(published / "original_sequences/actors")
+    for grade in ("c23", "raw"):
+        (copy / "original_sequences/youtube" / grade).rename(copy / "original_sequences" / grade)
+    (copy / "original_sequences/youtube").rmdir()
+
+    def moved(path: str | None) -> str | None:
+        return path and path.replace("original_sequences/youtube/", "original_sequences/")
+
+    for part in (".", "original_sequences", "manipulated_sequences/Deepfakes"):
+        found, expected = list_source(copy / part), list_source(published / part)
+        assert {entry.video_id: (entry.split, *columns(entry)) for entry in found.entries} == {
+            moved(entry.video_id): (entry.split, *columns(entry)[:-1], moved(entry.source_id))
+            for entry in expected.entries
+        }
+        assert found.missing == [moved(path) for path in expected.missing]
+        assert found.ignored == expected.ignored
