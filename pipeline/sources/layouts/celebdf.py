@@ -10,9 +10,10 @@ Nothing on disk tells versions 1 and 2 apart safely, so all are called celebdf.
 
 from __future__ import annotations
 
+import posixpath
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -56,8 +57,9 @@ class CelebDF:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos, or the extracted frames.
 
-        Raises `UsageError` where the list of test videos cannot be read, contradicts the folders or names none of the
-        files, where a folder or the list is nearly called as published, or where two folders have a video of one name.
+        Raises `UsageError` where the list of test videos cannot be read, contradicts the folders, names none of the
+        files or is of another version of the set, where a folder or the list is nearly called as published, or where
+        two folders have a video of one name.
         """
         published_name = folders_spelt_as(src, _FOLDERS)
         check_spelling(src, list_folders(src), _LABELS, published_name)
@@ -81,11 +83,8 @@ class CelebDF:
         videos = [_Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)]
         _refuse_two_of_a_name(src, videos)
         real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
-        if test_stems is not None and test_stems.isdisjoint(stem_of(video.published) for video in videos):
-            raise UsageError(
-                f"{src / str(test_list)}: names none of the {len(videos):,} files, so that all would be train; correct "
-                "it, or take it out of SRC so that splits are drawn"
-            )
+        if test_names is not None:
+            _refuse_list_of_others(src / str(test_list), test_names, [video.published for video in videos])
         on_disk: dict[tuple[str, str], list[str]] = {}
         for video in videos:
             if video.folder == "Celeb-real":
@@ -216,6 +215,27 @@ def _refuse_two_of_a_name(src: Path, videos: Sequence[_Video]) -> None:
                 f"{src}: {other.file.relative!r} and {video.file.relative!r} would both be {video.published!r}; take "
                 f"one of them out, or have the fakes as published, below Celeb-synthesis/{'|'.join(_KINDS)}/METHOD"
             )
+
+
+def _refuse_list_of_others(path: Path, listed: Set[str], on_disk: Sequence[str]) -> None:
+    """Raises `UsageError` where the list names none of the files, or has those of a folder of the set in other folders.
+
+    So a list of Celeb-DF v2 has the fakes of Celeb-DF++, which are below FaceSwap and the like there.
+    """
+    remedy = "so that all would be train; use the list of this version, or take it out of SRC so that splits are drawn"
+    if set(map(stem_of, listed)).isdisjoint(map(stem_of, on_disk)):
+        raise UsageError(f"{path}: names none of the {len(on_disk):,} files, {remedy}")
+    for folder in _LABELS:
+        names, files = ([name for name in given if _top(name) == folder] for given in (sorted(listed), on_disk))
+        if names and files and _folders(names).isdisjoint(_folders(files)):
+            raise UsageError(
+                f"{path}: names none of the {len(files):,} files in {folder}, which lie in other folders than it says "
+                f"(its first: {names[0]!r}, on disk: {files[0]!r}), {remedy}"
+            )
+
+
+def _folders(paths: Iterable[str]) -> set[str]:
+    return {posixpath.dirname(path).lower() for path in paths}
 
 
 def _test_list(path: Path) -> set[str]:

@@ -272,6 +272,23 @@ def test_a_list_that_names_none_of_the_files_is_refused(mine: Path, lines: list[
         list_source(mine)
 
 
+PLAIN, SWAP = "Celeb-synthesis/id0_id1_0000.mp4", "Celeb-synthesis/FaceSwap/GHOST/id0_id1_0000.mp4"
+
+
+@pytest.mark.parametrize(("listed", "on_disk"), [(PLAIN, SWAP), (SWAP, PLAIN)])
+def test_a_list_of_another_version_whose_fakes_lie_elsewhere_is_refused(
+    tmp_path: Path, footage: Footage, listed: str, on_disk: str
+) -> None:
+    src = footage.lay(tmp_path, real=["Celeb-real/id0_0000.mp4", "YouTube-real/00170.mp4"], fake=[on_disk])
+    write_list(src, "1 YouTube-real/00170.mp4", f"0 {listed}")
+    with pytest.raises(UsageError, match=rf"none of the 1 files in Celeb-synthesis.*'{listed}', on disk: '{on_disk}'"):
+        list_source(src)
+    write_list(src, "1 YouTube-real/00170.mp4", f"0 {on_disk}")
+    assert {entry.video_id for entry in list_source(src).entries if entry.split == "test"} == {
+        "YouTube-real/00170.mp4", on_disk,
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize("prefix", ["Celeb-DF-v2/", "./", "C:\\sets\\"])
 def test_a_list_is_read_wherever_its_paths_start(mine: Path, prefix: str) -> None:
     names = [name.replace("/", "\\" if "\\" in prefix else "/videos/") for name in CLEAN_TEST]
