@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from ..console import plural
-from ..sources.folder_names import COMPRESSIONS
+from ..sources.folder_names import COMPRESSIONS, real_class
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import FRAME_FOLDERS, find_named, ignored_as_mask, mask_folders
@@ -31,7 +31,7 @@ def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:
     listing = _without_masks_of_real(listing)
     if listing.layout == TableFile.name:
         return listing
-    real = _real_label(listing)
+    real = real_class(listing.labels)
     names_in = cache(lambda folder: mask_folders(listing.root / folder))
     masks = {
         entry.video_id: mask
@@ -49,18 +49,14 @@ def with_masks(listing: Listing, allowed: Sequence[Path]) -> Listing:
     )  # fmt: skip
 
 
-def _real_label(listing: Listing) -> int | None:
-    return next((label for label, name in enumerate(listing.labels) if name.lower() == "real"), None)
-
-
 def _without_masks_of_real(listing: Listing) -> Listing:
-    real = _real_label(listing)
+    real = real_class(listing.labels)
     unused = sum(entry.mask_id is not None and entry.label == real for entry in listing.entries)
-    if not unused:
+    if real is None or not unused:
         return listing
     warning = (
-        f"{plural(unused, 'input')} of the class real with a mask: nothing is manipulated in real inputs, so their "
-        "masks are not used"
+        f"{plural(unused, 'input')} of the class {listing.labels[real]} with a mask: nothing is manipulated in real "
+        "inputs, so their masks are not used"
     )
     entries = [entry.without_mask() if entry.label == real else entry for entry in listing.entries]
     return replace(listing, entries=entries, warnings=(*listing.warnings, warning))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS
+from ...sources.folder_names import real_class
 from ..formatting import compact_number
 
 Floats = NDArray[np.float32]
@@ -143,8 +144,9 @@ def has_segments(index: Index) -> NDArray[np.bool_]:
 
 def real_moments(index: Index) -> NDArray[np.bool_]:
     """Whether each row is a moment in which a video that is fake in part is real: bool (rows,)."""
-    real = next((label for label, name in enumerate(index.labels) if name.lower() == "real"), len(index.labels))
-    moments: NDArray[np.bool_] = has_segments(index) & (integer_column(index, "label") == real)
+    real = real_class(index.labels)
+    label = len(index.labels) if real is None else real
+    moments: NDArray[np.bool_] = has_segments(index) & (integer_column(index, "label") == label)
     return moments
 
 

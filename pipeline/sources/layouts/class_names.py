@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
 from ...errors import UsageError
+from ..folder_names import REAL_NAMES
 from ..listing import MAX_CLASSES
 from ..media.media_files import path_exists
 
@@ -36,7 +37,7 @@ class ClassNames:
         known = {name for name in labels if name.lower() not in _UNKNOWN}
         others = {name for name in known if name.lower() not in _REAL_FAKE}
         has_both = {name.lower() for name in known - others} == set(_REAL_FAKE)
-        names = [*_REAL_FAKE, *_sorted(others)] if has_both or not others else _sorted(known)
+        names = [*_REAL_FAKE, *_sorted(others)] if has_both or not others else _real_first(_sorted(known))
         if len(names) > MAX_CLASSES:
             raise UsageError(
                 f"{table}: label has {len(names)} different values, at most {MAX_CLASSES} can be stored; "
@@ -69,6 +70,12 @@ class ClassNames:
             return self.names.index(label)
         lower = label.lower()
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
+
+
+def _real_first(names: Sequence[str]) -> list[str]:
+    """The names with that of the real class first, where one alone is called so: `pristine` before `manipulated`."""
+    real = [name for name in names if name.lower() in REAL_NAMES]
+    return [*real, *(name for name in names if name not in real)] if len(real) == 1 else [*names]
 
 
 def _sorted(names: Iterable[str]) -> list[str]:

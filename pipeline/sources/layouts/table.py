@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from ...errors import UsageError
 from ...json_records import parse_json
+from ..folder_names import real_class
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import relative_name
 from ..media.media_files import find_named, is_image
@@ -39,6 +40,8 @@ _OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compre
 
 class TableFile:
     """Labels real and fake become 0 and 1; others follow in sorted order, or the file of classes gives all numbers.
+
+    Where one label alone is a name of the real class, such as original, it is 0.
 
     A label that is empty, -1 or "unknown" is -1, unless the file of classes lists it.
     """
@@ -208,9 +211,11 @@ def _label_fields(src: Path, row: dict[str, str], classes: Sequence[str], label:
     except ValueError:
         value = given
     segments = parse_segments(value, where)
-    real = next((number for number, name in enumerate(classes) if name.lower() == "real"), None)
+    real = real_class(classes)
     if real is None:
-        raise UsageError(f"{where}: has fake segments, but no class is called real, which its other frames would be")
+        raise UsageError(
+            f"{where}: has fake segments, but no class is called real, which its other frames would be; call it real"
+        )
     if segments and label in (-1, real):
         raise UsageError(
             f"{where}: has fake segments, and the label {row['label']!r}; give the label that it has in them"

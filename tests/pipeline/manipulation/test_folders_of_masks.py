@@ -327,11 +327,12 @@ def test_a_table_names_folders_of_masks(tmp_path: Path) -> None:
     assert listed(table(tmp_path / "src", "a,real,,", "b,fake,a,empty")).missing == ["empty"]
 
 
-def test_a_mask_of_a_real_clip_is_not_used_and_that_is_said(tmp_path: Path) -> None:
+@pytest.mark.parametrize("real", ["real", "original"])
+def test_a_mask_of_a_real_clip_is_not_used_and_that_is_said(tmp_path: Path, real: str) -> None:
     make_folders_of_a_table(tmp_path / "src")
-    listing = listed(table(tmp_path / "src", "a,real,,marks", "b,fake,a,"))
+    listing = listed(table(tmp_path / "src", f"a,{real},,marks", "b,fake,a,"))
     assert masks_of(listing) == {"a": None, "b": None}
-    assert [text for text in listing.warnings if "1 input of the class real with a mask" in text]
+    assert [text for text in listing.warnings if f"1 input of the class {real} with a mask" in text]
 
 
 def test_a_table_with_a_mask_as_an_input_is_refused(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from facefeed.pipeline.sources.metadata.segments import parse_segments
 SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
 
 
-def make(out: Path, segments: tuple[tuple[float, float], ...]) -> Path:
+def make(out: Path, segments: tuple[tuple[float, float], ...], labels: tuple[str, ...] = ("real", "fake")) -> Path:
     """Makes a dataset of an original and a fake of ten frames each, 25 a second; the fake is fake in the segments."""
     entry_of = Clip.entry
 
@@ -33,7 +33,7 @@ def make(out: Path, segments: tuple[tuple[float, float], ...]) -> Path:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Clip, "entry", with_segments)
-        make_dataset(out, (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),))
+        make_dataset(out, (("train", (Clip("real/anna.mp4", 10), Clip("fake/anna-swap.mp4", 10))),), labels=labels)
     return out
 
 
@@ -48,8 +48,11 @@ def findings_of(out: Path) -> list[str]:
     return [finding["what"] for finding in json.loads(result.stdout.splitlines()[-1])["findings"]]
 
 
-def test_segments_after_the_end_of_their_video_are_a_finding_of_inspect(out: Path, tmp_path: Path) -> None:
-    in_milliseconds = make(tmp_path / "out", ((200.0, 280.0),))
+@pytest.mark.parametrize("labels", [("real", "fake"), ("original", "manipulated")])
+def test_segments_after_the_end_of_their_video_are_a_finding_of_inspect(
+    out: Path, tmp_path: Path, labels: tuple[str, ...]
+) -> None:
+    in_milliseconds = make(tmp_path / "out", ((200.0, 280.0),), labels)
     problem = "1 video that should be fake in part has no fake face: fake/anna-swap.mp4."
     assert problem in findings_of(in_milliseconds)
     assert not any("fake in part" in finding for finding in findings_of(out))
@@ -120,6 +123,18 @@ def test_a_table_gives_segments_as_json(tmp_path: Path) -> None:
     assert by_name["a.mp4"].fake_segments is by_name["c.mp4"].fake_segments is None
     (tmp_path / "list.csv").write_text("path,label,fake_segments\na.mp4,real,[]\nb.mp4,fake,[]\n")
     assert [entry.label for entry in list_source(tmp_path / "list.csv").entries] == [0, -1]  # nothing says when
+
+
+@pytest.mark.parametrize(("fake", "real"), [("Deepfake", "original"), ("manipulated", "Pristine"), ("FAKE", "REAL")])
+def test_between_segments_a_video_has_the_class_of_real_whatever_the_table_calls_it(
+    tmp_path: Path, fake: str, real: str
+) -> None:
+    for name in ("a.mp4", "b.mp4"):
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "list.csv").write_text(f'path,label,fake_segments\na.mp4,{real},\nb.mp4,{fake},"[[1, 2]]"\n')
+    listing = list_source(tmp_path / "list.csv")
+    entry = listing.entries[1]
+    assert [listing.labels[entry.label_at(time)].lower() for time in (0.5, 1.5)] == [real.lower(), fake.lower()]
 
 
 @pytest.mark.parametrize(
