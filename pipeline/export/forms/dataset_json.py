@@ -35,6 +35,11 @@ class ExportedVideo:
     frames: NDArray[np.int64]
     masked: NDArray[np.int64]
 
+    @property
+    def grade(self) -> str:
+        """Key of its compression in a dataset that has a level for it."""
+        return self.compression or NO_COMPRESSION
+
     def path(self, kind: str, frame: int, suffix: str = ".png") -> str:
         """Path of a frame, its mask or its landmarks, relative to DEST and to a checkout of DeepfakeBench."""
         return frame_path(self.place, self.name, kind, frame, suffix)
@@ -83,7 +88,7 @@ def write_dataset_json(path: Path, dataset: str, labels: Sequence[str], videos: 
     grades = set()
     for video in videos:
         if video.place.label in by_class:
-            grade = (video.compression or NO_COMPRESSION) if dataset in WITH_COMPRESSION else ""
+            grade = video.grade if dataset in WITH_COMPRESSION else ""
             by_class[video.place.label][video.split][grade].append(video)
             grades.add(grade)
     with path.open("w", encoding="utf-8") as file:

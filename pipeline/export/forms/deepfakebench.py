@@ -214,8 +214,8 @@ def _settings(datasets: dict[str, list[str]], videos: Sequence[ExportedVideo]) -
         "test_dataset": [*datasets],
         "label_dict": dict(sorted({video.place.label: video.place.number for video in videos}.items())),
     }
-    grades = sorted({video.compression for video in videos if video.compression})
-    if grades and not WITH_COMPRESSION.isdisjoint(datasets):
+    graded = {label for name in WITH_COMPRESSION & datasets.keys() for label in datasets[name]}
+    if grades := sorted({video.grade for video in videos if video.place.label in graded}):
         settings["compression"] = grades[0]
     return (
         "# For training/config/train_config.yaml and test_config.yaml (lmdb; label_dict: add what is missing)\n"

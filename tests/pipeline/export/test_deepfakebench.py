@@ -258,6 +258,29 @@ def test_faceforensics_has_deepfakebenchs_folders_and_jsons(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    ("grades", "expected"), [((None, None), "unknown"), (("c40", None), "c40"), (("c23", "c40"), "c23")]
+)
+def test_the_settings_name_a_grade_that_the_jsons_have(
+    tmp_path: Path, grades: tuple[str | None, str | None], expected: str
+) -> None:
+    clips = (ffpp("original/033.mp4", 0, None, grades[0]), ffpp("Deepfakes/033_097.mp4", 1, "Deepfakes", grades[1]))
+    phone = named("real/anna.mp4", 2, dataset="noise", label=0, compression="a phone", source_id=None)
+    make_dataset(tmp_path / "out", (("train", (*clips, phone)),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    settings = yaml.safe_load((tmp_path / "dest/deepfakebench.yaml").read_text())
+    assert settings["compression"] == expected
+    for splits in dataset_json(tmp_path / "dest", "FaceForensics++").values():
+        assert all(expected in by_grade for by_grade in splits.values())
+
+
+def test_the_settings_name_no_grade_where_no_set_has_a_level_for_it(tmp_path: Path) -> None:
+    phone = named("real/anna.mp4", 2, dataset="noise", label=0, compression="c23", source_id=None)
+    make_dataset(tmp_path / "out", (("train", (phone,)),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    assert "compression" not in yaml.safe_load((tmp_path / "dest/deepfakebench.yaml").read_text())
+
+
+@pytest.mark.parametrize(
     ("dataset", "label", "method", "video_id", "expected"),
     [
         ("celebdf", 0, None, "Celeb-real/id0_0000.mp4", ("CelebDFv2_real", "Celeb-DF-v2/Celeb-real")),
