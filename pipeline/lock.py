@@ -25,6 +25,8 @@ import psutil
 from .errors import RefusedError
 from .json_records import parse_json
 
+ADVICE = "; wait for it, or stop it and run this again"
+"""End of the message of a refusal."""
 HEARTBEAT_SECONDS = 10.0
 STALE_SECONDS = 60.0
 _POLL_SECONDS = 1.0
@@ -185,7 +187,5 @@ def _describe(holder: dict[str, object]) -> str:
 
 
 def _refused_error(path: Path, holder: dict[str, object]) -> RefusedError:
-    return RefusedError(
-        f"{path.parent}: {holder.get('work', 'another facefeed command')} is working on it ({_describe(holder)}); "
-        "wait for it, or stop it and run this again"
-    )
+    work = holder.get("work", "another facefeed command")
+    return RefusedError(f"{path.parent}: {work} is working on it ({_describe(holder)}){ADVICE}")

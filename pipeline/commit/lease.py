@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import RefusedError
 from ..files import stop_on_disk_error
-from ..lock import hold_lock, is_held
+from ..lock import ADVICE, hold_lock, is_held
 
 _POLL_SECONDS = 1.0
 
@@ -73,7 +73,7 @@ class Lease:
                 if self._part is None:
                     raise
                 if not is_announced:
-                    self._on_wait(f"waiting: {error}")
+                    self._on_wait(f"{str(error).removesuffix(ADVICE)}; waiting until it has planned or finished")
                 is_announced = True
                 time.sleep(_POLL_SECONDS)
             else:
