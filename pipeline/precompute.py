@@ -149,7 +149,7 @@ def precompute(
     with (
         stop_on_any_disk_error(job.out),
         _remove_empty_out_on_refusal(job.paths),
-        hold_lease(job.paths.lease, progress.on_wait, part=None if job_part is None else str(job_part)) as lease,
+        hold_lease(job.paths.lease, progress.on_wait, part=job_part) as lease,
     ):
         run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
         changes = run.find_changes(run_state)
@@ -238,7 +238,8 @@ class _Run:
         if not pending:
             return progress.totals
         total = sum(1 for _ in run_state.plan.units(self.part))
-        progress.announce(f"{len(pending):,} of {plural(total, 'unit')} to do")
+        share = "" if self.part is None else f" of part {self.part}"
+        progress.announce(f"{len(pending):,} of {plural(total, 'unit')}{share} to do")
         count = workers or default_num_workers()
         progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
         with start_unit_workers(job, count, scheduler) as (client, plugin), progress:

@@ -15,6 +15,7 @@ from pathlib import Path
 from ..errors import RefusedError
 from ..files import stop_on_disk_error
 from ..lock import ADVICE, hold_lock, is_held
+from ..planning.job_part import JobPart
 
 _POLL_SECONDS = 1.0
 
@@ -22,7 +23,7 @@ _POLL_SECONDS = 1.0
 class Lease:
     """The driver's lease, held by this process, or given up for that of `part` in `shared_with_parts`."""
 
-    def __init__(self, path: Path, on_wait: Callable[[str], object], work: str, part: str | None) -> None:
+    def __init__(self, path: Path, on_wait: Callable[[str], object], work: str, part: JobPart | None) -> None:
         self._path, self._on_wait, self._part = path, on_wait, part
         self._work = work if part is None else f"{work} --part {part}"
         self._driver = ExitStack()
@@ -30,7 +31,7 @@ class Lease:
     def parts_at_work(self) -> list[str]:
         """Names of the files of all other parts that are at work, or may be; those of parts that ended are removed."""
         at_work = []
-        for path in sorted(self._path.parent.glob("part-*.lease")):
+        for path in self._part_leases():
             if is_held(path):
                 at_work.append(path.name)
             else:
@@ -46,7 +47,7 @@ class Lease:
         if self._part is None:
             yield
             return
-        path = self._path.with_name(f"part-{self._part.replace('/', '-of-')}.lease")
+        path = self._path.with_name(f"part-{self._part.number}-of-{self._part.count}.lease")
         with hold_lock(path, work=self._work, on_wait=self._on_wait):
             self._driver.close()
             yield
@@ -79,8 +80,11 @@ class Lease:
             else:
                 return
 
+    def _part_leases(self) -> list[Path]:
+        return sorted(self._path.parent.glob("part-*.lease"))
+
     def _refuse_parts(self) -> None:
-        for path in sorted(self._path.parent.glob("part-*.lease")):
+        for path in self._part_leases():
             with hold_lock(path, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
                 path.unlink()
 
@@ -91,7 +95,7 @@ def hold_lease(
     on_wait: Callable[[str], object] = lambda _: None,
     *,
     work: str = "facefeed precompute",
-    part: str | None = None,
+    part: JobPart | None = None,
 ) -> Iterator[Lease]:
     """Holds the lease of OUT during the block.
 
@@ -99,7 +103,7 @@ def hold_lease(
         path: the lock file.
         on_wait: called before a wait, with a sentence that says for whom.
         work: the command that holds it, for the messages of others.
-        part: name of the part of the job that this process is, such as "3/8": it waits for another holder.
+        part: the part of the job that this process is: it waits for another holder; None where it is no part.
 
     Raises:
         RefusedError: another driver or a part of the job is at work; the message names it.

@@ -20,12 +20,12 @@ class JobPart:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parses "3/8"; raises `UsageError` on anything else.
+        """Parses "3/8"; raises `UsageError` on anything else, of whatever type.
 
         >>> JobPart.parse("3/8")
         JobPart(number=3, count=8)
         """
-        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", text.strip(), re.ASCII)
+        match = re.fullmatch(r"(\d{1,6})/(\d{1,6})", str(text).strip(), re.ASCII)
         part = cls(*map(int, match.groups())) if match else None
         if part is None or not 1 <= part.number <= part.count <= _MAX_PARTS:
             raise UsageError(

@@ -172,5 +172,5 @@ def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
 def job_part_of(part: str | None, retry_failed: str | None) -> JobPart | None:
     """Parses the part of the job to process, None for all of it; raises `UsageError` where it cannot be one."""
     if part is not None and retry_failed is not None:
-        raise UsageError("retry_failed: each part would plan the failures of the others anew; run it without a part")
+        raise UsageError("retry_failed: each part would plan the failures of the others anew; leave part (--part) out")
     return None if part is None else JobPart.parse(part)

@@ -296,6 +296,12 @@ def test_what_is_no_part_is_refused(run: Run, folder: Path, text: str) -> None:
     assert not (folder / "out").exists()
 
 
+@pytest.mark.parametrize("given", [(1, 2), 1, 0.5], ids=str)
+def test_a_part_of_another_type_is_refused(run: Run, given: Any) -> None:
+    with pytest.raises(UsageError, match="the I-th of N parts"):
+        run(given)
+
+
 def test_failures_are_not_retried_by_parts(run: Run) -> None:
     with pytest.raises(UsageError, match="retry_failed"):
         run("1/2", retry_failed="")

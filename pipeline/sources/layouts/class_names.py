@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
 from ...errors import UsageError
-from ..folder_names import REAL_NAMES
+from ..folder_names import real_class
 from ..listing import MAX_CLASSES
 from ..media.media_files import path_exists
 
@@ -72,10 +72,10 @@ class ClassNames:
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
 
 
-def _real_first(names: Sequence[str]) -> list[str]:
-    """The names with that of the real class first, where one alone is called so: `pristine` before `manipulated`."""
-    real = [name for name in names if name.lower() in REAL_NAMES]
-    return [*real, *(name for name in names if name not in real)] if len(real) == 1 else [*names]
+def _real_first(names: list[str]) -> list[str]:
+    """The names with that of the real class first, where it is known: `pristine` before `manipulated`."""
+    real = real_class(names)
+    return names if real is None else [names[real], *names[:real], *names[real + 1 :]]
 
 
 def _sorted(names: Iterable[str]) -> list[str]:

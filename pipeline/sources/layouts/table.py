@@ -41,7 +41,7 @@ _OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compre
 class TableFile:
     """Labels real and fake become 0 and 1; others follow in sorted order, or the file of classes gives all numbers.
 
-    Where one label alone is a name of the real class, such as original, it is 0.
+    Without fake, the class of real, or the only one called alike, such as original, is 0.
 
     A label that is empty, -1 or "unknown" is -1, unless the file of classes lists it.
     """

@@ -14,7 +14,7 @@ from ....errors import UsageError
 from ...folder_names import COMPRESSIONS, CONTENT_NAMES, VIDEO_FOLDERS
 from ...listing import FoundFile
 from ...media.media_files import DERIVED_FOLDERS, is_media, list_folders, listable_folders
-from ..names.spelling import by_spelling, check_spelling, folders_spelt_as
+from ..names.spelling import by_spelling, check_spelling, folders_spelt_as, misspelt
 from .names import METHOD_OF_FOLDER, METHODS, PEOPLE, VideoName
 
 _ORIGINALS, _FAKES = "original_sequences", "manipulated_sequences"
@@ -148,8 +148,10 @@ class FfppFlat:
 
     @classmethod
     def _at(cls, root: Path) -> Self | None:
-        method_of = folders_spelt_as(root, _FLAT)
-        proof = next((name for name, method in method_of.items() if method and _holds_fake(root / name, method)), None)
+        folders = listable_folders(root)
+        method_of = by_spelling(folders, _FLAT)
+        candidates = method_of | misspelt(folders, METHODS)  # the latter are then refused, with what is meant
+        proof = next((name for name, method in candidates.items() if method and _holds_fake(root / name, method)), None)
         if proof is None:
             return None
         return cls(root, f"folders called {', '.join(method_of)}, and the names of videos in {proof}", method_of)

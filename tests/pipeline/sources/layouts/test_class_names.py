@@ -122,6 +122,7 @@ def table_of(root: Path, footage: Footage, labels: Iterable[str]) -> Path:
         (("Deepfake", "Real"), ("Real", "Deepfake"), [1, 0]),
         (("fake", "original", ""), ("original", "fake"), [1, 0, -1]),
         (("swap", "pristine", "manipulated"), ("pristine", "manipulated", "swap"), [2, 0, 1]),
+        (("original", "swap", "Real"), ("Real", "original", "swap"), [1, 2, 0]),
         (("genuine", "authentic", "Fake"), ("Fake", "authentic", "genuine"), [2, 1, 0]),
         (("100", "30.5", "4.5", "-1"), ("4.5", "30.5", "100"), [2, 1, 0, -1]),
         (("+2", "-10", "-2.5", ".5", "1e1", "-1.0"), ("-10", "-2.5", ".5", "+2", "1e1"), [3, 0, 1, 2, 4, -1]),

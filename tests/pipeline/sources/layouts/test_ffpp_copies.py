@@ -73,6 +73,16 @@ def test_fakes_in_a_folder_of_no_method_are_refused_rather_than_left_out(
         list_source(src)
 
 
+@pytest.mark.parametrize("folder", ["Deepfakes (1)", "NeuralTexture"])
+def test_a_folder_of_fakes_that_alone_is_nearly_called_after_its_method_is_refused_too(
+    tmp_path: Path, footage: Footage, folder: str
+) -> None:
+    """Read as a plain folder, its fakes would have no label."""
+    src = footage.lay(tmp_path, real=["original/033.mp4"], fake=[f"{folder}/{FAKE}"])
+    with pytest.raises(UsageError, match=f"has a folder {re.escape(repr(folder))}, did you mean"):
+        list_source(src)
+
+
 @pytest.mark.parametrize("folder", ["masks", "faces", "more"])
 def test_other_folders_beside_the_methods_are_counted_as_before(tmp_path: Path, footage: Footage, folder: str) -> None:
     name = "holiday.mp4" if folder == "more" else FAKE
