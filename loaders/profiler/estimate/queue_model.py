@@ -111,40 +111,40 @@ class QueueModel:
             self.transport_seconds if transport_seconds is None else transport_seconds,
         )
         loads, steps, transports = np.broadcast_arrays(*(np.array(given, np.float64, ndmin=1) for given in durations))
-        num_workers, max_in_flight, lead_steps = self.num_workers, self.max_in_flight, self.lead_steps
-        # Lists of Python's floats: reading and writing single elements of arrays takes several times as long.
-        load_start_at, load_end_at, requested_at, received_at, device_free_at, step_begin_at, step_end_at = (
-            list[float]() for _ in range(7)
-        )
+        count, launch_seconds, turnaround_seconds = len(loads), self.launch_seconds, self.turnaround_seconds
+        # Element n is the time that batch n waits for, 0.0 where nothing precedes it. A verdict takes hundreds of
+        # replays: so lists of Python's floats, only three, from which the other times follow, and no calls of max().
+        worker_free_at = [0.0] * max(self.num_workers, 1)
+        slot_free_at = [0.0] * max(self.max_in_flight, 1)
+        step_ended_at = [0.0] * (1 + self.lead_steps)
+        received, step_end = -launch_seconds, 0.0
         for n, (load, step, transport) in enumerate(
             zip(loads.tolist(), steps.tolist(), transports.tolist(), strict=True)
         ):
-            device_free = step_end_at[n - 1] if n else 0.0
-            requested = max(
-                received_at[n - 1] + self.launch_seconds if n else 0.0,
-                step_end_at[n - 1 - lead_steps] if n > lead_steps else 0.0,
-            )
-            if num_workers == 0:
-                load_start = requested
-            else:
-                worker_free = load_end_at[n - num_workers] + self.turnaround_seconds if n >= num_workers else 0.0
-                load_start = max(worker_free, received_at[n - max_in_flight] if n >= max_in_flight else 0.0)
-            load_end = load_start + load
-            received = max(requested, load_end) + transport
-            step_begin = max(received, device_free)
-            load_start_at.append(load_start)
-            load_end_at.append(load_end)
-            requested_at.append(requested)
-            received_at.append(received)
-            device_free_at.append(device_free)
-            step_begin_at.append(step_begin)
-            step_end_at.append(step_begin + step)
+            received += launch_seconds
+            requested = step_ended_at[n]
+            if received > requested:
+                requested = received
+            load_end = worker_free_at[n] if self.num_workers else requested
+            if self.num_workers and slot_free_at[n] > load_end:
+                load_end = slot_free_at[n]
+            load_end += load
+            received = (load_end if load_end > requested else requested) + transport
+            step_end = (received if received > step_end else step_end) + step
+            worker_free_at.append(load_end + turnaround_seconds)
+            slot_free_at.append(received)
+            step_ended_at.append(step_end)
+        device_free_at = np.array(step_ended_at[self.lead_steps :][:count])
+        received_at = np.array(slot_free_at[max(self.max_in_flight, 1) :])
+        may_request_at = np.concatenate(([-launch_seconds], received_at))[:count] + launch_seconds
+        requested_at = np.maximum(may_request_at, step_ended_at[:count])
+        load_start_at = np.maximum(worker_free_at[:count], slot_free_at[:count]) if self.num_workers else requested_at
         return QueueTimeline(
-            load_start_at=np.array(load_start_at),
-            load_end_at=np.array(load_end_at),
-            requested_at=np.array(requested_at),
-            received_at=np.array(received_at),
-            device_free_at=np.array(device_free_at),
-            step_begin_at=np.array(step_begin_at),
+            load_start_at=load_start_at,
+            load_end_at=load_start_at + loads,
+            requested_at=requested_at,
+            received_at=received_at,
+            device_free_at=device_free_at,
+            step_begin_at=np.maximum(received_at, device_free_at),
             step_seconds=steps.copy(),
         )
