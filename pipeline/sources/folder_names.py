@@ -1,6 +1,7 @@
 """What the name of a folder says of the media below it: its class, its split, or that it holds some kind of content.
 
-A name may be several words, as `real_test` or `Val-Set`, as long as each of them is known.
+A name may be several words, as `real_test` or `Val-Set`, as long as each of them is known. The number of its class may
+stand before it, as in `0_real` and `1_fake`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ def class_of_folder(name: str) -> int | None:
     """0 of a folder called real or the like, 1 of one called fake or the like; None of any other.
 
     >>> class_of_folder("Real"), class_of_folder("fake_test"), class_of_folder("real_vs_fake")
+    (0, 1, None)
+    >>> class_of_folder("0_real"), class_of_folder("1_fake"), class_of_folder("2_real")
     (0, 1, None)
     """
     words = _known_words(name)
@@ -64,7 +67,7 @@ def is_unclear_split(name: str) -> bool:
 @cache
 def _known_words(name: str) -> frozenset[str]:
     """The words of a name; none where one of them is unknown, or it names two classes or two splits."""
-    words = _words(name)
+    words = _words(_without_class_number(name))
     splits = _splits(words)
     is_known = all(word in REAL_NAMES | FAKE_NAMES | _FILLERS or parse_split_name(word) for word in words)
     has_both = bool(words & REAL_NAMES) and bool(words & FAKE_NAMES)
@@ -73,6 +76,13 @@ def _known_words(name: str) -> frozenset[str]:
 
 def _splits(words: frozenset[str]) -> set[str]:
     return {split for word in words if (split := parse_split_name(word))}
+
+
+def _without_class_number(name: str) -> str:
+    """Of other numbers nothing is known: `real_1` and `2_real` may be clips, as folders of their frames."""
+    number, rest = name[:1], name[1:].lstrip("_- .")
+    is_class_number = (number == "0" and _words(rest) & REAL_NAMES) or (number == "1" and _words(rest) & FAKE_NAMES)
+    return rest if is_class_number and rest != name[1:] else name
 
 
 @cache

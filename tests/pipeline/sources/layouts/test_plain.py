@@ -58,6 +58,21 @@ def test_a_folder_whose_name_is_several_known_words_says_its_class_and_split(tmp
     assert listing.warnings == ()
 
 
+def test_the_number_of_a_class_may_stand_before_its_name(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path, real=["car/0_real/a.mp4", "cat/0-Real/b.mp4"], fake=["car/1_fake/c.mp4"])
+    assert {entry.video_id: entry.label for entry in list_source(src).entries} == {
+        "car/0_real/a.mp4": 0, "cat/0-Real/b.mp4": 0, "car/1_fake/c.mp4": 1,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("clip", ["real_1", "2_real", "1_real"])
+def test_frames_in_a_folder_with_any_other_number_stay_one_clip(tmp_path: Path, clip: str) -> None:
+    (tmp_path / "real" / clip).mkdir(parents=True)
+    for number in range(3):
+        (tmp_path / "real" / clip / f"{number:04}.png").touch()
+    assert {entry.footage for entry in list_source(tmp_path).entries} == {f"real/{clip}"}
+
+
 def test_photos_in_a_folder_of_several_known_words_are_photos(tmp_path: Path) -> None:
     for name in ("training_real/x1.png", "training_real/y.png"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
