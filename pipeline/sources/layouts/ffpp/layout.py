@@ -6,12 +6,15 @@ As the authors' script downloads it (`FfppTree`):
     manipulated_sequences/<method>/{raw,c23,c40}/videos/<target>_<source>.mp4
     manipulated_sequences/<method>/masks/videos/<target>_<source>.mp4           one mask video for all three grades
 
-Copies may lack the level `youtube`: original_sequences/c23/videos/033.mp4.
+Copies may lack the levels `youtube`, `c23` and `videos`: original_sequences/c23/033.mp4. The two folders may be called
+after the classes: real/033.mp4, fake/<method>/033_097.mp4.
 
 As it is shared elsewhere, on Kaggle above all (`FfppFlat`):
 
     FaceForensics++_C23/original/033.mp4
     FaceForensics++_C23/<method>/<target>_<source>.mp4
+
+Here, too, the originals may be in `real` or the like.
 
 Beside the folders, or in splits/: {train,val,test}.json, lists of pairs [["720", "672"], ...]. Where there are no
 videos, extracted frames are read: `frames/033_097/0001.png` for `videos/033_097.mp4`.
@@ -24,19 +27,22 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from ....console import plural
 from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
+from ...folder_names import VIDEO_FOLDERS
 from ...listing import Entry, FoundFile, Listing
-from ...media.media_files import entries_of, find_named, ignored_as_mask, list_media, mask_folders
+from ...media.media_files import entries_of, find_named, ignored_as_mask, is_image, list_media, mask_folders
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
-from .folders import FfppFlat, FfppTree
+from .flat import FfppFlat
 from .names import SWAPS, VideoName, mentioned_identities
 from .splits import OfficialSplits, read_splits
+from .tree import FfppTree
 
 FfppFolders = FfppTree | FfppFlat
 
@@ -59,7 +65,8 @@ class FaceForensics:
         """Lists the videos, or the extracted frames.
 
         Raises `UsageError` where the official splits cannot be read, or list a video in two splits, where the folder of
-        a method is nearly called as published, two are of one method, or one of no method holds fakes.
+        a method is nearly called as published, two are of one method, or one of no method holds fakes, and where there
+        are no originals, but a folder that may hold them.
         """
         folders = _folders(src)
         assert folders is not None  # since `fits` is true
@@ -84,7 +91,7 @@ class FaceForensics:
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
             missing_split_lists=official.missing, without_splits=f"take {', '.join(official.files)} away",
-            recognised_by=folders.recognised_by,
+            recognised_by=folders.recognised_by, warnings=tuple(_unknown_places(entries, folders)),
         )  # fmt: skip
 
 
@@ -92,23 +99,33 @@ def _folders(src: Path) -> FfppFolders | None:
     return FfppTree.of(src) or FfppFlat.of(src)
 
 
+def _unknown_places(entries: Iterable[Entry], folders: FfppFolders) -> Iterator[str]:
+    """Reports videos whose names are the set's, and whose folders are not: nothing certain follows from the name."""
+    clips = (video_of_frame(entry.video_id) for entry in entries if not (entry.problem or entry.identity))
+    unknown = sorted({clip for clip in clips if VideoName.parse(PurePosixPath(clip).stem)})
+    if unknown:
+        are = "is" if len(unknown) == 1 else "are"
+        yield (
+            f"{plural(len(unknown), 'video')} {are} called as those of FaceForensics++, but in folders of which it has "
+            f"no such videos ({unknown[0]!r}), so that originals and who is seen are unknown; move them to "
+            f"{folders.form}; the folders in brackets may be left out"
+        )
+
+
 def _with_originals_on_disk(entries: list[Entry], root: Path) -> list[Entry]:
     """Replaces each `source_id` by the original's name on disk, also where SRC is only a part of the set."""
-    spelt, on_disk = _names_on_disk(root, {entry.source_id for entry in entries if entry.source_id}, path_as_spelt)
-    return [
-        replace(entry, source_id=on_disk.find(spelt[entry.source_id])) if entry.source_id else entry
-        for entry in entries
-    ]
+    path_of, _ = _paths_on_disk(root, {entry.source_id for entry in entries if entry.source_id}, path_as_spelt)
+    return [replace(entry, source_id=path_of[entry.source_id]) if entry.source_id else entry for entry in entries]
 
 
 def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path]) -> list[Entry]:
     """Replaces each `mask_id` by the mask's name on disk, or takes it out where there is no mask."""
-    spelt, on_disk = _names_on_disk(root, {entry.mask_id for entry in entries if entry.mask_id}, _masks_as_spelt)
+    path_of, present = _paths_on_disk(root, {entry.mask_id for entry in entries if entry.mask_id}, _masks_as_spelt)
 
     def with_mask(entry: Entry) -> Entry:
-        if entry.mask_id is None or stem_of(spelt[entry.mask_id]) not in on_disk.paths_by_stem:
+        if entry.mask_id not in present:
             return entry.without_mask()
-        mask = find_named(root, on_disk.find(spelt[entry.mask_id]), allowed)
+        mask = find_named(root, path_of[entry.mask_id], allowed)
         return entry.with_mask(mask) if mask else entry.without_mask()
 
     return [with_mask(entry) for entry in entries]
@@ -116,18 +133,43 @@ def _with_masks_on_disk(entries: list[Entry], root: Path, allowed: Sequence[Path
 
 def _masks_as_spelt(root: Path, published: str) -> str:
     """The folder of a method's masks as it is called on disk: `Deepfakes/mask/videos` for `Deepfakes/masks/videos`."""
-    method, masks, inner = path_as_spelt(root, published).rsplit("/", 2)
-    return path_as_spelt(root, "/".join([method, next(iter(mask_folders(root / method)), masks), inner]))
+    published_method, _, inner = published.partition("/masks")
+    method = path_as_spelt(root, published_method)
+    return path_as_spelt(root, f"{method}/{next(iter(mask_folders(root / method)), 'masks')}{inner}")
 
 
-def _names_on_disk(
+def _paths_on_disk(
     root: Path, names: Set[str], as_spelt: Callable[[Path, str], str]
-) -> tuple[dict[str, str], NameMatcher]:
-    """Each of `names` with its folders as they are spelt on disk, by `as_spelt`, and the media in these folders."""
+) -> tuple[dict[str, str], set[str]]:
+    """Path of each of `names` with its folders as they are spelt on disk, by `as_spelt`; and those that are there.
+
+    What is not there is looked for with or without the folder `videos`, which a copy may have in a part of its folders.
+    """
+    path_of, present = _paths_as_spelt(root, names, as_spelt)
+    other_form = {name: form for name in names - present if (form := _other_form(name))}
+    others, present_others = _paths_as_spelt(root, set(other_form.values()), as_spelt)
+    found = {name: others[form] for name, form in other_form.items() if form in present_others}
+    return path_of | found, present | set(found)
+
+
+def _paths_as_spelt(
+    root: Path, names: Set[str], as_spelt: Callable[[Path, str], str]
+) -> tuple[dict[str, str], set[str]]:
     folder_of = {folder: as_spelt(root, folder) for folder in set(map(posixpath.dirname, names))}
     spelt = {name: f"{folder_of[posixpath.dirname(name)]}/{posixpath.basename(name)}" for name in names}
     folders = sorted(set(folder_of.values()))
-    return spelt, NameMatcher.from_paths(name for folder in folders for name in list_media(root, folder))
+    on_disk = NameMatcher.from_paths(name for folder in folders for name in list_media(root, folder))
+    present = {name for name, path in spelt.items() if stem_of(path) in on_disk.paths_by_stem}
+    return {name: on_disk.find(path) for name, path in spelt.items()}, present
+
+
+def _other_form(name: str) -> str | None:
+    """Path of a video without the folder `videos` above it, or with one; None of a frame."""
+    if is_image(name):
+        return None
+    folder, _, file = name.rpartition("/")
+    above, _, last = folder.rpartition("/")
+    return f"{above}/{file}" if last.lower() in VIDEO_FOLDERS else f"{folder}/videos/{file}"
 
 
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:

@@ -167,7 +167,7 @@ def test_a_name_says_whose_video_and_whose_face_it_is(
         ("original_sequences/friends/c23/videos/033.mp4", 0, None, "c23", ("youtube/033",)),
         (f"{FAKES}/MyMethod/c23/videos/033_097.mp4", 1, "MyMethod", "c23", ("youtube/033", "youtube/097")),
         (f"{FAKES}/Deepfakes/c23/videos/033.mp4", 1, "Deepfakes", "c23", ("youtube/033",)),
-        (f"{FAKES}/Deepfakes/c23/033_097.mp4", 1, "Deepfakes", "c23", ("youtube/033", "youtube/097")),
+        (f"{FAKES}/c23/Deepfakes/033_097.mp4", 1, "c23", None, ("youtube/033", "youtube/097")),
         (f"{FAKES}/Deepfakes/c23/videos/01_02__hall__YVGY8LOK.mp4", 1, "Deepfakes", "c23", ("actors/01", "actors/02")),
         (f"{FAKES}/033_097.mp4", 1, None, None, ("youtube/033", "youtube/097")),
         (f"{FAKES}/Deepfakes/c23/videos/097_033 <script>.mp4", 1, "Deepfakes", "c23", ("youtube/097", "youtube/033")),

@@ -396,10 +396,10 @@ def test_other_files_beside_the_videos_do_not_hide_a_set(tmp_path: Path, footage
 
 
 def test_where_a_class_of_a_set_is_absent_a_warning_says_what_was_left_out(tmp_path: Path, footage: Footage) -> None:
-    src = footage.lay(tmp_path, real=["real/033.mp4", "real/097.mp4"], fake=["Deepfakes/033_097.mp4"])
+    src = footage.lay(tmp_path, real=["own/anna.mp4", "own/ben.mp4"], fake=["Deepfakes/033_097.mp4"])
     warnings = "\n".join(listing_warnings(list_source(src)))
     assert "no input is real (layout ffpp, found: folders called Deepfakes" in warnings
-    assert "left out: 2 in real/" in warnings
+    assert "left out: 2 in own/" in warnings
 
 
 def test_pairs_of_other_names_in_source_and_target_are_no_ffiw(tmp_path: Path, footage: Footage) -> None:
