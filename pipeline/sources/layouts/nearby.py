@@ -8,6 +8,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...errors import UsageError
+from ..folder_names import class_of_folder
 from ..layout import Layout
 from ..listing import Listing
 from ..media.media_files import DERIVED_FOLDERS, listable_folders
@@ -59,11 +60,36 @@ def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
             f"name {str(root)!r}, {alternative}"
         )
     nested = list(_nested_sets(src, tuple(layouts), _MAX_FOLDERS))
+    _refuse_one_class_of_two(src, nested)
     if nested:
         named = " and ".join(f"a {layout} set in {name!r}" for name, layout in nested[:_MAX_LISTED])
         more = f" and {len(nested) - _MAX_LISTED:,} more" if len(nested) > _MAX_LISTED else ""
         which = "that folder" if len(nested) == 1 else "one of these folders"
         raise UsageError(f"SRC={str(src)!r}: holds {named}{more}: name {which}, {alternative}")
+
+
+def _refuse_one_class_of_two(src: Path, nested: Iterable[tuple[str, str]]) -> None:
+    """Raises `UsageError` where the folder of a set, or one above it, is called after a class and another one beside it
+    after the other: naming the set as SRC would leave that class out.
+    """
+    pairs = ((name, layout, *pair) for name, layout in nested for pair in _beside_another_class(src, name))
+    for name, layout, folder, other in pairs:
+        raise UsageError(
+            f"SRC={str(src)!r}: holds a {layout} set in {name!r}, but {folder!r} and {other!r} are called after two "
+            f"classes: with {name!r} as SRC, what is in {other!r} would be left out; read both with --layout folder, "
+            "which takes labels from the names of folders and knows neither originals nor people"
+        )
+
+
+def _beside_another_class(src: Path, name: str) -> Iterator[tuple[str, str]]:
+    """Folders on the way from `src` to `name` that are called after a class, and ones beside them of another class."""
+    above = ""
+    for part in name.split("/"):
+        label = class_of_folder(part)
+        for other in listable_folders(src / above) if label is not None else ():
+            if class_of_folder(other) not in (None, label):
+                yield f"{above}{part}", f"{above}{other}"
+        above = f"{above}{part}/"
 
 
 def _nested_sets(

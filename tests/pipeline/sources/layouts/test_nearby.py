@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -93,3 +94,28 @@ def test_a_set_in_a_folder_beside_the_one_that_is_read_is_a_warning(
         "its own"
     }
     assert list_source(tmp_path / "manipulated_sequences").warnings == (), "which does not hold it"
+
+
+@pytest.mark.parametrize(
+    ("real", "fake", "folder", "other"),
+    [(["real/anna.mp4"], ["fake/Deepfakes/033_097.mp4"], "fake", "real"),
+     (["data/0_real/anna.mp4"], ["data/1_fake/Celeb-synthesis/id0_id1_0000.mp4"], "data/1_fake", "data/0_real"),
+     (["real_test/035.mp4", "real_train/033.mp4"], ["fake_train/F2F/033_097.mp4"], "fake_train", "real_test"),
+     (["real/033.mp4"], ["fake/F2F/033_097.mp4", "manipulated/DF/033_097.mp4"], "fake", "real"),
+     (["real/anna.mp4"], ["fake/F2F/033_097.mp4", "manipulated/DF/033_097.mp4"], "fake", "real")],
+)  # fmt: skip
+def test_of_a_set_in_the_folder_of_one_class_both_classes_are_read_by_what_the_message_names(
+    tmp_path: Path, footage: Footage, real: list[str], fake: list[str], folder: str, other: str
+) -> None:
+    src = footage.lay(tmp_path, real=real, fake=fake)
+    pattern = f"but '{folder}' and '{other}' are called after two classes: .* read both with --layout folder"
+    with pytest.raises(UsageError, match=pattern) as caught:
+        list_source(src)
+    assert not re.search(r"name (that|one of)", str(caught.value)), "which would be a set of one class"
+    assert {entry.label for entry in list_source(src, "folder").entries} == {0, 1}
+
+
+def test_a_whole_set_in_a_folder_called_like_a_class_is_still_named(tmp_path: Path, footage: Footage) -> None:
+    footage.lay(tmp_path / "Deepfake Dataset", real=["original/033.mp4"], fake=["F2F/033_097.mp4"])
+    with pytest.raises(UsageError, match="holds a ffpp set in 'Deepfake Dataset': name that folder"):
+        list_source(tmp_path)
