@@ -8,98 +8,31 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.dataset as pads
 import pytest
-from assets_in_process import in_process, new_folder
+from assets_in_process import in_process
 from assets_killed import Killed, joined_at, killed_at
+from assets_parts import VIDEOS, MakeSource, Run, is_finished, leases, receipts, rows
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import Manifest
-from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
+from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.planning.job_part import JobPart
-from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.precompute import Summary, precompute
-from facefeed.pipeline.verify.check import verify
-
-VIDEOS = [f"real/{name}.mp4" for name in "abcdef"]
-"""Each makes a unit of its own: as many as two parts share with one to spare, or three evenly."""
-
-MakeSource = Callable[..., Path]
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    folder = new_folder()
-    yield folder
-    shutil.rmtree(folder)
 
 
 @pytest.fixture(autouse=True)
 def _here() -> Iterator[None]:
     with in_process():
         yield
-
-
-@pytest.fixture
-def src(folder: Path, make_source: MakeSource, one_unit_a_video: None) -> Path:
-    return make_source(*VIDEOS, root=folder / "src")
-
-
-@pytest.fixture
-def one_unit_a_video(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("facefeed.pipeline.planning.plan._TARGET_UNIT_SECONDS", 0.0)
-
-
-@pytest.fixture
-def run(src: Path, folder: Path, small_options: Options) -> Callable[..., Summary]:
-    """`precompute` into `folder/out`, or the part of it that is named."""
-
-    def call(part: str | None = None, *, out: str = "out", **given: Any) -> Summary:
-        given = {"options": small_options, "detector": FixedBoxDetector(), **given}
-        return precompute(src, folder / out, part=part, **given)
-
-    return call
-
-
-Run = Callable[..., Summary]
-
-
-def rows(out: Path) -> pa.Table:
-    return pads.dataset(out / "faces").to_table().sort_by("face_id")
-
-
-def receipts(out: Path) -> dict[str, int]:
-    """When each unit was finished: a unit that was done twice has another time."""
-    return {path.name: path.stat().st_mtime_ns for path in (out / "receipts").iterdir()}
-
-
-@pytest.fixture
-def whole(run: Run, folder: Path) -> pa.Table:
-    """The rows of an undisturbed run of the whole job."""
-    run(out="whole")
-    return rows(folder / "whole")
-
-
-def is_finished(out: Path) -> bool:
-    try:
-        Manifest.read(out)
-    except (CorruptDataError, UsageError):
-        return False
-    return verify(out).findings == []
-
-
-def leases(out: Path) -> list[str]:
-    return sorted(path.name for path in out.glob("part-*.lease"))
 
 
 @pytest.mark.parametrize("number", [1, 2, 4, 9])
