@@ -188,7 +188,7 @@ class _Run:
         for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry):
             self.progress.warn(text)
         planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit)
+        refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit, self.part)
         return changes
 
     def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
@@ -224,7 +224,8 @@ class _Run:
         grown = run_state.with_part(part) if grows else run_state
         if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
             failures = failures_in_source(grown, changes.refused, changes.gone)
-            refuse_known_failures(failures, len(grown.unit_of_video) + len(changes.refused), self.failure_limit)
+            total = len(grown.unit_of_video) + len(changes.refused)
+            refuse_known_failures(failures, total, self.failure_limit, self.part)
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
@@ -270,7 +271,8 @@ class _Run:
         if units_left:
             return manifest, []
         quarantine_orphans(run_state)  # of units that were split in this run
-        check_failures(manifest, failures_in_source(run_state, changes.refused, changes.gone), self.failure_limit, out)
+        failures = failures_in_source(run_state, changes.refused, changes.gone)
+        check_failures(manifest, failures, self.failure_limit, out, self.part)
         incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)

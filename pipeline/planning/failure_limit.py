@@ -14,6 +14,7 @@ from ..console import plural, printable
 from ..dataset.manifest import Manifest
 from ..errors import TooManyFailedError, UsageError
 from ..sources import Entry
+from .job_part import JobPart
 from .run_state import RunState
 
 _MAX_LISTED = 20
@@ -78,19 +79,33 @@ def failures_in_source(run_state: RunState, refused: Iterable[Entry], gone: Iter
     return [failure for failure in collect_failures(run_state, refused) if failure.video_id not in removed]
 
 
-def refuse_known_failures(failures: Sequence[Failure], total: int, failure_limit: FailureLimit) -> None:
-    """Raises `TooManyFailedError` before the work begins, where known failures already exceed the limit."""
+def refuse_known_failures(
+    failures: Sequence[Failure], total: int, failure_limit: FailureLimit, part: JobPart | None = None
+) -> None:
+    """Raises `TooManyFailedError` before the work begins, where known failures already exceed the limit.
+
+    `part`: the part of the job that this run is, None for the whole job.
+    """
     allowed = failure_limit.max_failures(total)
     if len(failures) > allowed:
         accept = "" if len(failures) == total else f", or accept them with --max-failed {len(failures)}"
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: nothing was done", failures,
-            f"fix them (what failed before is done again with --retry-failed) or leave them out of SRC{accept}",
+            f"fix them (what failed before is done again {_with_retry(part)}) or leave them out of SRC{accept}",
         )  # fmt: skip
 
 
-def check_failures(manifest: Manifest, failures: Sequence[Failure], failure_limit: FailureLimit, out: Path) -> None:
-    """Raises `TooManyFailedError` where a finished run has more failures than allowed, or no row at all."""
+def check_failures(
+    manifest: Manifest,
+    failures: Sequence[Failure],
+    failure_limit: FailureLimit,
+    out: Path,
+    part: JobPart | None = None,
+) -> None:
+    """Raises `TooManyFailedError` where a finished run has more failures than allowed, or no row at all.
+
+    `part`: the part of the job that this run is, None for the whole job.
+    """
     total = manifest.inputs["total"]
     allowed = failure_limit.max_failures(total)
     figures = {"inputs": manifest.inputs, "rows": manifest.rows}
@@ -99,7 +114,7 @@ def check_failures(manifest: Manifest, failures: Sequence[Failure], failure_limi
         accept = f", or accept them with --max-failed {len(failures)}" if manifest.rows else ""
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: {consequence}", failures,
-            f"fix them and run the same command with --retry-failed{accept}", figures,
+            f"fix them and run the same command {_with_retry(part)}{accept}", figures,
         )  # fmt: skip
     if not manifest.rows:
         raise _too_many_failed(
@@ -123,6 +138,11 @@ def failure_lines(failures: Sequence[Failure]) -> list[str]:
     if len(failures) > _MAX_LISTED:
         lines.append(f"  and {len(failures) - _MAX_LISTED:,} more: the same command with --json names all of them")
     return lines
+
+
+def _with_retry(part: JobPart | None) -> str:
+    """How the command processes failed inputs again: parts do not."""
+    return "with --retry-failed" + ("" if part is None else " and without --part, once all parts have ended")
 
 
 def _failure_count_text(failures: Sequence[Failure], total: int, allowed: int) -> str:
