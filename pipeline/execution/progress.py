@@ -25,11 +25,16 @@ _LINE_SECONDS = 5.0
 
 @dataclass
 class Totals:
-    """What this run has done so far; `inputs` are videos and images. What earlier runs did, or were reused, is not.
+    """What this run has done so far; `inputs` are videos and images. What other runs did, or was reused, is not.
 
-    `size_bytes` is of the files that were written, reused rows among them.
+    `units_done_elsewhere`: units that another process had finished when they were to be started. `units_in_vain`: units
+    that were processed, while another process finished them first; in no other figure. `size_bytes` is of the files
+    that were written, reused rows among them.
     """
 
+    units: int = 0
+    units_done_elsewhere: int = 0
+    units_in_vain: int = 0
     inputs: int = 0
     frames: int = 0
     faces: int = 0
@@ -139,12 +144,24 @@ class Progress:
             self._running_units.pop(receipt.unit, None)
             self._finished_units.append(receipt.unit)
             done = [outcome for outcome in receipt.inputs if not outcome.reused]
+            self.totals.units += 1
             self.totals.inputs += len(done)
             self.totals.frames += sum(outcome.frames_decoded for outcome in done)
             self.totals.faces += sum(outcome.faces for outcome in done)
             self.totals.size_bytes += receipt.bytes
             self.totals.partial += sum(outcome.outcome == "partial" for outcome in done)
             self.totals.failed.update(str(outcome.reason) for outcome in done if outcome.outcome == "failed")
+        self._show()
+
+    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
+        """Counts a unit that another process has finished; its inputs are no longer to be processed here."""
+        with self._lock:
+            self._running_units.pop(unit.unit_id, None)
+            self._finished_units.append(unit.unit_id)
+            self.totals.units_in_vain += in_vain
+            self.totals.units_done_elsewhere += not in_vain
+            self._expected -= len(unit.inputs_to_decode)
+            self._done_before += len(unit.inputs_to_decode)
         self._show()
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:

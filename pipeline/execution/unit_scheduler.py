@@ -10,7 +10,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from distributed import Future, KilledWorker
@@ -21,7 +22,8 @@ from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .failure_attribution import FailureAttribution
-from .unit_task import UnitError
+from .unit_queue import Attempt, UnitQueue
+from .unit_task import UnitError, UnitResult
 from .workers import Worker, WorkerPool
 
 _MAX_WORKERS_LOST = 3
@@ -33,27 +35,16 @@ class Observer(Protocol):
     """Receives the scheduler's events, for progress; called from the driver's thread."""
 
     def on_receipt(self, receipt: Receipt) -> None:
-        """A unit is done, or was split in two."""
+        """A unit is done by this run."""
+
+    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
+        """Another process has finished a unit; `in_vain`: this run has processed it too, for nothing."""
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         """A unit failed or its worker was lost, for `reason`; `action` says what the scheduler does about it."""
 
     def on_retired(self, worker: str, reason: str) -> None:
         """A worker gets no more units."""
-
-
-@dataclass(frozen=True)
-class _Attempt:
-    """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on."""
-
-    unit: Unit
-    ancestors: tuple[str, ...] = ()
-    failed_on: tuple[Worker, ...] = ()
-
-    @property
-    def lineage(self) -> tuple[str, ...]:
-        """Ids from the planned unit down to this one."""
-        return (*self.ancestors, self.unit.unit_id)
 
 
 class UnitScheduler:
@@ -70,11 +61,11 @@ class UnitScheduler:
     ) -> None:
         """`finished`: number of units that earlier runs have finished."""
         self._pool, self._job, self._observer, self._clock = pool, job, observer, clock
-        self._queue: deque[_Attempt] = deque()
-        self._retries: deque[_Attempt] = deque()  # failed on one worker
-        self._suspects: deque[_Attempt] = deque()  # single-input units whose worker was lost
+        self._queue = UnitQueue(job, partial(observer.on_done_elsewhere, in_vain=False))
+        self._retries: deque[Attempt] = deque()  # failed on one worker
+        self._suspects: deque[Attempt] = deque()  # single-input units whose worker was lost
         self._abandoned: list[tuple[Unit, str]] = []
-        self._running: dict[Future, tuple[_Attempt, Worker]] = {}
+        self._running: dict[Future, tuple[Attempt, Worker]] = {}
         self._attribution = FailureAttribution(finished)
         self._workers: dict[str, Worker] = {}
         self._replaced: set[str] = set()  # addresses of processes that are being replaced
@@ -88,7 +79,7 @@ class UnitScheduler:
         Receipts written so far stay valid. Inputs are given up only at the end: if the run stops earlier, the next one
         tries them again.
         """
-        self._queue.extend(_Attempt(unit) for unit in units)
+        self._queue.extend(units)
         self._refresh_workers()
         try:
             while self._queue or self._retries or self._suspects or self._running:
@@ -144,7 +135,7 @@ class UnitScheduler:
             if worker.address not in self._replaced and worker.worker_id not in self._attribution.retired
         ]  # fmt: skip
 
-    def _record_failure(self, worker: Worker, attempt: _Attempt, reason: str) -> None:
+    def _record_failure(self, worker: Worker, attempt: Attempt, reason: str) -> None:
         """Records a failure; a process that can be replaced gets no more units."""
         self._last_failure = reason
         self._attribution.record_failure(worker.worker_id, attempt.lineage, reason)
@@ -173,27 +164,27 @@ class UnitScheduler:
                 "fix the cause and run the same command again"
             )
         if self._queue and self._attribution.nothing_finished:
-            self._submit(self._queue.popleft(), free[0])
+            self._submit_next(free[0])
         elif self._suspects and not self._retries:
             attempt = self._suspects.popleft()
             worker_ids = {worker.worker_id for worker in attempt.failed_on}
             self._submit(attempt, min(free, key=lambda worker: (worker.worker_id in worker_ids, worker.name)))
         elif self._queue and not self._retries:
-            self._submit(self._queue.popleft(), free[0])
+            self._submit_next(free[0])
         elif self._retries and not self._restarting:
             raise StoppedError(
                 f"a unit failed with {self._last_failure}, and there is no other worker to try it on; all finished "
                 "units are kept: start a second worker, or one with a nanny, and run the same command again"
             )
 
-    def _next_attempt_for(self, worker: Worker) -> _Attempt | None:
+    def _next_attempt_for(self, worker: Worker) -> Attempt | None:
         for attempt in self._retries:
             if self._may_retry(attempt, worker):
                 self._retries.remove(attempt)
                 return attempt
-        return self._queue.popleft() if self._queue and not self._attribution.is_suspended(worker.worker_id) else None
+        return None if self._attribution.is_suspended(worker.worker_id) else self._queue.take()
 
-    def _may_retry(self, attempt: _Attempt, worker: Worker) -> bool:
+    def _may_retry(self, attempt: Attempt, worker: Worker) -> bool:
         """Whether the outcome on `worker` shows who is at fault: not on the same process, nor one that always fails."""
         failed = {other.worker_id for other in attempt.failed_on}
         others = ({other.worker_id for other in self._usable_workers()} | self._restarting.keys()) - failed
@@ -204,16 +195,20 @@ class UnitScheduler:
         all_suspended = all(self._attribution.is_suspended(other.worker_id) for other in self._usable_workers())
         return self._attribution.is_proven(worker.worker_id) or all_suspended or not self._queue
 
-    def _submit(self, attempt: _Attempt, worker: Worker) -> None:
+    def _submit_next(self, worker: Worker) -> None:
+        if attempt := self._queue.take():
+            self._submit(attempt, worker)
+
+    def _submit(self, attempt: Attempt, worker: Worker) -> None:
         future = self._pool.submit(attempt.unit, worker)
         self._running[future] = (attempt, worker)
 
-    def _handle_result(self, future: Future, attempt: _Attempt, worker: Worker) -> None:
+    def _handle_result(self, future: Future, attempt: Attempt, worker: Worker) -> None:
         if future.status == "finished":
             for worker_id in self._attribution.record_success(worker.worker_id, attempt.lineage):
                 retired = next((known for known in self._workers.values() if known.worker_id == worker_id), None)
                 self._observer.on_retired(str(retired or worker_id), self._attribution.retired[worker_id])
-            self._observer.on_receipt(future.result())
+            self._on_unit_processed(attempt, future.result())
             return
         if future.status in {"cancelled", "lost"}:
             raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
@@ -225,7 +220,16 @@ class UnitScheduler:
         else:
             raise error
 
-    def _on_unit_failed(self, attempt: _Attempt, worker: Worker, error: UnitError) -> None:
+    def _on_unit_processed(self, attempt: Attempt, result: UnitResult) -> None:
+        if result.receipt.outcome == "split":
+            self._observer.on_lost(attempt.unit, "another process has split it", "processing its halves")
+            self._queue.add_halves(attempt)
+        elif result.work != "done" and not attempt.failed_on:  # else the other attempt may be one of this run
+            self._observer.on_done_elsewhere(attempt.unit, in_vain=result.work == "in_vain")
+        else:
+            self._observer.on_receipt(result.receipt)
+
+    def _on_unit_failed(self, attempt: Attempt, worker: Worker, error: UnitError) -> None:
         reason = f"{error}, on {worker}"
         self._record_failure(worker, attempt, str(error))
         if worker.address in self._replaced:
@@ -244,7 +248,7 @@ class UnitScheduler:
         else:
             self._abandon(attempt.unit, reason)
 
-    def _on_worker_lost(self, attempt: _Attempt, worker: Worker) -> None:
+    def _on_worker_lost(self, attempt: Attempt, worker: Worker) -> None:
         reason = f"its worker was lost ({worker})"
         self._record_failure(worker, attempt, "its process being lost")
         attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
@@ -261,21 +265,20 @@ class UnitScheduler:
     def _can_split(self, unit: Unit) -> bool:
         return len(unit.inputs) > 1 and not self._job.paths.unit_file(unit.split, unit.unit_id).exists()
 
-    def _split(self, attempt: _Attempt, reason: str) -> None:
+    def _split(self, attempt: Attempt, reason: str) -> None:
         """Halves a unit, to isolate the input at fault in the end; writes the receipt before the halves run."""
         unit = attempt.unit
-        children = unit.halves(self._job.config_hash)
         receipt = Receipt(
             unit=unit.unit_id, config_hash=self._job.config_hash, outcome="split", supersedes=list(unit.supersedes),
-            children=[child.unit_id for child in children],
+            children=[child.unit_id for child in unit.halves(self._job.config_hash)],
         )  # fmt: skip
         valid_receipt = write_receipt(self._job.paths, unit, receipt)
         if valid_receipt.outcome == "done":  # its worker was not lost after all
             self._observer.on_receipt(valid_receipt)
             return
         self._observer.on_lost(unit, reason, "splitting it in two")
-        self._attribution.record_split(unit.unit_id, len(children))
-        self._queue.extendleft(_Attempt(child, attempt.lineage) for child in reversed(children))
+        self._attribution.record_split(unit.unit_id, len(receipt.children))
+        self._queue.add_halves(attempt)
 
     def _abandon(self, unit: Unit, reason: str) -> None:
         self._observer.on_lost(unit, reason, "giving it up")

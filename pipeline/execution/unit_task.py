@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import cv2
 from distributed import Client, WorkerPlugin, get_worker
@@ -118,20 +118,34 @@ def locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
         yield plugin.unit_worker
 
 
-def run_unit(unit: Unit, plugin_name: str) -> Receipt:
+class UnitResult(NamedTuple):
+    """What a task returns: the unit's receipt as it is on disk.
+
+    `work`: "done" here; "adopted": another attempt had published the unit; "in_vain": it did so while inputs were
+    decoded here.
+    """
+
+    receipt: Receipt
+    work: Literal["done", "adopted", "in_vain"] = "done"
+
+
+def run_unit(unit: Unit, plugin_name: str) -> UnitResult:
     """The Dask task: runs `unit` on this worker's `UnitWorker` and logs an event for each input, under `plugin_name`.
 
     Raises `StoppedError` where the whole run must stop, `UnitError` for any other error.
     """
-    worker = get_worker()
+    worker, decoded = get_worker(), list[InputOutcome]()
 
     def log_outcome(outcome: InputOutcome) -> None:
+        decoded.append(outcome)
         message = {"unit": unit.unit_id, "frames": outcome.frames_decoded, "faces": outcome.faces}
         worker.log_event(plugin_name, message)
 
     try:
         with locked_unit_worker(plugin_name) as unit_worker:
-            return unit_worker.run(unit, log_outcome)
+            receipt = unit_worker.run(unit, log_outcome)
+        recorded = [outcome for outcome in receipt.inputs if not outcome.reused]
+        return UnitResult(receipt, "done" if decoded == recorded else "in_vain" if decoded else "adopted")
     except StoppedError:
         raise
     except Exception as error:

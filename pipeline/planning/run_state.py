@@ -41,8 +41,7 @@ class RunState:
 
         None where it is missing or damaged, lists other inputs, or its file is missing or of another size.
         """
-        receipt = trusted_receipt(self.paths, unit.unit_id, self.config_hash)
-        return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
+        return trusted_receipt_of(unit, self.paths, self.config_hash)
 
     def leaf_units(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
         """The unit with its receipt or, where it was split, the same of its halves, recursively."""
@@ -106,6 +105,12 @@ class RecordedRunState(RunState):
         except CorruptDataError:
             return None
         return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
+
+
+def trusted_receipt_of(unit: Unit, paths: OutPaths, config_hash: str) -> Receipt | None:
+    """The receipt of `unit` as it is on disk now; see `RunState.trusted_receipt`."""
+    receipt = trusted_receipt(paths, unit.unit_id, config_hash)
+    return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
 
 
 def lists_inputs_of(unit: Unit, receipt: Receipt) -> bool:

@@ -395,6 +395,6 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
     )
     with local_client(1) as client, install_unit_workers(client, job, ["0"], local=True) as plugin:
         counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._pool._pipelines))
-        receipt = client.submit(run_unit, unit, plugin, pure=False).result()
+        receipt = client.submit(run_unit, unit, plugin, pure=False).result().receipt
     assert list(counts.values()) == [min(usable_cores(), 8)]
     assert [(outcome.video_id, outcome.faces) for outcome in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]

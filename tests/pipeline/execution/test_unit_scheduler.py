@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from assets_worker_pool import Fault, SimulatedWorkerPool
-from facefeed.pipeline.commit.publish import make_folders
+from assets_worker_pool import Fault, SimulatedWorkerPool, done
+from facefeed.pipeline.commit.publish import make_folders, write_receipt
 from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
+from facefeed.pipeline.execution.unit_task import UnitResult
 from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
@@ -27,6 +28,8 @@ class Reported:
     failed: Counter[str] = field(default_factory=Counter)
     ok: int = 0
     lost: int = 0
+    done_elsewhere: list[str] = field(default_factory=list)
+    in_vain: list[str] = field(default_factory=list)
     retired: list[str] = field(default_factory=list)
 
     def on_receipt(self, receipt: Receipt) -> None:
@@ -34,6 +37,9 @@ class Reported:
             self.ok += outcome.outcome == "ok"
             if outcome.outcome == "failed":
                 self.failed[outcome.video_id] += 1
+
+    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
+        (self.in_vain if in_vain else self.done_elsewhere).append(unit.unit_id)
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         self.lost += 1
@@ -208,3 +214,68 @@ def test_a_cluster_that_stays_without_workers_stops_the_run(job: JobSpec) -> Non
     with pytest.raises(StoppedError, match="has had no worker for 120 s"):
         run(pool, units_of(1, 1))
     assert pool.clock() == pytest.approx(121, abs=2)
+
+
+# --- parts of a job with overlapping shares
+
+
+def test_units_that_another_part_finishes_meanwhile_are_not_processed(job: JobSpec) -> None:
+    units = units_of(12, 2)
+    pool = SimulatedWorkerPool(job, 2, lambda unit, worker: finish_all_but_the_first(unit))
+
+    def finish_all_but_the_first(unit: Unit) -> None:
+        if unit == units[0]:
+            for other in units[2:10]:
+                write_receipt(job.paths, other, done(other, job))
+
+    reported = run(pool, units)
+    assert {unit for unit, _ in pool.ran} == {unit.unit_id for unit in (*units[:2], *units[10:])}
+    assert reported.done_elsewhere == [unit.unit_id for unit in units[2:10]]
+    assert (reported.ok, reported.in_vain) == (2 * 4, [])
+
+
+def test_of_a_unit_that_another_part_has_split_the_halves_are_processed(job: JobSpec) -> None:
+    first, second = units_of(2, 4)
+    halves = second.halves(job.config_hash)
+    children = [half.unit_id for half in halves]
+
+    def split_second(unit: Unit, worker: Worker) -> None:
+        if unit == first:
+            split = Receipt(unit=second.unit_id, config_hash="c", outcome="split", children=children)
+            write_receipt(job.paths, second, split)
+            write_receipt(job.paths, halves[0], done(halves[0], job))
+
+    pool = SimulatedWorkerPool(job, 1, split_second)
+    reported = run(pool, [first, second])
+    assert [unit for unit, _ in pool.ran] == [first.unit_id, children[1]]
+    assert reported.done_elsewhere == [children[0]]
+    assert reported.ok == 4 + 2
+
+
+def test_a_unit_that_another_part_has_split_while_it_was_processed_is_continued_in_halves(job: JobSpec) -> None:
+    (unit,) = units_of(1, 4)
+    children = [half.unit_id for half in unit.halves(job.config_hash)]
+    pool = SimulatedWorkerPool(job, 1, lambda unit, worker: None)
+    pool.results[unit.unit_id] = UnitResult(
+        Receipt(unit=unit.unit_id, config_hash="c", outcome="split", children=children), "in_vain"
+    )
+    reported = run(pool, [unit])
+    assert [unit for unit, _ in pool.ran] == [unit.unit_id, *children]
+    assert (reported.ok, reported.lost) == (4, 1)
+
+
+def test_a_unit_that_another_part_published_first_is_counted_as_in_vain(job: JobSpec) -> None:
+    units = units_of(3, 2)
+    pool = SimulatedWorkerPool(job, 1, lambda unit, worker: None)
+    pool.results[units[1].unit_id] = UnitResult(done(units[1], job), "in_vain")
+    reported = run(pool, units)
+    assert (reported.in_vain, reported.done_elsewhere, reported.ok) == ([units[1].unit_id], [], 4)
+
+
+def test_a_unit_whose_lost_worker_finished_it_after_all_is_this_runs_own(job: JobSpec) -> None:
+    (unit,) = units_of(1, 1)
+    faults = iter(["lost", None])
+    pool = SimulatedWorkerPool(job, 2, lambda unit, worker: next(faults))
+    pool.results[unit.unit_id] = UnitResult(done(unit, job), "in_vain")
+    reported = run(pool, [unit])
+    assert (reported.in_vain, reported.ok) == ([], 1)

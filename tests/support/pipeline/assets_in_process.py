@@ -45,7 +45,7 @@ def one_by_one(job: JobSpec, units: list[Unit]) -> None:
 
 
 @contextmanager
-def _without_cluster(process: Process) -> Iterator[pytest.MonkeyPatch]:
+def _without_cluster(process: Process) -> Iterator[None]:
     """Within the block `precompute` starts no cluster: `process` is called where there are pending units."""
 
     def process_pending_units(run: Any, run_state: RunState, *_: object) -> Any:
@@ -55,13 +55,20 @@ def _without_cluster(process: Process) -> Iterator[pytest.MonkeyPatch]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(precompute_module._Run, "process_pending_units", process_pending_units)
-        yield patch
+        yield
 
 
 @contextmanager
 def in_process(process: Process = one_by_one) -> Iterator[None]:
     """Within the block `precompute` starts no cluster, and hardly a decoder; `process`: what it does instead."""
-    with _without_cluster(process) as patch:
+    with _without_cluster(process), shared_decoders():
+        yield
+
+
+@contextmanager
+def shared_decoders() -> Iterator[None]:
+    """Within the block readers pass their decoder processes on; sources lie in a `new_folder`."""
+    with pytest.MonkeyPatch.context() as patch:
         for module in (precompute_module, input_pipeline):
             patch.setattr(module, "MediaReader", _SharingReader)
         yield

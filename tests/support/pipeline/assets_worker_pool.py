@@ -11,7 +11,7 @@ from typing import Any
 from assets_clock import Clock
 from distributed import KilledWorker
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
-from facefeed.pipeline.execution.unit_task import UnitError
+from facefeed.pipeline.execution.unit_task import UnitError, UnitResult
 from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit
@@ -28,12 +28,12 @@ class Ended:
     unit: Unit
     worker: Worker
     status: str = "finished"
-    receipt: Receipt | None = None
+    unit_result: UnitResult | None = None
     error: Exception | None = None
 
-    def result(self) -> Receipt:
-        assert self.receipt is not None
-        return self.receipt
+    def result(self) -> UnitResult:
+        assert self.unit_result is not None
+        return self.unit_result
 
     def exception(self) -> Exception | None:
         return self.error
@@ -54,6 +54,8 @@ class SimulatedWorkerPool:
     ran: list[tuple[str, str]] = field(default_factory=list)
     """(unit, worker's address), in the order they were submitted."""
     restarts: list[str] = field(default_factory=list)
+    results: dict[str, UnitResult] = field(default_factory=dict)
+    """What units end with, by id; those that are not named are done by their worker."""
 
     def __post_init__(self) -> None:
         self._number = count()
@@ -89,7 +91,7 @@ class SimulatedWorkerPool:
                 self._join(event.name)
                 continue
             if event.status == "finished":
-                event.receipt = done(event.unit, self.job)
+                event.unit_result = self.results.get(event.unit.unit_id) or UnitResult(done(event.unit, self.job))
             elif isinstance(event.error, KilledWorker):
                 self.restart(event.worker)
             return event

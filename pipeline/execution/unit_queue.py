@@ -1,0 +1,62 @@
+"""Units that wait for a worker: each is taken once, and only if no other process has finished it by then."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from ..planning.options import JobSpec
+from ..planning.plan import Unit
+from ..planning.run_state import trusted_receipt_of
+from .workers import Worker
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on."""
+
+    unit: Unit
+    ancestors: tuple[str, ...] = ()
+    failed_on: tuple[Worker, ...] = ()
+
+    @property
+    def lineage(self) -> tuple[str, ...]:
+        """Ids from the planned unit down to this one."""
+        return (*self.ancestors, self.unit.unit_id)
+
+
+class UnitQueue:
+    """Units of `job` that no worker of this run has tried; `on_done_elsewhere`: called with each that is skipped.
+
+    Shares of parts may overlap, so each unit's receipt is looked for right before the unit is to be processed.
+    """
+
+    def __init__(self, job: JobSpec, on_done_elsewhere: Callable[[Unit], object]) -> None:
+        self._job, self._on_done_elsewhere = job, on_done_elsewhere
+        self._attempts: deque[Attempt] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._attempts)
+
+    def extend(self, units: Iterable[Unit]) -> None:
+        """Adds planned units at the end."""
+        self._attempts.extend(Attempt(unit) for unit in units)
+
+    def add_halves(self, attempt: Attempt) -> None:
+        """Adds the halves of a unit that was split, to be taken next."""
+        halves = attempt.unit.halves(self._job.config_hash)
+        self._attempts.extendleft(Attempt(half, attempt.lineage) for half in reversed(halves))
+
+    def take(self) -> Attempt | None:
+        """The next unit without a receipt; None where none is left."""
+        while self._attempts:
+            attempt = self._attempts.popleft()
+            receipt = trusted_receipt_of(attempt.unit, self._job.paths, self._job.config_hash)
+            if receipt is None:
+                return attempt
+            if receipt.outcome == "split":
+                self.add_halves(attempt)
+            else:
+                self._on_done_elsewhere(attempt.unit)
+        return None
