@@ -59,9 +59,10 @@ from .video import DecoderLimits, MediaReader
 class Summary:
     """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs.
 
-    `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a part of
-    a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished so far,
-    and is not on disk.
+    `part`: the part of the job that it did, None for all of it; `totals` and `seconds` are its own, everything else is
+    of OUT. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a
+    part of a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished
+    so far, and is not on disk.
     """
 
     manifest: Manifest
@@ -75,6 +76,7 @@ class Summary:
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
     incomplete_columns: list[IncompleteSet] = field(default_factory=list)
+    part: JobPart | None = None
     units_left: int = 0
 
 
@@ -160,8 +162,8 @@ def precompute(
         units_left = sum(1 for _ in run_state.pending_units())
         manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
-        manifest=manifest, units_left=units_left, listing=listing, changes=changes, totals=totals, orphans=orphans,
-        seconds=time.monotonic() - started, failures=collect_failures(run_state, changes.refused),
+        manifest=manifest, part=job_part, units_left=units_left, listing=listing, changes=changes, totals=totals,
+        orphans=orphans, seconds=time.monotonic() - started, failures=collect_failures(run_state, changes.refused),
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,

@@ -17,6 +17,7 @@ from .dataset.manifest import OutPaths
 if TYPE_CHECKING:
     from .dataset.manifest import Manifest
     from .dryrun.forecast import Forecast
+    from .execution.progress import Totals
     from .planning.incremental import Changes
     from .precompute import Summary
     from .verify.findings import VerifyResult
@@ -26,7 +27,7 @@ _MOST_IN_JSON = 100
 
 
 def summary_json(summary: Summary) -> dict[str, Any]:
-    """The manifest's figures and what this run itself did, as JSON values for `--json`."""
+    """The manifest's figures, which are of OUT, and what this run itself did, as JSON values for `--json`."""
     manifest, totals, changes = summary.manifest, summary.totals, summary.changes
     return {
         "fingerprint": manifest.fingerprint,
@@ -42,7 +43,11 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
+        "part": str(summary.part) if summary.part else None,
         "this_run": {
+            "units": totals.units,
+            "units_done_elsewhere": totals.units_done_elsewhere,
+            "units_in_vain": totals.units_in_vain,
             "inputs": totals.inputs,
             "frames": totals.frames,
             "faces": totals.faces,
@@ -65,30 +70,22 @@ def summary_json(summary: Summary) -> dict[str, Any]:
 
 
 def print_summary(summary: Summary, src: Path, out: Path) -> None:
-    """Prints the tables of rows by split and inputs by outcome, remarks and what is next."""
+    """Prints the tables of rows by split and inputs by outcome, remarks and what is next.
+
+    Of a part of a job, its own figures come first, apart from those of OUT.
+    """
     console = stderr_console()
     manifest = summary.manifest
-    table = Table(title="rows", title_justify="left", title_style="bold")
-    for column in ("split", "faces", "videos"):
-        table.add_column(column, justify="left" if column == "split" else "right")
-    for name in ("train", "val", "test"):
-        counts = manifest.splits.get(name, {})
-        table.add_row(name, f"{counts.get('rows', 0):,}", f"{counts.get('videos', 0):,}")
-    table.add_section()
-    videos = sum(counts["videos"] for counts in manifest.splits.values())
-    table.add_row("all", f"{manifest.rows:,}", f"{videos:,}")
-    console.print(table)
+    amount = f"{filesize.decimal(manifest.bytes)} in {plural(manifest.units, 'unit')}"
+    own = f"{_pace(summary)}; {duration_text(summary.seconds)} in all"
+    if summary.part:
+        console.print(f"[bold]part {summary.part}[/]: {_share(summary.totals)}; {own}")
+        console.print(f"[bold]{escape(printable(str(out)))}, of all parts{' so far' * bool(summary.units_left)}:[/]")
+    console.print(_rows(manifest))
     console.print(_inputs(manifest.inputs))
     for line in _remarks(summary):
         console.print(escape(printable(line)))
-    totals = summary.totals
-    pace = (
-        f"{plural(totals.frames, 'frame')} at {totals.frames_per_second:.1f} a second"
-        if totals.inputs
-        else "nothing to do"
-    )
-    amount = f"{filesize.decimal(manifest.bytes)} in {plural(manifest.units, 'unit')}"
-    console.print(f"{amount}; {pace}; {duration_text(summary.seconds)} in all")
+    console.print(amount if summary.part else f"{amount}; {own}")
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
     if summary.units_left:
@@ -99,6 +96,36 @@ def print_summary(summary: Summary, src: Path, out: Path) -> None:
         return
     console.print(escape(printable(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
     console.print(escape(printable(f"next: facefeed verify {shlex.quote(str(out))}")))
+
+
+def _pace(summary: Summary) -> str:
+    totals = summary.totals
+    if not totals.inputs:
+        return "nothing to do"
+    return f"{plural(totals.frames, 'frame')} at {totals.frames_per_second:.1f} a second"
+
+
+def _share(totals: Totals) -> str:
+    """What a part of a job did of its share of the units, and what others did of it meanwhile."""
+    done = f"{plural(totals.units, 'unit')} of {plural(totals.inputs, 'input')} done, {plural(totals.faces, 'face')}"
+    if totals.units_done_elsewhere:
+        done += f"; {plural(totals.units_done_elsewhere, 'unit')} skipped, which another process had finished by then"
+    if totals.units_in_vain:
+        done += f"; {plural(totals.units_in_vain, 'unit')} done in vain, which another process finished first"
+    return done
+
+
+def _rows(manifest: Manifest) -> Table:
+    table = Table(title="rows", title_justify="left", title_style="bold")
+    for column in ("split", "faces", "videos"):
+        table.add_column(column, justify="left" if column == "split" else "right")
+    for name in ("train", "val", "test"):
+        counts = manifest.splits.get(name, {})
+        table.add_row(name, f"{counts.get('rows', 0):,}", f"{counts.get('videos', 0):,}")
+    table.add_section()
+    videos = sum(counts["videos"] for counts in manifest.splits.values())
+    table.add_row("all", f"{manifest.rows:,}", f"{videos:,}")
+    return table
 
 
 def _forecast(expected: Forecast, summary: Summary) -> str:
