@@ -22,6 +22,7 @@ from pathlib import Path
 
 import psutil
 
+from .console import first_names
 from .errors import RefusedError
 from .json_records import parse_json
 
@@ -87,6 +88,30 @@ def is_held(path: Path) -> bool:
         return True
     finally:
         os.close(descriptor)
+
+
+def advice_to_wait(folder: Path) -> str | None:
+    """Names those who hold leases of `folder`, for others that wait for what they make; None where nobody does.
+
+    For readers: goes by records and heartbeats and takes no lock, so that nobody is refused because of it.
+    """
+    holders = [text for path in sorted(folder.glob("*.lease")) if (text := _live_holder(path)) is not None]
+    if not holders:
+        return None
+    are = "is" if len(holders) == 1 else "are"
+    return f"{first_names(holders)} {are} at work on it; wait, the last to end finishes it"
+
+
+def _live_holder(path: Path) -> str | None:
+    try:
+        holder = _read_state(path)[0]
+        is_stale = _seconds_until_stale(path) <= 0
+    except OSError:
+        return None
+    is_local = holder.get("host") == socket.gethostname()
+    if not holder or is_stale or (is_local and not _process_exists(holder.get("pid"))):
+        return None
+    return f"{_work(holder)} ({_describe(holder)})"
 
 
 def _try_lock(descriptor: int, path: Path) -> bool:
@@ -186,6 +211,9 @@ def _describe(holder: dict[str, object]) -> str:
     return "process {pid} on {host}, since {since}".format_map({"pid": "?", "host": "?", "since": "?", **holder})
 
 
+def _work(holder: dict[str, object]) -> object:
+    return holder.get("work", "another facefeed command")
+
+
 def _refused_error(path: Path, holder: dict[str, object]) -> RefusedError:
-    work = holder.get("work", "another facefeed command")
-    return RefusedError(f"{path.parent}: {work} is working on it ({_describe(holder)}){ADVICE}")
+    return RefusedError(f"{path.parent}: {_work(holder)} is working on it ({_describe(holder)}){ADVICE}")

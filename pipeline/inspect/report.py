@@ -131,7 +131,7 @@ def print_unfinished(unfinished: UnfinishedRun) -> None:
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
     )
     for line in (*failure_lines(unfinished.failures), *unfinished.remarks):
-        console.print(escape(line))
+        console.print(_escape(line))
 
 
 def unfinished_json_report(unfinished: UnfinishedRun) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from ..commit.finalize import build_manifest
 from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
+from ..lock import advice_to_wait
 from ..planning.failure_limit import NO_FACES_REMEDY, Failure, collect_failures, format_reason_counts
 from ..planning.options import hash_config
 from ..planning.plan import Plan
@@ -23,7 +24,7 @@ class UnfinishedRun:
     `manifest`: what the manifest would be if the run ended now. `failures`: failed inputs, without those that never
     reach a unit (only the listing has them). `pending`: number of inputs left. `units`: number of planned units, of
     which `units_done` are finished. `has_previous_manifest`: whether manifest and index of an earlier, finished run
-    exist.
+    exist. `advice_to_wait`: for the runs and parts of the job that are at work on it; None where none is.
     """
 
     run_state: RunState
@@ -33,6 +34,7 @@ class UnfinishedRun:
     units: int
     units_done: int
     has_previous_manifest: bool
+    advice_to_wait: str | None
 
     @classmethod
     def find(cls, out: Path) -> UnfinishedRun | None:
@@ -63,6 +65,7 @@ class UnfinishedRun:
             units=len(pending),
             units_done=sum(not leaves for leaves in pending),
             has_previous_manifest=has_previous_manifest,
+            advice_to_wait=advice_to_wait(out),
         )
 
     @property
@@ -71,11 +74,10 @@ class UnfinishedRun:
         done = (
             f"{self.units_done:,} of {plural(self.units, 'unit')} are done, {plural(self.pending, 'input')} left to do"
         )
-        return (
-            f"unfinished: a later run did not come to its end; {done}"
-            if self.has_previous_manifest
-            else f"unfinished: {done}"
-        )
+        if not self.has_previous_manifest:
+            return f"unfinished: {done}"
+        later = "did not come to its end" if self.advice_to_wait is None else "is at work"
+        return f"unfinished: a later run {later}; {done}"
 
     @property
     def remarks(self) -> list[str]:
@@ -93,6 +95,8 @@ class UnfinishedRun:
         return [*lines, f"next: {self._next_step()}"]
 
     def _next_step(self) -> str:
+        if self.advice_to_wait is not None:
+            return self.advice_to_wait
         remedies = [
             f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
         ]

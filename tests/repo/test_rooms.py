@@ -150,8 +150,8 @@ def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
 LAYERS = {
     "pipeline": """
         console errors json_records machine
-        files user_file
-        command_group dataset faces interrupts lock video
+        files lock user_file
+        command_group dataset faces interrupts video
         baselines export manipulation models page sources
         splits
         planning
