@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from ..errors import RefusedError
@@ -48,11 +48,23 @@ class Lease:
             yield
             return
         path = self._path.with_name(f"part-{self._part.number}-of-{self._part.count}.lease")
-        with hold_lock(path, work=self._work, on_wait=self._on_wait):
+        with self._remove_after_error(), hold_lock(path, work=self._work, on_wait=self._on_wait):
             self._driver.close()
             yield
             self._acquire()
         path.unlink(missing_ok=True)
+
+    @contextmanager
+    def _remove_after_error(self) -> Iterator[None]:
+        """After an error in the block removes leases of parts that ended, unless another process plans or finishes."""
+        try:
+            yield
+        except BaseException:
+            with suppress(RefusedError, OSError):
+                if not is_held(self._path):  # `hold_lock` would wait where its holder may be dead
+                    with hold_lock(self._path, work=self._work):
+                        self.parts_at_work()
+            raise
 
     @contextmanager
     def held(self) -> Iterator[None]:
