@@ -245,7 +245,7 @@ class _Run:
         progress.announce(f"{len(pending):,} of {plural(total, 'unit')}{share} to do")
         count = workers or default_num_workers()
         progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
-        with start_unit_workers(job, count, scheduler) as (client, plugin), progress:
+        with start_unit_workers(job, count, scheduler, self.part) as (client, plugin), progress:
             client.subscribe_topic(plugin, progress.on_event)
             if scheduler is not None:
                 progress.dashboard = client.dashboard_link
