@@ -19,6 +19,8 @@ from ...pipeline.dataset.crops.geometry import Affine, between_pixel_centres
 from ...pipeline.dataset.index_like import IndexLike
 from ..face import BOX_CORNERS, Face, resize_image, resize_mask
 
+_MIN_WARP_SCALE = 0.5  # bilinear interpolation skips pixels below
+
 
 class Cut(Protocol):
     """Conversion of the stored crop of one row to its image."""
@@ -26,6 +28,10 @@ class Cut(Protocol):
     @property
     def min_side_px(self) -> int | None:
         """The smallest side at which the crop may be decoded, px; None: its full size only."""
+
+    @property
+    def needed_rows(self) -> tuple[int, int] | None:
+        """Start and end of the px rows of the stored crop that its image shows; None: all."""
 
     @property
     def to_image(self) -> Affine | None:
@@ -109,6 +115,11 @@ class WholeCrop:
         return self.side_px
 
     @property
+    def needed_rows(self) -> None:
+        """See `Cut`."""
+        return
+
+    @property
     def to_image(self) -> None:
         """See `Cut`."""
         return
@@ -144,35 +155,41 @@ class ProtocolCrop:
         """See `Cut`."""
         return max(1, math.ceil(_scale_of(self.to_image) * self.stored_px))
 
+    @property
+    def needed_rows(self) -> tuple[int, int] | None:
+        """See `Cut`. All of a crop that is averaged by area."""
+        if _scale_of(self.to_image) < _MIN_WARP_SCALE:
+            return None
+        rows, _ = self._needed_part((self.stored_px, self.stored_px), self.to_image)
+        return rows.start, rows.stop
+
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """See `Cut`. Bilinear; a crop that shrinks to less than half is averaged by area first."""
         to_image = self._from(crop.shape[0])
-        if (scale := _scale_of(to_image)) < 0.5:
+        if (scale := _scale_of(to_image)) < _MIN_WARP_SCALE:
             side = max(1, round(crop.shape[0] * scale))
             crop = cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
             to_image = self._from(side)
-        (left, top), part = self._needed_part(crop, to_image)
+        rows, columns = self._needed_part(crop.shape[:2], to_image)
         (a, b, across), (c, d, down) = to_image.tolist()
-        x, y = left + 0.5, top + 0.5  # OpenCV counts from pixel centres
+        x, y = columns.start + 0.5, rows.start + 0.5  # OpenCV counts from pixel centres
         moved = np.array([[a, b, a * x + b * y + across - 0.5], [c, d, c * x + d * y + down - 0.5]])
         size = (self.side_px, self.side_px)
         target = into if into is not None and into.shape == (*size, 3) else None
         # OpenCV warps four channels in less than half of the time of three.
-        warped = cv2.warpAffine(cv2.cvtColor(part, cv2.COLOR_RGB2RGBA), moved, size)
+        warped = cv2.warpAffine(cv2.cvtColor(crop[rows, columns], cv2.COLOR_RGB2RGBA), moved, size)
         image: NDArray[np.uint8] = cv2.cvtColor(warped, cv2.COLOR_RGBA2RGB, dst=target)
         return image
 
-    def _needed_part(self, crop: NDArray[np.uint8], to_image: Affine) -> tuple[tuple[int, int], NDArray[np.uint8]]:
-        """The upper left corner and the pixels of the part of a crop that its image shows, at least 1 x 1 px."""
+    def _needed_part(self, size: tuple[int, int], to_image: Affine) -> tuple[slice, slice]:
+        """The px rows and columns of a crop of `size` (height, width) that its image shows, at least 1 x 1 px."""
         (a, b, across), (c, d, down) = to_image.tolist()
         area = (a * d - b * c) or math.inf
         ends = [(x - across, y - down) for x in (0, self.side_px) for y in (0, self.side_px)]
         xs = [(d * x - b * y) / area for x, y in ends]
         ys = [(a * y - c * x) / area for x, y in ends]
-        height, width = crop.shape[:2]
-        left, right = _clipped(min(xs), max(xs), width)
-        top, bottom = _clipped(min(ys), max(ys), height)
-        return (left, top), crop[top:bottom, left:right]
+        height, width = size
+        return _clipped(min(ys), max(ys), height), _clipped(min(xs), max(xs), width)
 
     def points(self, face: Face) -> Face:
         """See `Cut`. A region becomes the bounding box of its moved corners."""
@@ -198,10 +215,10 @@ class ProtocolCrop:
         return np.column_stack([self.to_image[:, :2] * (self.stored_px / side_px), self.to_image[:, 2]])
 
 
-def _clipped(first: float, last: float, length: int) -> tuple[int, int]:
-    """The px range (start, end) from `first` to `last`, and a border for interpolation, within 0 .. `length`."""
+def _clipped(first: float, last: float, length: int) -> slice:
+    """The px from `first` to `last`, and a border for interpolation, within 0 .. `length`."""
     start = min(max(math.floor(first) - 2, 0), length - 1)
-    return start, max(min(math.ceil(last) + 2, length), start + 1)
+    return slice(start, max(min(math.ceil(last) + 2, length), start + 1))
 
 
 def _scale_of(to_image: Affine) -> float:

@@ -12,20 +12,33 @@ from PIL import Image
 
 from ...pipeline.dataset.image_codec import DECODE_ERRORS, refuse_huge
 from ...pipeline.errors import CorruptDataError
+from .jpeg_rows import rows_of_jpeg
 
 
 def decode_rgb(
-    data: bytes, *, min_side_px: int | None = None, into: NDArray[np.uint8] | None = None
+    data: bytes,
+    *,
+    min_side_px: int | None = None,
+    rows: tuple[int, int] | None = None,
+    into: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.uint8]:
     """Decodes a crop to RGB uint8 (H, W, 3); JPEG by simplejpeg, which is the fastest, else OpenCV.
 
-    `min_side_px`: a JPEG of at least twice that side is decoded at the smallest scale (in eighths, at most a half)
-    that is no smaller, so that no pixels are computed in vain. `into`: uint8 array, written to where the image fits
-    it exactly. Raises `CorruptDataError` on bytes that are no image.
+    Args:
+        data: The encoded image.
+        min_side_px: A JPEG of at least twice that side is decoded at the smallest scale (in eighths, at most a half)
+            that is no smaller, so that no pixels are computed in vain.
+        rows: Start and end of the px rows that are needed; of a JPEG at full size that can be decoded in part, others
+            hold anything.
+        into: uint8 array, written to where the whole image fits it exactly.
+
+    Raises:
+        CorruptDataError: The bytes are no image.
+
     """
     try:
         if data[:2] == b"\xff\xd8":
-            return _decode_jpeg(data, min_side_px, into)
+            return _decode_jpeg(data, min_side_px, rows, into)
         with Image.open(io.BytesIO(data), formats=("PNG", "WEBP")) as header:
             refuse_huge(*header.size)
         bgr = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
@@ -37,7 +50,9 @@ def decode_rgb(
     return rgb
 
 
-def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+def _decode_jpeg(
+    data: bytes, min_side_px: int | None, rows: tuple[int, int] | None, into: NDArray[np.uint8] | None
+) -> NDArray[np.uint8]:
     height, width, _, _ = simplejpeg.decode_jpeg_header(data)
     refuse_huge(width, height)
     if min_side_px is not None and min(height, width) >= 2 * min_side_px:
@@ -45,6 +60,10 @@ def _decode_jpeg(data: bytes, min_side_px: int | None, into: NDArray[np.uint8] |
         pixels: NDArray[np.uint8] = simplejpeg.decode_jpeg(
             data, colorspace="RGB", min_height=min_side_px, min_width=min_side_px, min_factor=2
         )
+        return pixels
+    if rows is not None and (part := rows_of_jpeg(data, *rows)) is not None:
+        pixels = np.empty((height, width, 3), np.uint8)
+        simplejpeg.decode_jpeg(part.jpeg, colorspace="RGB", buffer=pixels[part.top : part.bottom])
         return pixels
     buffer = into if into is not None and into.shape == (height, width, 3) else None
     return simplejpeg.decode_jpeg(data, colorspace="RGB", buffer=buffer)  # type: ignore[no-any-return]

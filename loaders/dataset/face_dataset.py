@@ -259,7 +259,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def _load_image(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """The image of a row, resized or cut."""
-        crop = self._decode(self._read_image(row), min_side_px=cut.min_side_px, into=into)
+        crop = self._decode(self._read_image(row), min_side_px=cut.min_side_px, rows=cut.needed_rows, into=into)
         return self._resize(cut, crop, into)
 
     def _apply_transform(self, face: Face) -> Face:

@@ -16,6 +16,8 @@ from assets_dataset import finish_dataset
 from assets_rows import make_small, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.dataset.cuts import ProtocolCrop, WholeCrop
+from facefeed.loaders.dataset.decode import decode_rgb
+from facefeed.loaders.dataset.jpeg_rows import rows_of_jpeg
 from facefeed.loaders.face import Face
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.crops import FaceGeometry
@@ -353,6 +355,19 @@ def test_pixels_alone_are_those_that_come_with_points(wide: Path) -> None:
         pixels = faces.load_pixels(row, into=buffer)
         assert (pixels == faces.load_resized(row).image).all()
         assert (buffer == pixels).all()
+
+
+@pytest.mark.parametrize("crop", [*SIZES, {"margin": 0.3, "size": 120, "align": "arcface"}], ids=str)
+def test_images_are_cut_from_the_rows_that_they_show_as_from_all_rows(wide: Path, crop: Any) -> None:
+    faces = FaceDataset(wide, crop=crop)
+    num_decoded = 0
+    for row in faces.rows[::5].tolist():
+        cut, jpeg = faces._cuts(row), bytes(faces._read_image(row))
+        crop_of_all_rows = decode_rgb(jpeg, min_side_px=cut.min_side_px)
+        np.testing.assert_array_equal(faces.load_pixels(row), cut.image(crop_of_all_rows, None))
+        part = rows_of_jpeg(jpeg, *cut.needed_rows) if cut.needed_rows else None
+        num_decoded += part is not None
+    assert num_decoded, "of some a part is decoded"
 
 
 def test_a_large_crop_that_shrinks_is_not_aliased() -> None:
