@@ -15,6 +15,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.outdated_index import OutdatedIndex
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .names import ID_COLUMNS, Rename, check_rename, merged_labels
@@ -50,7 +51,7 @@ class MixedIndex:
         self._merged: dict[str, tuple[list[str], list[NDArray[np.int32]]]] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (dict(zip(self.names, self.indexes, strict=True)), self.rename)
+        return _remade, (dict(zip(self.names, self.indexes, strict=True)), self.rename)
 
     def __len__(self) -> int:
         return int(self.offsets[-1])
@@ -211,6 +212,13 @@ class MixedIndex:
         for is_own, part in parts:
             values[is_own] = part
         return values
+
+
+def _remade(indexes: Mapping[str, Index | OutdatedIndex], rename: Rename | None) -> MixedIndex | OutdatedIndex:
+    """The mixture of indexes as another process reopens them."""
+    current = {name: index for name, index in indexes.items() if isinstance(index, Index)}
+    outdated = next((index for index in indexes.values() if isinstance(index, OutdatedIndex)), None)
+    return MixedIndex(current, rename) if outdated is None else outdated
 
 
 def as_mixed(index: Any) -> MixedIndex | None:

@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from ..files import raise_if_disk_failed
 from ..json_records import brief, parse_json
 from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
 from .manifest import Manifest, OutPaths, check_unit_files
+from .outdated_index import OutdatedIndex
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
 
 BATCH_ROWS = 65_536
@@ -98,7 +99,8 @@ def current_index_path(out: Path) -> Path:
 class Index:
     """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages.
 
-    All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path.
+    All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path and
+    its fingerprint: see `reopen_index`.
     `added`: fingerprints of the sets of added columns that it has, by name.
     """
 
@@ -126,8 +128,8 @@ class Index:
         if not has_expected_schema or any(batch.num_rows != BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
-    def __reduce__(self) -> tuple[type[Self], tuple[Path]]:
-        return type(self), (self.out,)
+    def __reduce__(self) -> tuple[Callable[[Path, str], Index | OutdatedIndex], tuple[Path, str]]:
+        return reopen_index, (self.out, self.fingerprint)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -306,6 +308,12 @@ class Index:
             in_batch = batches == batch
             values[in_batch] = column(int(batch))[positions[in_batch]]
         return values
+
+
+def reopen_index(out: Path, fingerprint: str) -> Index | OutdatedIndex:
+    """The index of OUT in another process, if it is of the same state: row numbers of one mean others in the next."""
+    index = Index(out)
+    return index if index.fingerprint == fingerprint else OutdatedIndex(out)
 
 
 def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:

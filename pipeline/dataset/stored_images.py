@@ -5,9 +5,11 @@ from __future__ import annotations
 import zlib
 from typing import Final
 
-from ..errors import CorruptDataError
-from .byte_ranges import ByteRangeReader, Storage
+from ..errors import CorruptDataError, UsageError
+from .byte_ranges import ByteRangeReader, MissingFileError, Storage
 from .index import Index
+from .manifest import Manifest
+from .outdated_index import changed_text
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK_OVERHEAD: Final = 12  # length, type and CRC of a PNG chunk
@@ -48,7 +50,19 @@ class StoredImages:
         """The bytes of a range; none where it can be no image's, so that no memory is taken for it."""
         if offset < 0 or not 0 <= size <= _MAX_BYTES:
             return b""
-        return self._ranges.read(str(self._index.text("file", row)), offset, size)
+        try:
+            return self._ranges.read(str(self._index.text("file", row)), offset, size)
+        except MissingFileError as error:
+            if self._is_current():
+                raise
+            raise MissingFileError(changed_text(self._index.out)) from error
+
+    def _is_current(self) -> bool:
+        """Whether OUT has the state of the index still, as far as can be read."""
+        try:
+            return bool(Manifest.read(self._index.out).fingerprint == self._index.fingerprint)
+        except (CorruptDataError, UsageError):
+            return True
 
     def _damaged(self, column: str, row: int) -> CorruptDataError:
         index, offset = self._index, self._index.number(f"{column}_offset", row)

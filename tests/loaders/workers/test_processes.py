@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import psutil
 import pytest
-from assets_dataset import make_dataset
+from assets_dataset import LONG, VAL, copy_dataset, make_dataset
 from assets_loaders import (
     FIELDS,
     CountedImages,
@@ -26,7 +27,7 @@ from assets_loaders import (
     wait_until,
 )  # fmt: skip
 from facefeed.loaders import FaceDataLoader
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
 
 STEPS = 11
@@ -126,6 +127,27 @@ def test_two_iterations_of_one_loader_at_once_are_not_taken_for_a_short_epoch(da
 
 
 # ---- their settings
+
+
+@pytest.mark.parametrize(
+    ("num_epochs", "is_mixture"), [(0, False), (1, False), (0, True)],
+    ids=["before the first epoch", "between two epochs", "of a mixture"],
+)  # fmt: skip
+def test_workers_that_start_once_the_dataset_has_another_state_deliver_none_of_its_faces(
+    tmp_path: Path, num_epochs: int, is_mixture: bool
+) -> None:
+    out, other = tmp_path / "out", tmp_path / "other"
+    make_dataset(out)
+    make_dataset(other, (("train", VAL), ("train", LONG)))
+    same = copy_dataset(out, tmp_path / "same")
+    batches = loader([str(same), str(out)] if is_mixture else out, num_workers=1, persistent_workers=False)
+    for _ in range(num_epochs):
+        list(batches)
+    shutil.rmtree(out)
+    other.rename(out)
+    with pytest.raises(CorruptDataError, match="has changed since it was opened; open it again"):
+        list(batches)
+    assert list(loader(out, num_workers=1))
 
 
 def test_the_users_own_start_runs_in_each_worker_which_has_one_thread_to_work_with(
