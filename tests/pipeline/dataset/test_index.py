@@ -16,8 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_run_state
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
-from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.index import Index, current_index_path
+from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
@@ -251,14 +252,39 @@ def test_the_dataset_of_these_tests_has_what_they_need(dataset: Path) -> None:
     assert max(pq.read_metadata(path).num_row_groups for path in files) > 1
 
 
-def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
-    run_state, before = open_run_state(copy), Manifest.read(copy)
+def next_state(out: Path) -> Manifest:
+    """The manifest of another state of a dataset, whose index is written but not installed."""
+    run_state, before = open_run_state(out), Manifest.read(out)
     _, unit, receipt = next(finished for finished in run_state.finished_units() if finished[2].file)
     other = replace(receipt, sha256="0" * 64)  # another state, as far as the account goes
     run_state.paths.receipt(unit.unit_id).write_text(other.to_json())
     after = build_manifest(run_state, before.config, [], missing=0)
     assert after.fingerprint != before.fingerprint
     write_index(run_state.paths, run_state.parquet_files(), after.face_schema(), after.fingerprint)
+    return after
+
+
+@pytest.mark.parametrize("chosen", ["the old index", "the next index"])
+def test_a_dataset_that_is_published_while_it_is_opened_is_that_of_the_new_state(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, chosen: str
+) -> None:
+    after, paths = next_state(copy), OutPaths(copy)
+    if chosen == "the next index":
+        paths.manifest.write_text(after.to_json())
+
+    def publish_and_open(out: Path) -> Path:
+        path = current_index_path(out)
+        publish_manifest(paths, after)
+        return path
+
+    monkeypatch.setattr(module, "current_index_path", publish_and_open)
+    manifest, index = open_dataset(copy)
+    assert manifest.fingerprint == index.fingerprint == after.fingerprint
+
+
+def test_killed_at_any_moment_between_index_and_manifest_a_dataset_stays_readable(copy: Path) -> None:
+    before, run_state = Manifest.read(copy), open_run_state(copy)
+    after = next_state(copy)
     assert Index(copy).fingerprint == before.fingerprint, "killed here, the old manifest has its old index"
     run_state.paths.manifest.write_text(after.to_json())
     assert Index(copy).fingerprint == after.fingerprint, "killed here, the new manifest has its new index"
