@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ...pipeline.dataset.index import Index
-from ...pipeline.dataset.outdated_index import OutdatedIndex
+from ...pipeline.dataset.index_like import OutdatedIndex
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .names import ID_COLUMNS, Rename, check_rename, merged_labels

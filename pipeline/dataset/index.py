@@ -23,8 +23,8 @@ from ..errors import CorruptDataError, UsageError
 from ..files import raise_if_disk_failed
 from ..json_records import brief, parse_json
 from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
+from .index_like import OutdatedIndex
 from .manifest import Manifest, OutPaths, check_unit_files
-from .outdated_index import OutdatedIndex
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
 
 BATCH_ROWS = 65_536

@@ -1,12 +1,18 @@
-"""`IndexLike`: what is asked of an index, whether of one dataset, of several as one, or of clips."""
+"""`IndexLike`: what is asked of an index, whether of one dataset, of several as one, or of clips.
+
+`OutdatedIndex` stands in place of one where OUT has changed.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
+
+from ..errors import CorruptDataError
 
 
 class IndexLike(Protocol):
@@ -69,3 +75,23 @@ class IndexLike(Protocol):
 
     def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
         """See `Index`."""
+
+
+class OutdatedIndex:
+    """In place of an index that was pickled, where OUT has another state by now.
+
+    Every use raises `CorruptDataError`: later than unpickling, which ends a worker process without an answer.
+    """
+
+    def __init__(self, out: Path) -> None:
+        self._out = out
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # what Python itself asks for
+            raise AttributeError(name)
+        raise CorruptDataError(changed_text(self._out))
+
+
+def changed_text(out: Path) -> str:
+    """Error message where OUT has another state than a reader began with."""
+    return f"{out}: has changed since it was opened; open it again, as by another loader"

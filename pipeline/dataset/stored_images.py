@@ -8,8 +8,8 @@ from typing import Final
 from ..errors import CorruptDataError, UsageError
 from .byte_ranges import ByteRangeReader, MissingFileError, Storage
 from .index import Index
+from .index_like import changed_text
 from .manifest import Manifest
-from .outdated_index import changed_text
 
 _PNG: Final = b"\x89PNG\r\n\x1a\n"
 _CHUNK_OVERHEAD: Final = 12  # length, type and CRC of a PNG chunk
