@@ -132,6 +132,8 @@ class InputPipeline:
         if (found := self._superseded.lookup(entry, unit)) is None:
             return None
         outcome, batches = found
+        if outcome.absent is not None and all(map(self.file_exists, (outcome.absent, entry.video_id))):
+            return None  # it is back since the unit was planned, by a run that was killed
         is_older = entry.video_id not in unit.reuses
         return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
 

@@ -46,6 +46,22 @@ def test_so_is_one_that_was_removed_before_it_was_computed_and_put_back(one_out:
     assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
 
 
+def test_so_is_one_whose_older_rows_a_killed_run_was_to_copy(one_out: OneOut) -> None:
+    for name in ("fake/a.mp4", "real/a.mp4"):
+        one_out.put(name, "one")
+    one_out.run()
+    one_out.put("fake/a.mp4", "two")
+    one_out.run_while_away("fake/a.mp4")
+    one_out.source.remove("fake/a.mp4")
+    one_out.put("real/a.mp4", "long")
+    num_parts = len([*(one_out.out / "plan").iterdir()])
+    one_out.run_and_be_killed(18, on_other_host=False)
+    assert len([*(one_out.out / "plan").iterdir()]) > num_parts, "it was planned"
+    one_out.source.put_back("fake/a.mp4", "two")
+    one_out.run()
+    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
+
+
 def test_a_fake_whose_original_was_away_gets_its_masks_once_it_is_back(one_out: OneOut) -> None:
     one_out.put("real/a.mp4", "one")
     one_out.put("fake/a.mp4", "two")
