@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit docs fuzz soak bench chaos slurm clean
+.PHONY: help demo test lint types unit docs fuzz soak shuffle bench chaos slurm clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -19,7 +19,8 @@ FACELESS := loaders/augment/background.yaml
 SEED := $(or $(SEED),$(shell od -An -N4 -tu4 /dev/urandom | tr -d ' '))
 FUZZ ?= 10
 RUNS ?= 20
-# The run that `make soak` begins with: FIRST=8 RUNS=8 repeats the eighth, FIRST=8 goes on with it.
+MINUTES ?= 120
+# The run that `make shuffle` begins with: FIRST=8 RUNS=8 repeats the eighth, FIRST=8 goes on with it.
 FIRST ?= 1
 # A crashed process is not replaced: xdist would run the same test, and so the same crash, eight times more.
 BY_FILE := --dist loadfile --max-worker-restart=0
@@ -86,15 +87,20 @@ fuzz: $(READY)  ## property tests with FUZZ times as many examples, new at every
 	@echo "make fuzz SEED=$(SEED) FUZZ=$(FUZZ)"
 	FACEFEED_FUZZ=$(FUZZ) $(BIN)/pytest -m hypothesis --hypothesis-seed=$(SEED) --numprocesses 2 $(BY_FILE)
 
-soak: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
+soak: $(READY)  ## MINUTES=120 of runs over a changing source, two ranks reading, kills and full disks; SEED=... repeats one
+	@rm -rf .soak
+	@echo "make soak MINUTES=$(MINUTES) SEED=$(SEED)"
+	$(BIN)/python tests/soak/soak.py --minutes $(MINUTES) --seed $(SEED) --folder .soak
+
+shuffle: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy machine: shuffled, 1, 2 and 4 processes, new hash seeds
 	@$(BIN)/python -c 'while True: pass' & busy=$$!; trap "kill $$busy" EXIT; \
 	for run in $$(seq $(FIRST) $(RUNS)); do \
 		processes=$$(( run % 3 == 0 ? 4 : run % 3 )); began=$$SECONDS; \
 		export PYTHONHASHSEED=$$run FACEFEED_FUZZ=1; \
 		shuffled="--numprocesses $$processes $(BY_FILE) --random-order --random-order-seed=$$run --hypothesis-seed=$$run"; \
 		for part in "-m hypothesis $(RANDOM)" "$(CONCURRENT)"; do \
-			$(BIN)/pytest -q $$part $$shuffled > .soak.log 2>&1 || { cat .soak.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
-			tail -n 1 .soak.log; \
+			$(BIN)/pytest -q $$part $$shuffled > .shuffle.log 2>&1 || { cat .shuffle.log; echo "run $$run failed: $$part $$shuffled"; exit 1; }; \
+			tail -n 1 .shuffle.log; \
 		done; \
 		echo "run $$run of $(RUNS): passed in $$((SECONDS - began)) s; PYTHONHASHSEED=$$run $$shuffled"; \
 	done
@@ -109,5 +115,5 @@ bench: $(READY)  ## benchmarks; JSON with every repeat
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done
 
 clean:  ## remove the environment and everything that was made
-	rm -rf .venv $(DEMO) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak.log
+	rm -rf .venv $(DEMO) build dist docs/_build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .soak .shuffle.log
 	find . -name __pycache__ -type d -not -path './.venv/*' -prune -exec rm -rf {} +
