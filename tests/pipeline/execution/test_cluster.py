@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import stat
@@ -10,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -87,6 +89,16 @@ def test_a_cluster_that_closes_too_slowly_takes_nothing_from_a_run_that_is_done(
         result = client.submit(sum, [1, 2]).result()
     assert result == 3
     assert closed
+
+
+def test_a_process_that_runs_again_and_again_keeps_no_scheduler() -> None:
+    schedulers = []
+    for _ in range(3):
+        with local_client(1) as client:
+            schedulers.append(weakref.ref(client.cluster.scheduler))
+    del client
+    gc.collect()
+    assert [scheduler() for scheduler in schedulers[:-1]] == [None, None]
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
