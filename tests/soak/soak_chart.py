@@ -8,7 +8,7 @@ from typing import Any
 
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from soak_samples import by_process
+from soak_samples import MEMORY, by_process
 
 
 def draw_chart(samples: Iterable[Mapping[str, Any]], path: Path) -> None:
@@ -19,11 +19,11 @@ def draw_chart(samples: Iterable[Mapping[str, Any]], path: Path) -> None:
     start = min(series[0]["time"] for series in processes.values())
     figure = Figure(figsize=(9, 7), layout="constrained")
     FigureCanvasAgg(figure)
-    for axes, name in zip(figure.subplots(2, sharex=True), ("pss_mb", "descriptors"), strict=True):
+    for axes, name in zip(figure.subplots(2, sharex=True), (MEMORY, "descriptors"), strict=True):
         for process, series in processes.items():
             minutes = [(sample["time"] - start) / 60 for sample in series]
             axes.plot(minutes, [sample[name] for sample in series], marker=".", label=process)
-        axes.set_ylabel({"pss_mb": "memory (PSS), MB"}.get(name, name))
+        axes.set_ylabel({MEMORY: "memory (PSS, anonymous), MB"}.get(name, name))
         axes.set_ylim(bottom=0)
     axes.set_xlabel("minutes")
     axes.legend(fontsize="small")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import re
 import statistics
 import threading
 import time
@@ -13,6 +14,7 @@ from typing import Any
 
 import psutil
 
+MEMORY = "anonymous_mb"
 COUNTS = ("descriptors", "threads", "children", "shared")
 MOST_GROWTH_MB = 12.0
 MOST_GROWTH = 0.05
@@ -42,12 +44,22 @@ class Sampler:
         process = psutil.Process()
         sample = {
             "role": self._role, "pid": process.pid, "time": time.time(),
-            "pss_mb": process.memory_full_info().pss / 1e6, "descriptors": process.num_fds(),
+            **_memory_mb(), "descriptors": process.num_fds(),
             "threads": threading.active_count(), "children": len(process.children(recursive=True)),
             "shared": sum("/dev/shm/" in line for line in Path("/proc/self/maps").read_text().splitlines()),
         }  # fmt: skip
         with self._path.open("a") as file:  # one write of less than a page: processes do not mix their lines
             file.write(json.dumps(sample) + "\n")
+
+
+def _memory_mb() -> dict[str, float]:
+    """`pss_mb`, which other processes that map the same libraries change too; and the part of it that no file backs."""
+    kilobytes = {name: int(size) for name, size in re.findall(r"^(Pss\w*): +(\d+) kB", _smaps(), re.MULTILINE)}
+    return {"pss_mb": kilobytes["Pss"] / 1000, "anonymous_mb": kilobytes["Pss_Anon"] / 1000}
+
+
+def _smaps() -> str:
+    return Path("/proc/self/smaps_rollup").read_text()
 
 
 def read_samples(path: Path) -> list[dict[str, Any]]:
@@ -70,13 +82,13 @@ def growth(series: list[Mapping[str, Any]]) -> dict[str, Any] | None:
     third = len(warm) // 3
     first, last = warm[:third], warm[-third:]
     slope = statistics.linear_regression(
-        [sample["time"] / 3600 for sample in warm], [sample["pss_mb"] for sample in warm]
+        [sample["time"] / 3600 for sample in warm], [sample[MEMORY] for sample in warm]
     ).slope
-    memory = [statistics.median(sample["pss_mb"] for sample in part) for part in (first, last)]
+    memory = [statistics.median(sample[MEMORY] for sample in part) for part in (first, last)]
     counts = {name: [max(sample[name] for sample in part) for part in (first, last)] for name in COUNTS}
     allowed = max(MOST_GROWTH_MB, MOST_GROWTH * memory[0])
     is_flat = memory[1] - memory[0] <= allowed and all(late <= early for early, late in counts.values())
     return {
-        "samples": len(series), "pss_mb": [round(value, 1) for value in memory], "mb_an_hour": round(slope, 1),
+        "samples": len(series), MEMORY: [round(value, 1) for value in memory], "mb_an_hour": round(slope, 1),
         **counts, "is_flat": is_flat,
     }  # fmt: skip
