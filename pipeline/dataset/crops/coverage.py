@@ -35,8 +35,11 @@ def check_coverage(
         return np.zeros(0, np.bool_)
     parts = [rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE)]
     geometry = (FaceGeometry.of_rows(index, part) for part in parts)
-    needed = [(*needed_margins(protocol, faces), reaches_past_whole_frame(protocol, faces)) for faces in geometry]
-    margins, is_too_narrow, is_cropped_before = (np.concatenate(values) for values in zip(*needed, strict=True))
+    needed = [
+        (*needed_margins(protocol, faces), stored_margins(faces), reaches_past_whole_frame(protocol, faces))
+        for faces in geometry
+    ]
+    margins, is_too_narrow, stored, is_cropped_before = (np.concatenate(values) for values in zip(*needed, strict=True))
     allowed = ALLOWED_FRACTION * len(rows)
     if (count := int(is_cropped_before.sum())) > allowed:
         fill = "face fills its frame" if len(rows) == 1 else "faces fill their frames"
@@ -46,8 +49,10 @@ def check_coverage(
             f"from, or {alternative}"
         )
     if (count := int(is_too_narrow.sum())) > allowed:
-        wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION))
-        margin = math.ceil(10 * wanted) / 10
+        # Of a face, never between two: with a smaller margin, more than the allowed share would lack a part again.
+        wanted = float(np.quantile(margins, 1 - ALLOWED_FRACTION, method="higher"))
+        next_wider = math.floor(10 * float(np.median(stored)) + 1e-6) + 1
+        margin = max(math.ceil(10 * wanted), next_wider) / 10
         raise UsageError(
             f"{setting}: {_need_more(count, len(rows))}; run `facefeed precompute` into another folder with "
             f"--margin {margin:g} and a larger --size (99 % of these faces need at most {wanted:.2f}), or {alternative}"
@@ -63,7 +68,7 @@ def black_parts(count: int, faces: int) -> str:
 
 def _need_more(count: int, faces: int) -> str:
     need = "face needs" if faces == 1 else "faces needs" if count == 1 else "faces need"
-    return f"{count:,} of {faces:,} {need} more than is stored around them"
+    return f"{count:,} of {faces:,} {need} more than is stored around {'it' if count == 1 else 'them'}"
 
 
 def reaches_past_whole_frame(protocol: CropProtocol, faces: FaceGeometry) -> NDArray[np.bool_]:
@@ -91,6 +96,14 @@ def needed_margins(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray
     box_sides = np.maximum((boxes[:, 2:] - boxes[:, :2]).max(axis=1), 1)
     scales = 2 * half_sides / faces.crop_sides
     return (2 * reach / scales / box_sides - 1) / 2, reach > half_sides + _TOLERANCE_PX
+
+
+def stored_margins(faces: FaceGeometry) -> NDArray[np.float64]:
+    """The margin of each stored crop, float64 (N,); at least that of `precompute`, whose squares are of whole px."""
+    boxes = faces.boxes_xyxy
+    box_sides = np.maximum((boxes[:, 2:] - boxes[:, :2]).max(axis=1), 1)
+    margins: NDArray[np.float64] = ((faces.crop_sides + 0.5) / box_sides - 1) / 2
+    return margins
 
 
 def _shown_vertices(protocol: CropProtocol, faces: FaceGeometry) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:

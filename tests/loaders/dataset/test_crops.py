@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import assets_dataset
 import cv2
 import numpy as np
 import pytest
-from assets_dataset import finish_dataset
+from assets_dataset import Clip, finish_dataset, make_dataset
 from assets_rows import make_small, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.dataset.cuts import ProtocolCrop, WholeCrop
@@ -20,13 +21,14 @@ from facefeed.loaders.dataset.decode import decode_rgb
 from facefeed.loaders.dataset.jpeg_rows import rows_of_jpeg
 from facefeed.loaders.face import Face
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.crops import FaceGeometry
+from facefeed.pipeline.dataset.crops import FaceGeometry, coverage
 from facefeed.pipeline.dataset.crops.geometry import apply, compose, inverse
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
-from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.by_name import whole_frame_detector
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
@@ -251,6 +253,54 @@ def test_too_narrow_crops_are_refused_with_a_margin_that_is_wide_enough(narrow: 
     with pytest.raises(UsageError, match=r"107 of 107 faces need more than is stored.*--margin 0\.6 "):
         FaceDataset(narrow, crop=crop)
     FaceDataset(make_small(tmp_path / "out", margin=0.6), crop=crop)
+
+
+class _OneWiderFace:
+    """A fixed box; the landmarks of the first frame alone lie `spread` times as far apart as those of all others."""
+
+    fingerprint = "one-wider-face"
+    frames_at_once = 1
+
+    def __init__(self, spread: float) -> None:
+        self._spread = spread
+
+    def detect(self, frames: Sequence[Pixels]) -> list[Faces]:
+        (faces,) = FixedBoxDetector(((0.4, 0.35, 0.6, 0.65),)).detect(frames)
+        centre = faces.landmarks.mean(axis=1, keepdims=True)
+        spread, self._spread = self._spread, 1.0
+        return [Faces(faces.boxes_xyxy, faces.scores, centre + (faces.landmarks - centre) * np.float32(spread))]
+
+
+@pytest.mark.parametrize("spread", [1.4, 1.6])
+def test_where_one_of_few_faces_needs_more_the_margin_that_is_named_is_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spread: float
+) -> None:
+    """One of twenty is over 1 %; between it and the others, no margin would do."""
+    monkeypatch.setattr(assets_dataset, "_FRAME", (240, 320))
+
+    def faces(name: str, margin: float) -> FaceDataset:
+        monkeypatch.setattr(assets_dataset, "_MIDDLE", _OneWiderFace(spread))
+        units = (("train", (Clip("real/anna.mp4", 20),)),)
+        make_dataset(tmp_path / name, units, size_px=400, margin=margin)
+        return FaceDataset(tmp_path / name, crop={"margin": 0.3, "size": 200, "align": "arcface"})
+
+    with pytest.raises(UsageError, match=r"1 of 20 faces needs more than is stored around it;.* --margin") as error:
+        faces("narrow", 0.8)
+    named = float(str(error.value).partition("--margin ")[2].split()[0])
+    assert named > 0.8
+    assert len(faces("wide", named)) == 20
+
+
+def test_the_margin_that_is_named_is_wider_than_the_stored_one_where_little_more_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Smoothed crops may be narrower than the margin says, which is a share of a box that no row has."""
+    out = make_small(tmp_path / "out", margin=0.6)
+    monkeypatch.setattr(
+        coverage, "needed_margins", lambda _, faces: (np.full(len(faces), 0.59), np.ones(len(faces), bool))
+    )
+    with pytest.raises(UsageError, match=r"107 of 107 faces need .*--margin 0\.7 "):
+        FaceDataset(out, crop={"margin": 0.3, "size": 64})
 
 
 @pytest.mark.parametrize("margin", [0.35, 0.6, 1.0, 2.0, 6.0])
