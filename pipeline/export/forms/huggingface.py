@@ -128,12 +128,10 @@ class HuggingFace:
             "|---|---|",
         ]
         lines += [
-            "| `image` | the encoded crop |",
-            "| `mask` | crop px: where a fake differs from its source, or null |",
+            f"| `{field.name}` | {description.decode().replace('<', '&lt;')} |"
+            for field in self._schema
+            if (description := (field.metadata or {}).get(b"description"))
         ]
-        for field in self._schema:
-            if description := (field.metadata or {}).get(b"description"):
-                lines.append(f"| `{field.name}` | {description.decode().replace('<', '&lt;')} |")
         return "\n".join(lines) + "\n"
 
 

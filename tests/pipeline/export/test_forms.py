@@ -316,7 +316,9 @@ def test_the_parquet_of_hugging_face_holds_the_stored_bytes_and_its_card_the_cou
     _, head, text = (tmp_path / "dest" / "README.md").read_text(encoding="utf-8").split("---\n", 2)
     splits = {split["name"]: split["num_examples"] for split in yaml.safe_load(head)["dataset_info"]["splits"]}
     assert splits == {"train": ROWS["train"], "validation": ROWS["val"], "test": ROWS["test"]}
-    assert "`landmarks`" in text
+    columns = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
+    assert {"image", "mask", "landmarks"} <= {*columns}
+    assert len(columns) == len({*columns}), "each column has one line"
 
 
 # ---- one split
