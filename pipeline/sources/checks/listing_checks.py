@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...errors import RefusedError
-from ..listing import Listing
+from ..listing import Entry, Listing
 from ..media.allowed_roots import outside_warning
 from .link_coverage import LinkCoverage
 
@@ -21,19 +23,34 @@ def listing_warnings(listing: Listing) -> list[str]:
 
 
 def refuse_unlabelled(listing: Listing) -> None:
-    """Raises `RefusedError` where more than half of the inputs have no label."""
+    """Raises `RefusedError` where more than half of the inputs, or of their media files, have no label.
+
+    Few clips can hold most images: where those of one class are inputs of their own, and those of others joined.
+    """
     entries = [entry for entry in listing.entries if not entry.problem]
-    if sum(entry.label < 0 for entry in entries) * 2 > len(entries):
+    unknown = [entry for entry in entries if entry.label < 0]
+    if len(unknown) * 2 > len(entries) or _num_files(unknown) * 2 > _num_files(entries):
         raise RefusedError(f"{_label_warning(listing)}; or accept it with --allow-unlabelled")
 
 
 def _label_warning(listing: Listing) -> str | None:
     entries = [entry for entry in listing.entries if not entry.problem]
-    unknown = sum(entry.label < 0 for entry in entries)
+    unknown = [entry for entry in entries if entry.label < 0]
     if not unknown:
         return None
-    have = "has" if unknown == 1 else "have"
-    return f"{unknown:,} of {len(entries):,} inputs {have} no label (layout {listing.layout}): {listing.giving_labels}"
+    have = "has" if len(unknown) == 1 else "have"
+    files, all_files = _num_files(unknown), _num_files(entries)
+    is_larger_share = files * len(entries) > len(unknown) * all_files
+    hold = f", which hold {files:,} of {all_files:,} media files" if is_larger_share else ""
+    return (
+        f"{len(unknown):,} of {len(entries):,} inputs {have} no label{hold} (layout {listing.layout}): "
+        f"{listing.giving_labels}"
+    )
+
+
+def _num_files(entries: Iterable[Entry]) -> int:
+    """Number of media files: each image of a clip is one."""
+    return sum(entry.num_images or 1 for entry in entries)
 
 
 def _class_warning(listing: Listing) -> str | None:

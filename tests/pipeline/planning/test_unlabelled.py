@@ -24,6 +24,22 @@ def test_where_most_inputs_have_no_label_nothing_is_written_and_the_ways_out_are
     assert not (tmp_path / "out").exists()
 
 
+def test_the_images_of_clips_count_where_they_are_the_larger_share_without_a_label(tmp_path: Path) -> None:
+    """Images of `original` and `Deepfakes` are inputs of their own; those of the other methods are joined to clips."""
+    source, numbers = tmp_path / "src", range(12)
+    folders = ("Deepfakes", "Face2Face", "FaceSwap", "NeuralTextures", "FaceShifter")
+    for path in (
+        *(source / f"original/{number:03}_0000.jpg" for number in numbers),
+        *(source / f"{folder}/{number:03}_{number ^ 1:03}_0000.jpg" for folder in folders for number in numbers),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    message = r"4 of 28 inputs have no label, which hold 48 of 72 media files \(layout folder\): .*--allow-unlabelled"
+    with pytest.raises(RefusedError, match=message):
+        prepare_job(source, tmp_path / "out", detector=FixedBoxDetector())
+    prepare_job(source, tmp_path / "out", detector=FixedBoxDetector(), allow_unlabelled=True)
+
+
 def test_half_of_the_inputs_may_be_without(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4", "holiday/b.mp4")
     _, listing, _ = prepare_job(source, tmp_path / "out", detector=FixedBoxDetector())
