@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ..console import plural
 from ..errors import RefusedError
-from ..sources.clips.image_sequences import class_names, clip_folder, video_of_frame
+from ..sources.clips.image_sequences import class_names, clip_folder, clips_in_names, video_of_frame
 from ..sources.layouts.table import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import is_image
@@ -47,8 +47,8 @@ def with_clips(listing: Listing, planned: Iterable[Entry], roots: Sequence[Path]
     joined = _without_cut_links(joined, listing.entries)
     entries = list(_joined_entries(listing.entries, joined))
     _refuse_mixture(entries, planned_clips, folders_apart)
-    warnings = (*listing.warnings, *_apart_warning(frames, apart, joined), *_size_warning(entries))
-    return replace(listing, entries=entries, warnings=warnings)
+    warnings = (*_apart_warning(frames, apart, joined), *_size_warning(entries), *_names_warning(joined))
+    return replace(listing, entries=entries, warnings=(*listing.warnings, *warnings))
 
 
 def _apart_warning(frames: Frames, apart: Set[str], joined: Frames) -> list[str]:
@@ -68,6 +68,25 @@ def _size_warning(entries: Iterable[Entry]) -> list[str]:
     return [
         f"{largest.video_id}: {largest.num_images:,} images are one clip, which one worker reads as frames of one "
         "video; put photos directly into a folder called after a class or a split, or list them in a table"
+    ]
+
+
+def _names_warning(joined: Frames) -> list[str]:
+    """Reports folders whose images are called after several clips, and became one."""
+    clips_of = {
+        folder: names
+        for folder, frames in sorted(joined.items())
+        if (names := clips_in_names(entry.video_id.rpartition("/")[2] for entry in frames))
+    }
+    if not clips_of:
+        return []
+    folder, stems = next(iter(clips_of.items()))
+    named = f"{stems[0]!r}, {stems[1]!r}{', ...' if len(stems) > 2 else ''}"
+    others = f", and so are {plural(len(clips_of) - 1, 'other folder')}" if len(clips_of) > 1 else ""
+    return [
+        f"{folder}: its {len(joined[folder]):,} images are one clip, though their names have {len(stems):,} different "
+        f"stems ({named}){others}; where these are several videos, put the frames of each into a folder of its own, "
+        f"such as {f'{folder}/{stems[0]}'!r}"
     ]
 
 

@@ -16,6 +16,7 @@ from ..listing import Entry
 from ..media.media_files import is_image
 
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
+_NAME_OF_FRAME = re.compile(r"(.*[^\W\d_].*|\d{3}_\d{3})[_-]\d+")  # of a clip with a letter, or of FaceForensics++
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
 
@@ -39,6 +40,22 @@ def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]
         else entry
         for entry in entries
     ]
+
+
+def clips_in_names(names: Iterable[str]) -> list[str]:
+    """The stems of names of images, STEM_NUMBER, sorted, where they are of several clips; else none.
+
+    Stems that differ in numbers alone are none: `frame_12_0` is a face in a frame. FaceForensics++'s `000_001` is one.
+
+    >>> clips_in_names(["anna_01.png", "anna_02.png", "ben_01.png"])
+    ['anna', 'ben']
+    >>> clips_in_names(["000_001_07.png", "002_003_07.png"]), clips_in_names(["frame_12_0.png", "frame_13_0.png"])
+    (['000_001', '002_003'], [])
+    """
+    matches = [_NAME_OF_FRAME.fullmatch(name.rpartition(".")[0]) for name in names]
+    stems = {match[1] for match in matches if match}
+    without_numbers = {re.sub(r"[\s._-]*\d+", "", stem) or stem for stem in stems}
+    return sorted(stems) if all(matches) and len(without_numbers) > 1 else []
 
 
 def class_names(labels: Iterable[str]) -> frozenset[str]:

@@ -221,6 +221,38 @@ def test_a_folder_of_more_images_than_a_clip_has_is_reported(tmp_path: Path, mon
     assert warning.startswith("img_celeba: 4 images are one clip, which one worker reads")
 
 
+@pytest.mark.parametrize(
+    ("stems", "named"),
+    [
+        (["000_001", "002_003", "004_005"], "3 different stems ('000_001', '002_003', ...);"),
+        (["anna", "ben-2"], "2 different stems ('anna', 'ben-2');"),
+        (["anna"], None),
+        (["clip_0012", "clip_0013"], None),  # of frame and face
+        (["0012", "0013"], None),
+        (["0012_1", "0013_1"], None),
+    ],
+)
+def test_frames_of_several_videos_in_one_folder_are_reported_with_what_to_do(
+    tmp_path: Path, stems: Sequence[str], named: str | None
+) -> None:
+    lay(tmp_path, [f"Face2Face/{stem}_{number:04}.jpg" for stem in stems for number in range(2)])
+    warnings = clips(tmp_path).warnings
+    if named is None:
+        assert warnings == ()
+    else:
+        (warning,) = warnings
+        images = 2 * len(stems)
+        assert warning.startswith(f"Face2Face: its {images} images are one clip, though their names have {named}")
+        assert f"put the frames of each into a folder of its own, such as 'Face2Face/{stems[0]}'" in warning
+
+
+def test_further_folders_with_frames_of_several_videos_are_counted(tmp_path: Path) -> None:
+    lay(tmp_path, [f"{folder}/{stem}_01.jpg" for folder in ("FS", "NT", "F2F") for stem in ("000_001", "002_003")])
+    (warning,) = clips(tmp_path).warnings
+    assert warning.startswith("F2F: its 2 images are one clip")
+    assert ", and so are 2 other folders; where these are several videos" in warning
+
+
 def test_an_out_with_clips_gets_more_of_them(tmp_path: Path) -> None:
     lay(tmp_path, [*frames("real/old"), *frames("real/new")])
     assert sorted(ids(clips(tmp_path, clips(tmp_path).entries[:1]))) == ["real/new", "real/old"]
