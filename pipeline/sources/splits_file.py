@@ -4,7 +4,8 @@ DeepfakeBench names each clip by the paths of its frames, on the machine that wr
 
     {"FaceForensics++": {"FF-DF": {"train": {"c23": {"071_054": {"label": "FF-DF", "frames": ["...", ...]}}}}}}
 
-A clip is an input whose path ends alike: folders for videos and frames, and what is above the set, do not count.
+A clip is an input whose path ends alike: folders for videos and frames, and what is above the set, do not count. In
+FaceForensics++, where folders may have other names, it is else the only input of its method and name.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from typing import Any
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
 from .clips.image_sequences import video_of_frame
-from .folder_names import COMPRESSIONS, VIDEO_FOLDERS
-from .layouts.ffpp.names import PEOPLE
+from .folder_names import COMPRESSIONS, VIDEO_FOLDERS, class_of_folder
+from .layouts.ffpp.layout import FaceForensics
+from .layouts.ffpp.names import METHOD_OF_FOLDER, PEOPLE, VideoName
 from .layouts.names.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
 from .media.media_files import is_media
@@ -27,9 +29,12 @@ from .metadata.json_files import read_json
 
 _NEUTRAL_FOLDERS = {*VIDEO_FOLDERS, *COMPRESSIONS, *PEOPLE}
 _SAME = {"original_sequences": "original"}  # as FaceForensics++ is called on Kaggle
+_METHOD_OF_FOLDER = {spelling_key(folder): method for folder, method in METHOD_OF_FOLDER.items()}
 _MAX_NAMED = 3
 
 Parts = tuple[str, ...]
+MethodAndName = tuple[str, str]
+"""Of a clip of FaceForensics++; the method of originals is empty."""
 
 
 def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> Listing:
@@ -46,16 +51,17 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
     splits_of, keys_without_split = _read(path)
     if not allow_leaks:
         _refuse_leaks(path, splits_of)
-    by_stem = _by_stem(splits_of)
     inputs = {entry.video_id: _clip_parts(video_of_frame(entry.video_id)) for entry in listing.entries}
-    named = {parts: _alike(parts, by_stem) for parts in inputs.values()}
+    clips = {inputs[entry.video_id]: _as_ffpp_clip(entry, inputs[entry.video_id]) for entry in listing.entries}
+    named = _matched(clips, splits_of)
     if not any(named.values()):
         first = "/".join(next(iter(splits_of)))
         raise UsageError(
             f"{path}: names none of the {len(inputs):,} inputs (its first: {first!r}, the source's: "
             f"{listing.entries[0].video_id!r}); is it of another dataset?"
         )
-    _refuse_unsplit(path, [parts for parts, alike in named.items() if not alike], keys_without_split)
+    unnamed = {parts: clips[parts] for parts, alike in named.items() if not alike}
+    _refuse_unsplit(path, unnamed, keys_without_split)
     entries = [
         replace(entry, split=_split_of(entry, path, named[inputs[entry.video_id]], splits_of))
         for entry in listing.entries
@@ -64,6 +70,43 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
         listing, entries=entries, without_splits=f"leave out --splits {path}", missing_split_lists=(),
         warnings=(*listing.warnings, *_warnings(path, splits_of, named)),
     )  # fmt: skip
+
+
+def _matched(inputs: Mapping[Parts, MethodAndName | None], clips: Collection[Parts]) -> dict[Parts, list[Parts]]:
+    """The clips of the file that each input may be: by their paths, else by method and name where one alone has them.
+
+    By method and name, no clip belongs to two inputs.
+    """
+    by_stem = _by_stem(clips)
+    named = {parts: _alike(parts, by_stem) for parts in inputs}
+    used = {other for alike in named.values() for other in alike}
+    clips_of, inputs_of = defaultdict[MethodAndName, list[Parts]](list), defaultdict[MethodAndName, list[Parts]](list)
+    for other in clips:
+        if key := _named_as_ffpp_clip(other):
+            clips_of[key].append(other)
+    for parts, key in inputs.items():
+        if key:
+            inputs_of[key].append(parts)
+    for key, same in inputs_of.items():
+        others = clips_of.get(key, [])
+        if len(same) == len(others) == 1 and not named[same[0]] and others[0] not in used:
+            named[same[0]] = others
+    return named
+
+
+def _as_ffpp_clip(entry: Entry, parts: Parts) -> MethodAndName | None:
+    """Method and name of a clip that the layout knows as one of FaceForensics++; None of any other input."""
+    return (entry.method or "", parts[-1]) if entry.dataset == FaceForensics.name and entry.identity else None
+
+
+def _named_as_ffpp_clip(parts: Parts) -> MethodAndName | None:
+    """Method and name of a clip of a file, where both its folder and its name are those of FaceForensics++."""
+    folder, stem = (parts[-2] if len(parts) > 1 else ""), parts[-1]
+    method = _METHOD_OF_FOLDER.get(folder)
+    name = VideoName.parse(stem)
+    if name is None or not name.is_of(method) or (method is None and class_of_folder(folder) != 0):
+        return None
+    return method or "", stem
 
 
 def _by_stem(clips: Iterable[Parts]) -> dict[str, list[Parts]]:
@@ -87,10 +130,11 @@ def _split_of(entry: Entry, path: Path, alike: list[Parts], splits_of: dict[Part
     return next(iter(splits), None)
 
 
-def _refuse_unsplit(path: Path, unnamed: Iterable[Parts], keys_without_split: Mapping[Parts, str]) -> None:
+def _refuse_unsplit(
+    path: Path, unnamed: Mapping[Parts, MethodAndName | None], keys_without_split: Mapping[Parts, str]
+) -> None:
     """Raises `UsageError` where the file names one of the inputs without a split below a key that is no split."""
-    by_stem = _by_stem(keys_without_split)
-    for alike in (_alike(parts, by_stem) for parts in unnamed):
+    for alike in _matched(unnamed, keys_without_split).values():
         if alike:
             keys = keys_without_split[alike[0]]
             raise UsageError(

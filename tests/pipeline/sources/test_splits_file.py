@@ -106,6 +106,64 @@ def test_the_copy_of_ffpp_on_kaggle_takes_the_splits_of_the_published_tree(tmp_p
     assert [entry.split for entry in given.entries] == ["train", "train"]
 
 
+METHODS = {"Deepfakes": "DF", "Face2Face": "F2F", "FaceSwap": "FS", "NeuralTextures": "NT"}
+
+
+def whole_ffpp_json(original: str = "original_sequences/youtube", fakes: str = "manipulated_sequences/") -> Any:
+    """Two pairs of people, one in train and one in test, with the four methods."""
+    data: dict[str, Any] = {}
+    for split, (one, other) in {"train": ("033", "097"), "test": ("720", "672")}.items():
+        names = {original: (one, other)} | {f"{fakes}{name}": (f"{one}_{other}", f"{other}_{one}") for name in METHODS}
+        for folder, stems in names.items():
+            clips = {stem: clip(f"./datasets/rgb/FaceForensics++/{folder}/c23/frames/{stem}") for stem in stems}
+            data.setdefault(folder, {})[split] = {"c23": clips}
+    return {"FaceForensics++": data}
+
+
+@pytest.mark.parametrize(
+    ("original", "fakes"),
+    [
+        ("original", "{short}"),
+        ("real", "fake/{method}"),
+        ("real", "{short}"),
+        ("original_sequences/youtube/c23/videos", "manipulated_sequences/{short}/c23/videos"),
+        ("original", "FF-{short}"),
+    ],
+)
+@pytest.mark.parametrize("is_of_a_copy", [False, True])
+def test_copies_of_ffpp_take_the_published_splits_whatever_their_folders_are_called(
+    tmp_path: Path, footage: Footage, original: str, fakes: str, is_of_a_copy: bool
+) -> None:
+    folders = [fakes.format(method=method, short=short) for method, short in METHODS.items()]
+    src = footage.lay(
+        tmp_path / "copy",
+        real=[f"{original}/{name}.mp4" for name in ("033", "097", "720", "672")],
+        fake=[f"{folder}/{name}.mp4" for folder in folders for name in ("033_097", "097_033", "720_672", "672_720")],
+    )
+    data = whole_ffpp_json("real", "") if is_of_a_copy else whole_ffpp_json()
+    given = with_splits_from(list_source(src), write(tmp_path, data), allow_leaks=False)
+    splits = {entry.video_id: entry.split for entry in given.entries}
+    assert len(splits) == 20
+    assert splits == {name: "train" if "033" in name.rpartition("/")[2] or "097" in name else "test" for name in splits}
+    assert given.warnings == list_source(src).warnings
+
+
+def test_of_two_clips_with_the_method_and_name_of_an_input_none_is_taken(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "copy", real=["real/033.mp4", "real/097.mp4"], fake=["fake/Deepfakes/033_097.mp4"])
+    data = {"train": ["one/original/033", "other/genuine/033", "original/097", "x/DF/033_097"]}
+    given = with_splits_from(list_source(src), write(tmp_path, data), allow_leaks=False)
+    assert {entry.video_id: entry.split for entry in given.entries} == {
+        "real/033.mp4": None, "real/097.mp4": "train", "fake/Deepfakes/033_097.mp4": "train",
+    }  # fmt: skip
+
+
+def test_a_copy_of_ffpp_takes_no_splits_of_another_set_with_like_names(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "copy", real=["real/033.mp4"], fake=["fake/Deepfakes/033_097.mp4"])
+    path = write(tmp_path, {"train": ["speakers/033", "SimSwap/033_097"]})
+    with pytest.raises(UsageError, match="names none of the 2 inputs"):
+        with_splits_from(list_source(src), path, allow_leaks=False)
+
+
 def test_names_with_dots_are_names(tmp_path: Path, footage: Footage) -> None:
     src = footage.lay(tmp_path / "src", real=["real/v1.1.mp4", "real/v1.2.mp4", "real/v1.3.mp4"])
     path = write(tmp_path, {"train": ["real/v1.1.mp4"], "test": ["real/v1.2.mp4"]})
