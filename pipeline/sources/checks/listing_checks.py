@@ -38,12 +38,12 @@ def _label_warning(listing: Listing) -> str | None:
     unknown = [entry for entry in entries if entry.label < 0]
     if not unknown:
         return None
-    have = "has" if len(unknown) == 1 else "have"
+    have, hold = ("has", "holds") if len(unknown) == 1 else ("have", "hold")
     files, all_files = _num_files(unknown), _num_files(entries)
     is_larger_share = files * len(entries) > len(unknown) * all_files
-    hold = f", which hold {files:,} of {all_files:,} media files" if is_larger_share else ""
+    in_files = f", which {hold} {files:,} of {all_files:,} media files" if is_larger_share else ""
     return (
-        f"{len(unknown):,} of {len(entries):,} inputs {have} no label{hold} (layout {listing.layout}): "
+        f"{len(unknown):,} of {len(entries):,} inputs {have} no label{in_files} (layout {listing.layout}): "
         f"{listing.giving_labels}"
     )
 
