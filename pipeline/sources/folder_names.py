@@ -46,6 +46,15 @@ def real_class(names: Sequence[str]) -> int | None:
     return lower.index("real") if "real" in lower else alike[0] if len(alike) == 1 else None
 
 
+def last_word(name: str) -> str:
+    """In lower case; empty where a name has no words.
+
+    >>> last_word("Deepfakes_Masks"), last_word("original faces"), last_word("FSGAN")
+    ('masks', 'faces', 'fsgan')
+    """
+    return next((word for word in reversed(re.split(r"[\W_]+", name.lower())) if word), "")
+
+
 def split_of_folder(name: str) -> str | None:
     """`train`, `val` or `test` of a folder that is called so; None of any other.
 

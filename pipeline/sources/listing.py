@@ -169,6 +169,8 @@ class Listing:
         ignored_columns: further ones, which are not stored.
         recognised_by: what in the source shows that it has this layout.
         warnings: what a user should know of how it is read, as sentences without a full stop.
+        unread_folders: folders in `root` that hold media, but are no part of the published set; their files are in
+            `ignored` as `in folder/`.
 
     """
 
@@ -185,6 +187,7 @@ class Listing:
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
     warnings: tuple[str, ...] = ()
+    unread_folders: tuple[str, ...] = ()
 
     @property
     def clips(self) -> list[Entry]:

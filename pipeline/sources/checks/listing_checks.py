@@ -63,7 +63,10 @@ def _class_warning(listing: Listing) -> str | None:
         return None
     left_out = ", ".join(f"{count:,} {what}" for what, count in listing.ignored.most_common(3))
     beside = f"; left out: {left_out}" if left_out else ""
-    return f"no input is {' or '.join(absent)} (layout {listing.layout}, found: {listing.recognised_by}){beside}"
+    return (
+        f"no input is {' or '.join(absent)} (layout {listing.layout}, found: {listing.recognised_by}){beside}; "
+        "if it is no such dataset, read it with --layout folder"
+    )
 
 
 def _list_warning(listing: Listing) -> str | None:

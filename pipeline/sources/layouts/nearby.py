@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from pathlib import Path
 
+from ...console import plural
 from ...errors import UsageError
 from ..folder_names import class_of_folder
 from ..layout import Layout
@@ -32,7 +33,8 @@ def refuse_sets_side_by_side(src: Path, layouts: Iterable[Layout]) -> None:
 
 
 def unread_sets(listing: Listing, src: Path, layouts: Iterable[Layout]) -> Iterator[str]:
-    """Yields a warning for each set of another of `layouts` in a folder of `src` that `listing` has no input of.
+    """Yields a warning for each set of another of `layouts` in a folder of `src` that `listing` has no input of, and
+    one for its `unread_folders` without such a set.
 
     Folders are looked for three levels down, in `_MAX_FOLDERS_BESIDE` folders at most, nearest first.
     """
@@ -41,10 +43,19 @@ def unread_sets(listing: Listing, src: Path, layouts: Iterable[Layout]) -> Itera
         return
     used = {entry.video_id.partition("/")[0] for entry in listing.entries}
     skipped = {name for name in listable_folders(src) if name in used or name.lower() in DERIVED_FOLDERS}
-    for name, layout in _nested_sets(src, others, _MAX_FOLDERS_BESIDE, skipped):
+    sets = list(_nested_sets(src, others, _MAX_FOLDERS_BESIDE, skipped))
+    for name, layout in sets:
         yield (
             f"{name!r} holds a {layout} set, which is not read (layout {listing.layout}): name that folder as the SRC "
             "of a run of its own"
+        )
+    tops = {name.partition("/")[0] for name, _ in sets}
+    if unread := [name for name in listing.unread_folders if name not in tops]:
+        counts = [f"{name!r} ({plural(listing.ignored.get(f'in {name}/', 0), 'file')})" for name in unread]
+        more = f" and {len(unread) - _MAX_LISTED:,} more" if len(unread) > _MAX_LISTED else ""
+        yield (
+            f"folders that belong to no {listing.layout} set are not read: {', '.join(counts[:_MAX_LISTED])}{more}; "
+            "read them in runs of their own, or all together with --layout folder"
         )
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import ClassVar, Self
 
 from ....errors import UsageError
-from ...folder_names import CONTENT_NAMES, class_of_folder
+from ...folder_names import class_of_folder
 from ...listing import FoundFile
-from ...media.media_files import DERIVED_FOLDERS, list_folders, listable_folders
+from ...media.media_files import list_folders, listable_folders
 from ..names.spelling import by_spelling, check_spelling, misspelt
+from .beside import Remedies, is_derived, refuse_left_out
 from .folders import (
     MASKS,
     Place,
@@ -23,10 +24,11 @@ from .folders import (
     refuse_unread_originals,
 )
 from .names import METHOD_OF_FOLDER, METHODS, VideoName
-from .tree import TREE
+from .tree import TREE, FfppTree
 
 _ORIGINAL = "original"
 _FOLDERS = {_ORIGINAL: None, **METHOD_OF_FOLDER}
+_MAX_UNCERTAIN = 2  # letters of an abbreviation: `FS` may be anything, `F2F` is Face2Face
 _MAX_DEPTH = 2  # below a method's folder: a grade and `videos`
 
 
@@ -59,7 +61,7 @@ class FfppFlat:
 
     @classmethod
     def _at(cls, root: Path) -> Self | None:
-        folders = listable_folders(root)
+        folders = [name for name in listable_folders(root) if not is_derived(name)]
         methods = by_spelling(folders, METHOD_OF_FOLDER)
         candidates = methods | misspelt(folders, METHODS)  # the latter are then refused, with what is meant
         proof = next((name for name, method in candidates.items() if holds_video(root / name, method)), None)
@@ -70,24 +72,41 @@ class FfppFlat:
         return cls(root, f"folders called {', '.join(method_of)}, and the names of videos in {proof}", method_of)
 
     def check_folders(self) -> None:
-        """Raises `UsageError` where a folder is nearly called as one that is not there, two are of one method, or fakes
-        are in a folder of no method, or one that is not read may be that of the originals.
+        """Raises `UsageError` where a folder is nearly called as one that is not there, two are of one method, one that
+        is not read may be that of the originals, or nothing but abbreviations of two letters says what the set is.
         """
-        folders = list_folders(self.root)
-        beside = [name for name in folders if name not in self._method_of]
+        beside = self.beside()
         originals = () if None in self._method_of.values() else (_ORIGINAL,)
         check_spelling(self.root, beside, (*originals, *METHODS), self._method_of)
         refuse_two_of_a_kind(self.root, {name: method or "the originals" for name, method in self._method_of.items()})
         if originals:
             refuse_unread_originals(self.root, beside, _ORIGINAL)
-        for name in beside:
-            is_other = name.lower() not in DERIVED_FOLDERS | CONTENT_NAMES
-            if is_other and any(holds_video(self.root / name, method) for method in METHODS):
-                raise UsageError(
-                    f"{self.root}: {name!r} holds fakes called as those of FaceForensics++, but is called after none "
-                    f"of its methods ({', '.join(METHODS)}): they would be left out; where it is one of these, or a "
-                    "second part of it, rename it or join the two, else take it out"
-                )
+            self._refuse_abbreviations_alone()
+
+    def _refuse_abbreviations_alone(self) -> None:
+        """Raises `UsageError`: `FS/101_202.mp4` without originals may be of any dataset, and all would be fake."""
+        if all(len(name) <= _MAX_UNCERTAIN for name in self._method_of):
+            methods = ", ".join(f"{name} {method}" for name, method in self._method_of.items())
+            raise UsageError(
+                f"{self.root}: nothing but abbreviations of methods ({methods}) says that it is a FaceForensics++, and "
+                f"there is no folder {_ORIGINAL!r}: all would be fake; where it is one, add {_ORIGINAL!r}, or call the "
+                "folders by the methods' full names"
+            )
+
+    def beside(self) -> list[str]:
+        """Folders in the root that are not read, without those called after masks, frames, faces or the like."""
+        return [name for name in list_folders(self.root) if name not in self._method_of and not is_derived(name)]
+
+    def refuse_left_out(self) -> None:
+        """Raises `UsageError` where a folder beside those of the set may hold more of it."""
+        originals = next((name for name, method in self._method_of.items() if method is None), _ORIGINAL)
+        remedies = Remedies(
+            youtube=f"where it holds originals, move its videos into {originals!r}",
+            actors=f"for these, move all folders to where the published set has them, {FfppTree.form}",
+            fakes=f"where it is one of the methods ({', '.join(METHODS)}), or a second part of one, rename it or join "
+            "the two",
+        )
+        refuse_left_out(self.root, self.beside(), remedies)
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from ....errors import UsageError
-from ...folder_names import COMPRESSIONS, CONTENT_NAMES, VIDEO_FOLDERS, class_of_folder
-from ...media.media_files import DERIVED_FOLDERS, listable_names
+from ...folder_names import COMPRESSIONS, VIDEO_FOLDERS, class_of_folder
+from ...media.media_files import listable_names
 from ..names.name_matcher import stem_of
 from ..names.spelling import by_spelling
 from .names import PEOPLE, VideoName
@@ -66,7 +66,7 @@ def refuse_unread_originals(root: Path, beside: Iterable[str], published: str) -
     """
     for name in beside:
         is_real = class_of_folder(name) == 0
-        if name.lower() in DERIVED_FOLDERS | CONTENT_NAMES or not (is_real or holds_video(root / name, None)):
+        if not (is_real or holds_video(root / name, None)):
             continue
         why = "is called after the class real" if is_real else "holds videos called as its originals"
         raise UsageError(
@@ -87,13 +87,19 @@ def refuse_two_of_a_kind(root: Path, kind_of: Mapping[str, str]) -> None:
             )
 
 
-def holds_video(folder: Path, method: str | None, depth: int = _MAX_DEPTH) -> bool:
+def holds_video(folder: Path, method: str | None) -> bool:
     """Whether a folder, or one in it for people, a grade or videos, has a video, or a folder of frames, named as those
     of the method; None: of the originals.
     """
+    return any(name.is_of(method) for name in names_in(folder))
+
+
+def names_in(folder: Path, depth: int = _MAX_DEPTH) -> Iterator[VideoName]:
+    """Yields the names of the set that videos and folders of frames have, in a folder or in one in it for people, a
+    grade or videos.
+    """
     names = listable_names(folder)
-    videos = (VideoName.parse(stem_of(name)) for name in islice(names, _MAX_NAMES_TRIED))
-    if any(video and video.is_of(method) for video in videos):
-        return True
-    inner = [name for name in names if name.lower() in INNER_FOLDERS or name.lower() in PEOPLE]
-    return depth > 0 and any(holds_video(folder / name, method, depth - 1) for name in inner)
+    yield from filter(None, (VideoName.parse(stem_of(name)) for name in islice(names, _MAX_NAMES_TRIED)))
+    for name in names if depth else ():
+        if name.lower() in INNER_FOLDERS or name.lower() in PEOPLE:
+            yield from names_in(folder / name, depth - 1)

@@ -32,6 +32,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from ....console import plural
+from ....errors import UsageError
 from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...folder_names import VIDEO_FOLDERS
@@ -39,6 +40,7 @@ from ...listing import Entry, FoundFile, Listing
 from ...media.media_files import entries_of, find_named, ignored_as_mask, is_image, list_media, mask_folders
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
+from .beside import unread_folders
 from .flat import FfppFlat
 from .names import SWAPS, VideoName, mentioned_identities
 from .splits import OfficialSplits, read_splits
@@ -65,14 +67,14 @@ class FaceForensics:
         """Lists the videos, or the extracted frames.
 
         Raises `UsageError` where the official splits cannot be read, or list a video in two splits, where the folder of
-        a method is nearly called as published, two are of one method, or one of no method holds fakes, and where there
-        are no originals, but a folder that may hold them.
+        a method is nearly called as published, or two are of one method, where there are no originals, but a folder
+        that may hold them or methods that are uncertain, and where a folder beside the set may hold more of it.
         """
         folders = _folders(src)
         assert folders is not None  # since `fits` is true
-        folders.check_folders()
         root = folders.root
         inner = "" if root == src else src.absolute().relative_to(root).as_posix()
+        _check_folders(folders, is_whole=not inner)
         official = read_splits(root)
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(
@@ -87,16 +89,28 @@ class FaceForensics:
         ignored[".json"] -= 0 if inner else len(official.files)
         on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
         missing = on_disk.missing(_expected(entries, official)).values()
+        unread = () if inner else tuple(unread_folders(root, folders.beside()))
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
             missing_split_lists=official.missing, without_splits=f"take {', '.join(official.files)} away",
             recognised_by=folders.recognised_by, warnings=tuple(_unknown_places(entries, folders)),
+            unread_folders=unread,
         )  # fmt: skip
 
 
 def _folders(src: Path) -> FfppFolders | None:
     return FfppTree.of(src) or FfppFlat.of(src)
+
+
+def _check_folders(folders: FfppFolders, *, is_whole: bool) -> None:
+    """Raises `UsageError`; `is_whole`: not a part of the set alone, beside which nothing is left out."""
+    try:
+        folders.check_folders()
+        if is_whole:
+            folders.refuse_left_out()
+    except UsageError as error:
+        raise UsageError(f"{error}; if this is no FaceForensics++, read it with --layout folder") from error
 
 
 def _unknown_places(entries: Iterable[Entry], folders: FfppFolders) -> Iterator[str]:
@@ -105,10 +119,13 @@ def _unknown_places(entries: Iterable[Entry], folders: FfppFolders) -> Iterator[
     unknown = sorted({clip for clip in clips if VideoName.parse(PurePosixPath(clip).stem)})
     if unknown:
         are = "is" if len(unknown) == 1 else "are"
+        names = (VideoName.parse(PurePosixPath(clip).stem) for clip in unknown)
+        has_actors = any(name and name.people == "actors" and not name.source for name in names)
+        form = f"{FfppTree.form}, the only form that has originals of actors" if has_actors else folders.form
         yield (
             f"{plural(len(unknown), 'video')} {are} called as those of FaceForensics++, but in folders of which it has "
             f"no such videos ({unknown[0]!r}), so that originals and who is seen are unknown; move them to "
-            f"{folders.form}; the folders in brackets may be left out"
+            f"{form}; the folders in brackets may be left out"
         )
 
 

@@ -14,6 +14,7 @@ from ...listing import FoundFile
 from ...media.media_files import DERIVED_FOLDERS, list_folders, listable_folders, listable_names
 from ..names.name_matcher import stem_of
 from ..names.spelling import by_spelling, check_spelling
+from .beside import Remedies, is_derived, refuse_left_out
 from .folders import (
     INNER_FOLDERS,
     MASKS,
@@ -67,7 +68,7 @@ class FfppTree:
         """Raises `UsageError` where a folder is nearly called as one that is not there, two are of one method, or one
         that is not read may be that of the originals.
         """
-        beside = [name for name in list_folders(self.root) if name not in self._published_name]
+        beside = self.beside()
         absent = [name for name in TREE if name not in self._published_name.values()]
         check_spelling(self.root, beside, absent, ())
         if _ORIGINALS in absent:
@@ -81,6 +82,20 @@ class FfppTree:
                 method_of = by_spelling(folders, METHOD_OF_FOLDER)
                 check_spelling(self.root / top, folders, METHODS, method_of)
                 refuse_two_of_a_kind(self.root / top, method_of)
+
+    def beside(self) -> list[str]:
+        """Folders in the root that are not read, without those called after masks, frames, faces or the like."""
+        return [name for name in list_folders(self.root) if name not in self._published_name and not is_derived(name)]
+
+    def refuse_left_out(self) -> None:
+        """Raises `UsageError` where a folder beside those of the set may hold more of it."""
+        originals, fakes = self._top(_ORIGINALS), self._top(_FAKES)
+        remedies = Remedies(
+            youtube=f"where it holds originals, move its videos into {originals!r}",
+            actors=f"move its videos to '{originals}/actors/'",
+            fakes=f"where it holds fakes of the set, move them to '{fakes}/METHOD/'",
+        )
+        refuse_left_out(self.root, self.beside(), remedies)
 
     def is_input(self, file: FoundFile) -> bool:
         """Whether a media file belongs to the set."""

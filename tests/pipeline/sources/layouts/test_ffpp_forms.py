@@ -138,8 +138,11 @@ def test_two_folders_that_are_called_after_the_class_and_hold_originals_are_refu
         list_source(src)
 
 
-def test_beside_the_published_folder_of_originals_others_are_counted_as_before(
-    tmp_path: Path, footage: Footage
+@pytest.mark.parametrize("second", ["real/anna.mp4", "real/035.mp4", "more/035.mp4"])
+def test_beside_the_published_folder_of_originals_a_second_one_is_refused_rather_than_left_out(
+    tmp_path: Path, footage: Footage, second: str
 ) -> None:
-    src = footage.lay(tmp_path, real=["original/033.mp4", "real/anna.mp4", "more/035.mp4"], fake=[f"F2F/{FAKE}"])
-    assert list_source(src).ignored == {"in real/": 1, "in more/": 1}
+    src = footage.lay(tmp_path, real=["original/033.mp4", second], fake=[f"F2F/{FAKE}"])
+    folder = second.split("/", maxsplit=1)[0]
+    with pytest.raises(UsageError, match=f"'{folder}' .*would be left out.*move its videos into 'original'"):
+        list_source(src)
