@@ -71,12 +71,26 @@ def refuse_nearby_dataset(src: Path, layouts: Iterable[Layout]) -> None:
             f"name {str(root)!r}, {alternative}"
         )
     nested = list(_nested_sets(src, tuple(layouts), _MAX_FOLDERS))
+    _refuse_doubled_folders(src, nested)
     _refuse_one_class_of_two(src, nested)
     if nested:
         named = " and ".join(f"a {layout} set in {name!r}" for name, layout in nested[:_MAX_LISTED])
         more = f" and {len(nested) - _MAX_LISTED:,} more" if len(nested) > _MAX_LISTED else ""
         which = "that folder" if len(nested) == 1 else "one of these folders"
         raise UsageError(f"SRC={str(src)!r}: holds {named}{more}: name {which}, {alternative}")
+
+
+def _refuse_doubled_folders(src: Path, nested: Iterable[tuple[str, str]]) -> None:
+    """Raises `UsageError` where one folder of a set lies alone in another of its name, as some archives unpack."""
+    doubled = [(name, layout) for name, layout in nested if listable_folders(src / name) == [Path(name).name]]
+    if doubled:
+        name, layout = doubled[0]
+        more = f" (and {len(doubled) - 1:,} more)" if len(doubled) > 1 else ""
+        raise UsageError(
+            f"SRC={str(src)!r}: {name!r}{more} holds one folder of its own name, as some archives unpack, so that its "
+            f"parts of a {layout} set would not be read together: move what is in '{name}/{Path(name).name}' up into "
+            f"{name!r}, and so in all folders beside it that are doubled"
+        )
 
 
 def _refuse_one_class_of_two(src: Path, nested: Iterable[tuple[str, str]]) -> None:

@@ -107,3 +107,17 @@ def test_own_classes_that_abbreviate_methods_are_no_fakes_of_the_set_unless_the_
     listing = list_source(src)
     assert {entry.label for entry in listing.entries} == {1}
     assert any("no input is real" in text and "--layout folder" in text for text in listing_warnings(listing))
+
+
+@pytest.mark.parametrize("methods", [("Face2Face",), ("Face2Face", "FaceSwap"), ("Deepfakes",)])
+def test_folders_that_an_archive_doubled_are_to_be_moved_up_rather_than_read_one_by_one(
+    tmp_path: Path, methods: tuple[str, ...]
+) -> None:
+    src = lay(tmp_path / "src", "original/original/033.mp4", *(f"{name}/{name}/{FAKE}" for name in methods))
+    with pytest.raises(UsageError, match=rf"'{methods[0]}'.* holds one folder of its own name.*move what .*up into"):
+        list_source(src)
+    for name in ("original", *methods):
+        (src / name).rename(src / "outer")
+        (src / "outer" / name).rename(src / name)
+        (src / "outer").rmdir()
+    assert {entry.label for entry in list_source(src).entries} == {0, 1}
