@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -180,8 +180,9 @@ def next_plan_part(
     known_changed = _ids(changes.changed)
     changes.changed.extend(entry for entry in returned if entry.video_id not in known_changed)
     redo = _ids([*other_rows, *added, *changes.rejudged, *returned]).union(*failed.values())
-    redo |= _add_fakes(changes, redo, planned, current)
-    changed = _ids([*changes.changed, *changes.rejudged])
+    away = _fakes_away(redo, planned, current)
+    redo |= away | _add_fakes(changes, redo, planned, current)
+    changed = away | _ids([*changes.changed, *changes.rejudged])
     redone, replaced = _replace_changed(run_state, changed, redo, current, make)
     left = {unit: names for unit, names in failed.items() if unit not in replaced}
     return PlanPart(
@@ -241,6 +242,18 @@ def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], curren
     changed = _ids(changes.changed)
     changes.changed.extend(entry for entry in fakes if entry.video_id not in changed)
     return _ids(fakes)
+
+
+def _fakes_away(redo: set[str], planned: Mapping[str, tuple[Entry, str]], current: dict[str, Entry]) -> set[str]:
+    """Ids of planned fakes that are gone, of originals in `redo`: their rows are kept, and redone once they are back.
+
+    Where they come back as they were planned, nothing else shows that their masks are older than their originals.
+    """
+    return {
+        name
+        for name, (entry, _) in planned.items()
+        if name not in current and entry.source_id in redo and entry.source_id in current
+    }
 
 
 def _has_other_rows(entry: Entry, before: Entry) -> bool:

@@ -75,6 +75,19 @@ def test_a_fake_whose_original_was_away_gets_its_masks_once_it_is_back(one_out: 
     assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", "one"))
 
 
+def test_a_fake_that_was_away_while_its_original_changed_gets_new_masks_once_it_is_back(one_out: OneOut) -> None:
+    one_out.put("real/d.mp4", "one")
+    one_out.put("fake/d.mp4", "long")
+    one_out.run()
+    one_out.source.remove("fake/d.mp4")
+    one_out.put("real/d.mp4", "long")
+    one_out.run()
+    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one")), "its rows are kept"
+    one_out.source.put_back("fake/d.mp4", "long")
+    one_out.run()
+    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "long"))
+
+
 def test_added_columns_go_with_the_rows_of_a_gone_video_whose_file_was_damaged(one_out: OneOut) -> None:
     one_out.put("real/c.mp4", "one")
     one_out.put("real/d.mp4", "one")

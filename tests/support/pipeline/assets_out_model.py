@@ -111,10 +111,10 @@ class OutModel:
     def _is_settled(self, name: str, outcomes: Mapping[str, InputOutcome], *, retry: bool) -> bool:
         if name not in outcomes or outcomes[name].absent or (retry and outcomes[name].outcome == "failed"):
             return False
-        content = self.source.contents.get(name)
-        if content is None:
-            return True
-        if (original := ORIGINALS.get(name)) in self.source.contents:
+        content, original = self.source.contents.get(name), ORIGINALS.get(name)
+        if content is None:  # its rows are copied where its original is done again
+            return original not in self.source.contents or self._is_settled(original, outcomes, retry=retry)
+        if original in self.source.contents:
             originals = {held.original for held in self.may_hold[name] if isinstance(held, Version)}
             same_original = originals == {self.source.contents[original]}
             if not (same_original and self._is_settled(original, outcomes, retry=retry)):
