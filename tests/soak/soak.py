@@ -63,6 +63,7 @@ def main() -> int:
     except Exception:
         print(f"--seed {arguments.seed}, step {soak.steps} ({soak.kind}):\n{traceback.format_exc()}", file=sys.stderr)
         print(json.dumps({"passed": False, **soak.result()}))
+        soak.keep_out()
         return 1
     finally:
         for child in psutil.Process().children(recursive=True):  # none, but after an error or Ctrl-C
@@ -132,6 +133,11 @@ class Soak:
         if self._minutes is None:
             return self.steps < (self._num_steps or 0)
         return time.monotonic() - self._began < self._minutes * 60
+
+    def keep_out(self) -> None:
+        """Copies OUT to where it is seen once the file systems of this process are gone."""
+        if self.producer.out.exists():
+            shutil.copytree(self.producer.out, self.folder / "failed")
 
     def _step(self, draws: random.Random) -> None:
         kinds = [kind for kind in KINDS if kind != "full disk" or self.producer.disk]
