@@ -89,7 +89,7 @@ def local_client(num_workers: int) -> Iterator[Client]:
 
 
 def _release_schedulers() -> None:
-    """Frees the schedulers of clusters that are closed: 0.3 MB for each run of a process that runs again and again.
+    """Frees the schedulers of clusters that are closed: else a process keeps one, some 500 objects, for each run.
 
     distributed caches for good which handlers, methods of a scheduler among them, take a connection; it asks anew.
     """
