@@ -19,7 +19,6 @@ import pyarrow as pa
 from ..errors import CorruptDataError, UsageError
 from ..files import read_stored, stop_on_disk_error
 from ..json_records import brief, parse_json, record_of
-from ..lock import advice_to_wait
 from .schema import READABLE_VERSIONS, SCHEMA_VERSION, check_config, face_schema
 
 RECEIPT_VERSION = 1
@@ -271,6 +270,8 @@ class Manifest:
                 raise ValueError(f"plan_parts={manifest.plan_parts}: must be at least 1")
             return manifest
         except FileNotFoundError as error:
+            from ..lock import advice_to_wait  # noqa: PLC0415 (with rich, which no worker of a loader needs)
+
             remedy = advice_to_wait(out) or f"run `facefeed precompute SRC {out}` to its end"
             raise UsageError(f"{out}: no manifest.json, so no finished dataset; {remedy}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:

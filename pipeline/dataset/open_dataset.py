@@ -9,8 +9,8 @@ from ..errors import CorruptDataError, UsageError
 from .index import Index
 from .manifest import Manifest
 
-_LOOKS = 3
-"""A run that publishes moves the manifest, then the index: each may be met between two of the reads of a look."""
+_ATTEMPTS = 3
+"""A run that publishes replaces the manifest, then the index: either may happen between the two reads of an attempt."""
 
 
 def open_dataset(out: Path) -> tuple[Manifest, Index]:
@@ -19,13 +19,13 @@ def open_dataset(out: Path) -> tuple[Manifest, Index]:
     Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where one of them is damaged, or they
     are of two states of the dataset.
     """
-    for _ in range(_LOOKS - 1):
+    for _ in range(_ATTEMPTS - 1):
         with suppress(CorruptDataError, UsageError):
-            return _look(out)
-    return _look(out)
+            return _open(out)
+    return _open(out)
 
 
-def _look(out: Path) -> tuple[Manifest, Index]:
+def _open(out: Path) -> tuple[Manifest, Index]:
     manifest, index = Manifest.read(out), Index(out)
     if index.fingerprint != manifest.fingerprint:
         raise CorruptDataError(

@@ -59,6 +59,13 @@ def test_importing_all_of_the_loaders_imports_nothing_that_makes_a_dataset() -> 
     assert loaded & {"av", "dask", "distributed", "facenet_pytorch", "lightning"} == set()
 
 
+def test_opening_a_dataset_imports_nothing_of_the_console_and_of_leases() -> None:
+    """Each worker process of a loader would import it."""
+    loaded = loaded_by("import facefeed.pipeline.dataset.open_dataset")
+    assert "pyarrow" in loaded
+    assert loaded & {"rich", "psutil"} == set()
+
+
 def test_the_loader_loads_no_augmentations_unless_the_user_does() -> None:
     loaded = loaded_by("from facefeed.loaders import FaceDataLoader", "import facefeed.loaders.workers.preload")
     assert "torch" in loaded

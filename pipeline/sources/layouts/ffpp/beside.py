@@ -36,8 +36,8 @@ def refuse_left_out(root: Path, beside: Iterable[str], remedies: Remedies) -> No
     holds media, or holds videos that are called as those of the set.
     """
     for name in beside:
-        if last_word(name) not in _DERIVED and (found := _part_of_set(root / name, remedies)):
-            why, remedy = found
+        if last_word(name) not in _DERIVED and (part := _part_of_set(root / name, remedies)):
+            why, remedy = part
             raise UsageError(f"{root}: {name!r} {why}: it would be left out; {remedy}, or take it out")
 
 
