@@ -107,6 +107,8 @@ class InputOutcome:
     they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
     decoded. `absent`: video id of a file that was planned with, but was not there: of the input itself, whose rows are
     then those of its last content that was, or of the original that it would have been compared with; else None.
+    `source_sha256`: `sha256` of the original that a fake was compared with; empty where that changed meanwhile, None
+    where there was no comparison, and in receipts from before it was recorded.
     """
 
     video_id: str
@@ -126,6 +128,7 @@ class InputOutcome:
     sha256: str | None = None
     reused: bool = False
     absent: str | None = None
+    source_sha256: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

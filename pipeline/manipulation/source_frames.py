@@ -56,7 +56,8 @@ class SourceFrameCache:
 
     `matches`: for each fake, by video_id, this video's frame index for each of the fake's frame indices; see
     `frame_matching.match_frames`. `extra_indices`: matching frames that are not among this video's own sampled frames.
-    `whole_frame`: whether each of its frames is one face.
+    `signature`: of its file before any of it was read; None where it cannot be read again. `whole_frame`: whether each
+    of its frames is one face.
     """
 
     def __init__(
@@ -66,9 +67,10 @@ class SourceFrameCache:
         matches: Mapping[str, Mapping[int, int]],
         extra_indices: frozenset[int] = frozenset(),
         *,
+        signature: tuple[int, ...] | None = None,
         whole_frame: bool = False,
     ) -> None:
-        self.whole_frame = whole_frame
+        self.signature, self.whole_frame = signature, whole_frame
         self.video_id, self.matches, self.extra_indices = video_id, matches, extra_indices
         self._needed_indices = frozenset(index for frames in matches.values() for index in frames.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)
@@ -84,6 +86,12 @@ class SourceFrameCache:
         """Frees memory and disk; the cache is empty from now on."""
         self._frames.clear()
         self._file.close()
+
+    def fail(self, error: InputError) -> None:
+        """Nothing is compared with a source that cannot be read to its end."""
+        self.discard()
+        if error.reason == "timeout":  # reading a file that stalled the decoder may never return
+            self.signature = None
 
     def add(self, frame: Frame, tracked: TrackedFaces | None) -> None:
         """Stores a frame if a fake needs it and JPEG allows its size; `tracked`: its faces, None if not searched."""
@@ -181,8 +189,8 @@ class CurrentSource:
             with closing(self._decode_source(cache)) as frames:
                 for frame, tracked in frames:
                     cache.add(frame, tracked)
-        except InputError:
-            cache.discard()
+        except InputError as error:
+            cache.fail(error)
 
     def release(self) -> None:
         """Frees memory and disk."""

@@ -15,10 +15,10 @@ from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
-from .absent_files import computed_without_a_file
 from .content_hash import content_sha256
 from .damage_limits import DamageLimitConflicts
 from .options import JobSpec, Options, hash_config
+from .outdated_rows import outdated_entries
 from .plan import PlanPart, Unit, group_units
 from .run_state import RunState
 
@@ -176,10 +176,10 @@ def next_plan_part(
         conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
     other_rows = [entry for entry in changes.changed if _has_other_rows(entry, planned[entry.video_id][0])]
-    returned = computed_without_a_file(run_state, current)
+    outdated = outdated_entries(run_state, current)
     known_changed = _ids(changes.changed)
-    changes.changed.extend(entry for entry in returned if entry.video_id not in known_changed)
-    redo = _ids([*other_rows, *added, *changes.rejudged, *returned]).union(*failed.values())
+    changes.changed.extend(entry for entry in outdated if entry.video_id not in known_changed)
+    redo = _ids([*other_rows, *added, *changes.rejudged, *outdated]).union(*failed.values())
     away = _fakes_away(redo, planned, current)
     redo |= away | _add_fakes(changes, redo, planned, current)
     changed = away | _ids([*changes.changed, *changes.rejudged])

@@ -53,6 +53,7 @@ class InputPipeline:
         self._own_mask_loader = OwnMaskLoader(job, self.reader, self._row_builder, self.path_of)
         self._own_mask = OwnMask()  # of the input in progress
         self._absent: str | None = None  # the original of the input in progress, where it is not there
+        self._compared_with: SourceFrameCache | None = None
         self.schema: pa.Schema = self._row_builder.schema
         self._superseded = SupersededRows(job, self.schema)
         self._closed = False
@@ -112,7 +113,7 @@ class InputPipeline:
             sha256=self._sha256(path, before), seconds=_seconds_since(started),
             faces_without_mask=without_mask if entry.mask_id or self.is_compared(entry) else 0,
             faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
-            absent=self._absent,
+            absent=self._absent, source_sha256=self._source_sha256(),
         )  # fmt: skip
         return ProcessedInput(outcome, _read_batches(spool))
 
@@ -143,6 +144,13 @@ class InputPipeline:
         digest = content_sha256(path, roots, cancelled=lambda: self._closed) if before else None
         return digest if stat_signature(path, roots) == before else None
 
+    def _source_sha256(self) -> str | None:
+        """The hash of the original that the input in progress was compared with; empty where that has changed."""
+        cache = self._compared_with
+        if cache is None or cache.signature is None:
+            return None
+        return self._sha256(self._job.root / cache.video_id, cache.signature) or ""
+
     def batches(
         self,
         entry: Entry,
@@ -164,7 +172,7 @@ class InputPipeline:
             InputError: the input failed; batches that were yielded before must be dropped.
 
         """
-        self._absent = None
+        self._absent = self._compared_with = None
         with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
             self._own_mask = own_mask
             needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
@@ -177,9 +185,9 @@ class InputPipeline:
                 yield from self._row_builder.batches(
                     entry, split, frames, source_cache=source_cache, own_cache=own_cache, own_mask=own_mask.frames
                 )
-            except InputError:
+            except InputError as error:
                 if own_cache is not None:
-                    own_cache.discard()  # nothing is compared with a source that failed
+                    own_cache.fail(error)
                 raise
             finally:
                 if own_cache is not None:
@@ -218,10 +226,12 @@ class InputPipeline:
             fakes = {entry.video_id, *self._fakes_to_compare(entry.source_id, family)}
             cache = self._new_cache(entry, entry.source_id, fakes)
             self._source.load(cache)
+        self._compared_with = cache
         return cache
 
     def _new_cache(self, entry: Entry, video_id: str, fakes: set[str]) -> SourceFrameCache:
         """An empty cache for a source, with the frame indices that its `fakes` need; `entry`: it or one of them."""
+        signature = stat_signature(self._job.root / video_id, self._job.roots)
         own = self._frame_times(video_id)
         times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
         matches = {fake: match_frames(times, own) for fake, times in times_of.items() if own and times}
@@ -229,7 +239,7 @@ class InputPipeline:
         extra = frozenset(needed.difference(own.wanted_indices.tolist())) if own else frozenset[int]()
         # A fake is only compared with a source that is cropped already where it is, too.
         temporary = self._job.paths.temporary
-        return SourceFrameCache(video_id, temporary, matches, extra, whole_frame=entry.whole_frame)
+        return SourceFrameCache(video_id, temporary, matches, extra, signature=signature, whole_frame=entry.whole_frame)
 
     def _frame_times(self, video_id: str) -> FrameTimes | None:
         """None where the video cannot be read; the reason is recorded when its own rows are built."""

@@ -58,7 +58,8 @@ class OneOut:
         self._stack.callback(shutil.rmtree, root)
         self.source, self.out, self._elsewhere = TinySource(root / "src"), root / "out", root / "elsewhere.mp4"
         self.model, self.is_sound = OutModel(self.source), False
-        self._meanwhile: Callable[[], object] = lambda: None  # between the plan and its units
+        self._meanwhile: Callable[[], object] = lambda: None  # between the plan and its units, or two of these
+        self._meanwhile_at = 0
         self._loses_workers = False
         self._num_parts = 0
         self._seen: dict[str, int] = {}  # times of videos, when a run last ended
@@ -159,8 +160,8 @@ class OneOut:
         finally:
             self._loses_workers = False
 
-    def run_while_replaced(self, name: str, content: str) -> None:
-        """A run after whose planning a video is replaced: its rows are of either content, until the next run."""
+    def run_while_replaced(self, name: str, content: str, at: int = 0) -> None:
+        """A run in which a video is replaced once `at` units are finished: rows are of either, until the next run."""
         present = self.source.contents
         unsure: dict[str, set[Held]] = {
             each: {self.model.target(each)} if each in present else {*self.model.may_hold[each]}
@@ -171,7 +172,7 @@ class OneOut:
             TALLY["replaced meanwhile"] += 1
             self.put(name, content)
 
-        self._run_while(replace, unsure)
+        self._run_while(replace, unsure, at)
 
     def run_while_away(self, name: str) -> None:
         """A run after whose planning a video is not there, as where a network mount is lost; then it is back."""
@@ -191,8 +192,8 @@ class OneOut:
             if self._elsewhere.exists():
                 shutil.move(self._elsewhere, self.source.folder / name)
 
-    def _run_while(self, change: Callable[[], object], unsure: dict[str, set[Held]]) -> None:
-        self._meanwhile, self.model.unsure = change, unsure
+    def _run_while(self, change: Callable[[], object], unsure: dict[str, set[Held]], at: int = 0) -> None:
+        self._meanwhile, self._meanwhile_at, self.model.unsure = change, at, unsure
         try:
             self.run()
         finally:
@@ -256,9 +257,10 @@ class OneOut:
             yield run_precompute(self.source, self.out, self.model.setting, part=f"{number}/{self._num_parts}")
 
     def _process(self, job: JobSpec, units: list[Unit]) -> None:
-        self._meanwhile()
         with closing(UnitWorker(job)) as worker:
-            for unit in units:
+            for number, unit in enumerate(units):
+                if number == min(self._meanwhile_at, len(units) - 1):
+                    self._meanwhile()
                 self._work(worker, unit)
 
     def _work(self, worker: UnitWorker, unit: Unit) -> None:

@@ -99,11 +99,11 @@ class PrecomputeMachine(RuleBasedStateMachine):
         self._put(new)
         self.one_out.run_losing_workers(kill_at)
 
-    @rule(name=_NAMES, content=_CONTENTS, before=st.sampled_from(("nothing", *CONTENTS)))
-    def run_while_replaced(self, name: str, content: str, before: str) -> None:
+    @rule(name=_NAMES, content=_CONTENTS, before=st.sampled_from(("nothing", *CONTENTS)), at=st.integers(0, 2))
+    def run_while_replaced(self, name: str, content: str, before: str, at: int) -> None:
         if before != "nothing":
             self.one_out.put(name, before)
-        self.one_out.run_while_replaced(name, content)
+        self.one_out.run_while_replaced(name, content, at)
 
     @rule(name=_NAMES, content=_CONTENTS)
     def run_while_away(self, name: str, content: str) -> None:
