@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -171,7 +171,7 @@ def next_plan_part(
     added = [entry for entry in changes.added if entry.video_id in assigned.split_of]
     units = group_units(added, assigned.split_of, config_hash=job.config_hash, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
-    failed = _inputs_to_retry(run_state, retry) if retry is not None else {}
+    failed = _inputs_to_retry(run_state, retry) if retry is not None else set()
     if retry is not None and retry("decode_error"):
         conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
@@ -179,15 +179,13 @@ def next_plan_part(
     outdated = outdated_entries(run_state, current)
     known_changed = _ids(changes.changed)
     changes.changed.extend(entry for entry in outdated if entry.video_id not in known_changed)
-    redo = _ids([*other_rows, *added, *changes.rejudged, *outdated]).union(*failed.values())
+    redo = failed | _ids([*other_rows, *added, *changes.rejudged, *outdated])
     away = _fakes_away(redo, planned, current)
     redo |= away | _add_fakes(changes, redo, planned, current)
-    changed = away | _ids([*changes.changed, *changes.rejudged])
-    redone, replaced = _replace_changed(run_state, changed, redo, current, make)
-    left = {unit: names for unit, names in failed.items() if unit not in replaced}
+    changed = failed | away | _ids([*changes.changed, *changes.rejudged])
     return PlanPart(
         config=config,
-        units=(*units, *redone, *_retry_failed(run_state, left, current, make)),
+        units=(*units, *_replace_changed(run_state, changed, redo, current, make)),
         dropped_identities=tuple(assigned.dropped_identities),
         mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
         digest_updates={entry.video_id: entry.images_digest for entry in changes.touched if entry.images_digest},
@@ -265,18 +263,24 @@ def _has_other_rows(entry: Entry, before: Entry) -> bool:
 
 def _replace_changed(
     run_state: RunState, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
-) -> tuple[list[Unit], set[str]]:
-    """Replaces each unit with a changed input as a whole, so that its file can go; reuses rows not in `redo`."""
-    units, replaced = [], set()
+) -> Iterator[Unit]:
+    """Replaces each unit with a changed input as a whole, so that its file can go; reuses rows not in `redo`.
+
+    Also each unfinished one with an input that a later unit has, as a retry was planned once: to redo it would give
+    this input's rows twice.
+    """
     for unit in run_state.plan.units():
         owned = [entry for entry in unit.inputs if run_state.unit_of_video[entry.video_id] == unit.unit_id]
-        if not any(entry.video_id in changed for entry in owned):
+        is_changed = any(entry.video_id in changed for entry in owned)
+        if not owned or not (is_changed or len(owned) < len(unit.inputs)):
             continue
-        inputs = [current.get(entry.video_id, entry) for entry in owned]
         leaves = list(run_state.leaf_units(unit))
-        finished = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
         # An unfinished unit has not replaced its own predecessors yet; newest first.
         unfinished = any(receipt is None for _, receipt in leaves)
+        if not (is_changed or unfinished):
+            continue
+        inputs = [current.get(entry.video_id, entry) for entry in owned]
+        finished = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
         supersedes = [unit.unit_id, *(unit.supersedes if unfinished else ())]
         reuses = [
             entry.video_id
@@ -284,33 +288,16 @@ def _replace_changed(
             # In an unfinished unit, older rows are valid only if it was to reuse them.
             if entry.video_id not in redo and (entry.video_id in finished or entry.video_id in unit.reuses)
         ]
-        units.append(make(inputs, unit.split, supersedes=supersedes, reuses=reuses))
-        replaced.add(unit.unit_id)
-    return units, replaced
+        yield make(inputs, unit.split, supersedes=supersedes, reuses=reuses)
 
 
-def _inputs_to_retry(run_state: RunState, retry: Callable[[str], bool]) -> dict[str, set[str]]:
-    """Ids of failed inputs to retry, by unit id."""
-    failed: dict[str, set[str]] = {}
-    for unit, outcome in run_state.outcomes():
-        if outcome.outcome == "failed" and retry(str(outcome.reason)):
-            failed.setdefault(unit.unit_id, set()).add(outcome.video_id)
-    return failed
-
-
-def _retry_failed(
-    run_state: RunState, failed: dict[str, set[str]], current: dict[str, Entry], make: Callable[..., Unit]
-) -> list[Unit]:
-    units = []
-    for unit in list(run_state.plan.units()):
-        if unit.unit_id not in failed:
-            continue
-        retried = [entry for entry in unit.inputs if entry.video_id in failed[unit.unit_id]]
-        inputs = [current.get(entry.video_id, entry) for entry in retried]
-        all_failed = run_state.owned_videos(unit) == failed[unit.unit_id]
-        supersedes = [unit.unit_id] if all_failed else []
-        units.append(make(inputs, unit.split, supersedes=supersedes))
-    return units
+def _inputs_to_retry(run_state: RunState, retry: Callable[[str], bool]) -> set[str]:
+    """Ids of failed inputs to retry."""
+    return {
+        outcome.video_id
+        for _, outcome in run_state.outcomes()
+        if outcome.outcome == "failed" and retry(str(outcome.reason))
+    }
 
 
 def config_differences(before: dict[str, Any], now: dict[str, Any]) -> Iterable[str]:

@@ -149,7 +149,8 @@ DEFECTS: dict[str, Callable[[_Patch], None]] = {
         _superseded_files_stay, _superseded_files_go_too_early, _a_new_time_is_no_change, _a_new_time_is_a_change,
         _new_times_are_forgotten, _there_is_no_lease, _the_index_is_not_written, _readers_do_not_know_the_next_index,
         _a_failure_counts_as_done, _masks_of_fakes_stay, _what_a_fake_was_compared_with_is_forgotten,
-        _failures_are_never_retried, _settings_are_mixed, _attempts_stay, _added_columns_of_superseded_rows_stay, _orphans_stay, _verify_trusts_sizes,
+        _failures_are_never_retried, _settings_are_mixed, _attempts_stay, _added_columns_of_superseded_rows_stay,
+        _orphans_stay, _verify_trusts_sizes,
     )
 }  # fmt: skip
 

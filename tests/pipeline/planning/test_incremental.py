@@ -15,7 +15,7 @@ from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.incremental import Changes, config_differences, find_changes, next_plan_part
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
-from facefeed.pipeline.planning.plan import Plan, Unit
+from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry, Listing
 from facefeed.pipeline.splits.assignment import SplitRatio
@@ -321,14 +321,14 @@ def test_a_change_that_makes_a_leak_is_refused_unless_it_is_accepted(dataset: Da
 # --- trying again
 
 
-def test_all_failures_of_a_unit_replace_it_and_some_do_not(dataset: Dataset) -> None:
+def test_a_unit_with_a_failure_is_replaced_and_keeps_the_rows_of_the_others(dataset: Dataset) -> None:
     _, (both,) = dataset.run(FOUR[:2])
     _, (mixed,) = dataset.run(FOUR)
     dataset.work([both, mixed], {"a.mp4": "crashed", "b.mp4": "timeout", "c.mp4": "timeout"})
     _, units = dataset.run(FOUR, retry=lambda _: True)
-    assert [(names(unit), unit.supersedes) for unit in units] == [
-        (["a.mp4", "b.mp4"], (both.unit_id,)),
-        (["c.mp4"], ()),
+    assert [(names(unit), unit.supersedes, unit.reuses) for unit in units] == [
+        (["a.mp4", "b.mp4"], (both.unit_id,), ()),
+        (["c.mp4", "d.mp4"], (mixed.unit_id,), ("d.mp4",)),
     ]
     dataset.work(units, {"a.mp4": "crashed"})
     assert dataset.outcomes() == {"a.mp4": "crashed", "b.mp4": None, "c.mp4": None, "d.mp4": None}
@@ -337,10 +337,26 @@ def test_all_failures_of_a_unit_replace_it_and_some_do_not(dataset: Dataset) -> 
 def test_failures_are_tried_again_by_reason(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units, {"a.mp4": "crashed", "b.mp4": "timeout"})
-    _, retried = dataset.run(FOUR, retry=lambda reason: reason == "timeout")
-    assert [names(unit) for unit in retried] == [["b.mp4"]]
+    _, (retried,) = dataset.run(FOUR, retry=lambda reason: reason == "timeout")
+    assert {*names(retried)} - {*retried.reuses} == {"b.mp4"}
     _, none = dataset.run(FOUR, retry=lambda reason: reason == "truncated")
     assert none == []
+
+
+def test_a_lost_unit_is_redone_without_an_input_that_an_earlier_version_retried_in_a_unit_of_its_own(
+    dataset: Dataset,
+) -> None:
+    _, (unit,) = dataset.run(FOUR)
+    dataset.work([unit], {"a.mp4": "crashed"})
+    retried = Unit.make(FOUR[:1], "train", config_hash=hash_config(CONFIG), salt="1")
+    dataset.plan.append(dataset.paths, PlanPart(config=CONFIG, units=(retried,)))
+    dataset.work([retried])
+    assert dataset.run(FOUR)[1] == [], "both are finished"
+    dataset.paths.receipt(unit.unit_id).unlink()
+    _, (redone,) = dataset.run(FOUR)
+    assert (names(redone), redone.supersedes, redone.reuses) == (["b.mp4", "c.mp4", "d.mp4"], (unit.unit_id,), ())
+    dataset.work([redone])
+    assert dataset.run(FOUR)[1] == []
 
 
 def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
@@ -348,7 +364,7 @@ def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
     dataset.work(units, {"a.mp4": "crashed"})
     for _ in range(3):
         _, retried = dataset.run(FOUR, retry=lambda _: True)
-        assert [names(unit) for unit in retried] == [["a.mp4"]]
+        assert [{*names(unit)} - {*unit.reuses} for unit in retried] == [{"a.mp4"}]
         assert retried[0].unit_id not in {unit.unit_id for unit in units}
         dataset.work(retried, {"a.mp4": "crashed"})
         units += retried
@@ -366,13 +382,13 @@ def test_a_failed_input_that_was_mended_goes_with_its_unit_once(dataset: Dataset
     assert [names(unit) for unit in retried] == [["a.mp4", "b.mp4", "c.mp4", "d.mp4"]]
 
 
-def test_a_change_after_a_retry_leaves_what_the_retry_took_over(dataset: Dataset) -> None:
+def test_a_change_after_a_retry_leaves_what_the_retry_gave(dataset: Dataset) -> None:
     _, (first,) = dataset.run(FOUR)
     dataset.work([first], {"a.mp4": "crashed"})
     _, (retried,) = dataset.run(FOUR, retry=lambda _: True)
     dataset.work([retried])
     _, units = dataset.run([FOUR[0], video("b.mp4", mtime_ns=2), *FOUR[2:]])
-    assert [(names(unit), unit.supersedes) for unit in units] == [(["b.mp4", "c.mp4", "d.mp4"], (first.unit_id,))]
+    assert [(unit.supersedes, unit.reuses) for unit in units] == [((retried.unit_id,), ("a.mp4", "c.mp4", "d.mp4"))]
     dataset.work(units)
     assert dataset.outcomes() == {"a.mp4": None, "b.mp4": None, "c.mp4": None, "d.mp4": None}
 

@@ -101,6 +101,16 @@ def test_added_columns_go_with_the_rows_of_a_gone_video_whose_file_was_damaged(o
     assert not (one_out.out / "columns/colour" / file.name).exists()
 
 
+def test_a_retried_video_is_there_once_though_the_file_of_its_first_unit_is_lost(one_out: OneOut) -> None:
+    one_out.put("real/a.mp4", "one")
+    one_out.put("real/c.mp4", "one")
+    one_out.run_while_away("real/c.mp4")
+    one_out.run(retry=True)
+    for file in (one_out.out / "faces/train").iterdir():
+        file.unlink()  # as `verify` advises where it is damaged
+    one_out.run()
+
+
 def test_a_retry_of_a_gone_original_leaves_the_masks_of_its_fakes(one_out: OneOut) -> None:
     one_out.put("real/a.mp4", "one")
     one_out.run()
