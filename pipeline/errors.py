@@ -38,6 +38,9 @@ INTERRUPTED = 130
 
 REASONS: tuple[str, ...] = get_args(Reason)
 
+PASSING_REASONS: tuple[Reason, ...] = ("timeout", "crashed")
+"""Reasons that may say more of the machine at that moment than of the file."""
+
 
 class FacefeedError(Exception):
     """Base of every error that facefeed raises on purpose; `exit_code` is the process's exit status.

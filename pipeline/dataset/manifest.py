@@ -105,10 +105,12 @@ class InputOutcome:
     `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
     for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
     they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
-    decoded. `absent`: video id of a file that was planned with, but was not there: of the input itself, whose rows are
-    then those of its last content that was, or of the original that it would have been compared with; else None.
-    `source_sha256`: `sha256` of the original that a fake was compared with; empty where that changed meanwhile, None
-    where there was no comparison, and in receipts from before it was recorded.
+    decoded. `size_bytes`: as planned. `mtime_ns`: of the file that was decoded, which may have changed since.
+    `absent`: path of a file that was planned with, but was not there: of the input itself, whose rows are then those of
+    its last content that was, of the original that it would have been compared with, or of its own mask; else None.
+    `source_sha256`: `sha256` of the original that a fake was compared with; empty where that changed meanwhile, or
+    could not be read for a reason that may pass; None where there was no comparison, and in receipts from before it was
+    recorded.
     """
 
     video_id: str

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..dataset.image_codec import ImageEncoder, decode_rgb_strictly
-from ..errors import InputError
+from ..errors import PASSING_REASONS, InputError
 from ..faces import Faces
 from ..video import Frame
 
@@ -56,8 +56,8 @@ class SourceFrameCache:
 
     `matches`: for each fake, by video_id, this video's frame index for each of the fake's frame indices; see
     `frame_matching.match_frames`. `extra_indices`: matching frames that are not among this video's own sampled frames.
-    `signature`: of its file before any of it was read; None where it cannot be read again. `whole_frame`: whether each
-    of its frames is one face.
+    `signature`: of its file before any of it was read; None where frames are missing for a reason that may pass.
+    `whole_frame`: whether each of its frames is one face.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class SourceFrameCache:
     def fail(self, error: InputError) -> None:
         """Nothing is compared with a source that cannot be read to its end."""
         self.discard()
-        if error.reason == "timeout":  # reading a file that stalled the decoder may never return
+        if error.reason in PASSING_REASONS:
             self.signature = None
 
     def add(self, frame: Frame, tracked: TrackedFaces | None) -> None:

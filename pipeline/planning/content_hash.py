@@ -18,6 +18,7 @@ from ..video.image_folder import list_frames
 _CHUNK_BYTES = 1 << 20
 
 StatSignature = tuple[int, ...]
+_NUM_FIELDS = 5  # of one file
 
 
 def stat_signature(path: Path, roots: Sequence[Path] = ()) -> StatSignature | None:
@@ -36,6 +37,11 @@ def stat_signature(path: Path, roots: Sequence[Path] = ()) -> StatSignature | No
     if not stat.S_ISREG(status.st_mode):
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+def latest_mtime_ns(signature: StatSignature) -> int:
+    """Mtime of the file that a signature is of; of a folder, the latest of its images, as in `Entry`."""
+    return max(signature[3::_NUM_FIELDS])
 
 
 def content_sha256(

@@ -176,7 +176,7 @@ def next_plan_part(
         conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]
     other_rows = [entry for entry in changes.changed if _has_other_rows(entry, planned[entry.video_id][0])]
-    outdated = outdated_entries(run_state, current)
+    outdated = outdated_entries(run_state, current, job.file_exists)
     known_changed = _ids(changes.changed)
     changes.changed.extend(entry for entry in outdated if entry.video_id not in known_changed)
     redo = failed | _ids([*other_rows, *added, *changes.rejudged, *outdated])

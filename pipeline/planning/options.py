@@ -18,6 +18,8 @@ from ..faces import FaceDetector, FaceFilter
 from ..faces.landmarks import Landmarker
 from ..faces.landmarks.template import TemplateLandmarker
 from ..manipulation import mask, own_masks
+from ..sources import is_inside
+from ..sources.media.media_files import path_exists
 from ..splits.assignment import SplitRatio
 from ..video import DecoderLimits, Sampling
 
@@ -164,6 +166,11 @@ class JobSpec:
     def roots(self) -> tuple[Path, ...]:
         """All folders that inputs may lie in, after links are resolved."""
         return (self.root, *self.allowed_roots)
+
+    def file_exists(self, name: str) -> bool:
+        """Whether there is a file of that path below the root, within the folders that inputs may lie in."""
+        path = self.root / name
+        return path_exists(path) and is_inside(path, self.roots)
 
     @property
     def paths(self) -> OutPaths:

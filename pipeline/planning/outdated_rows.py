@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 
+from ..dataset.manifest import InputOutcome
 from ..sources import Entry
 from .run_state import RunState
 
 
-def outdated_entries(run_state: RunState, current: Mapping[str, Entry]) -> list[Entry]:
-    """The entries of `current`, by video id, whose rows lack a file that is in it, or have masks of an older original.
+def outdated_entries(
+    run_state: RunState, current: Mapping[str, Entry], file_exists: Callable[[str], bool]
+) -> list[Entry]:
+    """The entries of `current`, by video id, whose rows are of other files than a run would compute them from now.
 
-    The plan does not show either. An absent file that is there again may have the size and the time that were planned;
-    see `InputOutcome.absent`. An original may have changed between its own processing and that of a fake, in either
-    order; see `InputOutcome.source_sha256`.
+    The plan does not show it: a file that was away during a run may be back as it was planned, an input may have been
+    replaced for a while, and an original may have changed between its own processing and that of a fake, in either
+    order. See `InputOutcome`: `absent`, `mtime_ns`, `source_sha256`.
+
+    `file_exists`: whether there is a file of that path below the root.
     """
+    exists = cache(file_exists)
     source_hashes: dict[str | None, str | None] = dict.fromkeys(entry.source_id for entry in current.values())
     compared: list[tuple[Entry, str]] = []
     outdated: list[Entry] = []
-    for _, outcome in run_state.outcomes():
-        if outcome.video_id in source_hashes:
+    for unit, outcome in run_state.outcomes():
+        if outcome.video_id in source_hashes and outcome.outcome != "failed":
             source_hashes[outcome.video_id] = outcome.sha256
         if (entry := current.get(outcome.video_id)) is None:
             continue
-        if outcome.absent in current:
+        planned = next(each for each in unit.inputs if each.video_id == outcome.video_id)
+        was_replaced = outcome.mtime_ns != planned.mtime_ns and entry.mtime_ns == planned.mtime_ns
+        if was_replaced or _lacks_a_file(entry, outcome, exists):
             outdated.append(entry)
-        elif outcome.source_sha256 is not None and entry.source_id in current:
+        elif outcome.source_sha256 is not None:
             compared.append((entry, outcome.source_sha256))
     for entry, compared_with in compared:
         source_sha256 = source_hashes[entry.source_id]
         if source_sha256 is not None and compared_with != source_sha256:
             outdated.append(entry)
     return outdated
+
+
+def _lacks_a_file(entry: Entry, outcome: InputOutcome, exists: Callable[[str], bool]) -> bool:
+    """Whether a file that was absent when the rows were computed is there now, and would be used."""
+    absent = outcome.absent
+    return absent is not None and absent in (entry.video_id, entry.source_id, entry.mask_id) and exists(absent)

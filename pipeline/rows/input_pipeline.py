@@ -12,14 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from ..dataset.manifest import InputOutcome
-from ..errors import InputError, StoppedError
+from ..errors import PASSING_REASONS, InputError, StoppedError
 from ..manipulation.frame_matching import match_frames
 from ..manipulation.source_frames import CurrentSource, SourceFrameCache, TrackedFaces
-from ..planning.content_hash import StatSignature, content_sha256, stat_signature
+from ..planning.content_hash import StatSignature, content_sha256, latest_mtime_ns, stat_signature
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
-from ..sources.media.media_files import path_exists
 from ..video import DecodeSummary, Frame, FrameTimes, MediaReader
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows
@@ -52,7 +51,7 @@ class InputPipeline:
         self.reader = MediaReader(job.limits, job.roots)
         self._own_mask_loader = OwnMaskLoader(job, self.reader, self._row_builder, self.path_of)
         self._own_mask = OwnMask()  # of the input in progress
-        self._absent: str | None = None  # the original of the input in progress, where it is not there
+        self._absent: str | None = None  # the own mask or original of the input in progress, where it is not there
         self._compared_with: SourceFrameCache | None = None
         self.schema: pa.Schema = self._row_builder.schema
         self._superseded = SupersededRows(job, self.schema)
@@ -77,9 +76,10 @@ class InputPipeline:
         """Decodes one input; one that fails half-way gives no rows."""
         started = time.monotonic()
         path = self._job.root / entry.video_id
-        before = stat_signature(path, self._job.roots) if self.file_exists(entry.video_id) else None
+        before = stat_signature(path, self._job.roots) if self._job.file_exists(entry.video_id) else None
         common: dict[str, Any] = {
-            "video_id": entry.video_id, "size_bytes": entry.size_bytes, "mtime_ns": entry.mtime_ns,
+            "video_id": entry.video_id, "size_bytes": entry.size_bytes,
+            "mtime_ns": latest_mtime_ns(before) if before else entry.mtime_ns,
         }  # fmt: skip
         max_damaged_percent = self._job.limits.max_damaged_percent
         # Not straight to the unit's file: a damaged frame may come last, and an input that fails must give no row.
@@ -128,12 +128,12 @@ class InputPipeline:
 
     def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:
         """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes."""
-        if not unit.supersedes or (entry.video_id not in unit.reuses and self.file_exists(entry.video_id)):
+        if not unit.supersedes or (entry.video_id not in unit.reuses and self._job.file_exists(entry.video_id)):
             return None
         if (found := self._superseded.lookup(entry, unit)) is None:
             return None
         outcome, batches = found
-        if outcome.absent is not None and all(map(self.file_exists, (outcome.absent, entry.video_id))):
+        if outcome.absent is not None and all(map(self._job.file_exists, (outcome.absent, entry.video_id))):
             return None  # it is back since the unit was planned, by a run that was killed
         is_older = entry.video_id not in unit.reuses
         return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
@@ -145,11 +145,9 @@ class InputPipeline:
         return digest if stat_signature(path, roots) == before else None
 
     def _source_sha256(self) -> str | None:
-        """The hash of the original that the input in progress was compared with; empty where that has changed."""
+        """The hash of the original that the input in progress was compared with; see `InputOutcome`."""
         cache = self._compared_with
-        if cache is None or cache.signature is None:
-            return None
-        return self._sha256(self._job.root / cache.video_id, cache.signature) or ""
+        return None if cache is None else self._sha256(self._job.root / cache.video_id, cache.signature) or ""
 
     def batches(
         self,
@@ -175,6 +173,8 @@ class InputPipeline:
         self._absent = self._compared_with = None
         with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
             self._own_mask = own_mask
+            if own_mask.problem == "unreadable" and not self._job.file_exists(str(entry.mask_id)):
+                self._absent = entry.mask_id
             needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
             source_cache = self._source_cache(entry, family) if needs_source else None
             fakes = self._fakes_to_compare(entry.video_id, family)
@@ -200,14 +200,11 @@ class InputPipeline:
             spool.close()
         self._spools.clear()
 
-    def file_exists(self, video_id: str) -> bool:
-        """Whether the file exists, within the folders that inputs may lie in."""
-        path = self._job.root / video_id
-        return path_exists(path) and is_inside(path, self._job.roots)
-
     def is_compared(self, entry: Entry) -> bool:
         """Whether `entry` is a fake that is compared with its source, which is known and exists, readable or not."""
-        return entry.compared and entry.source_id not in (None, entry.video_id) and self.file_exists(entry.source_id)
+        return (
+            entry.compared and entry.source_id not in (None, entry.video_id) and self._job.file_exists(entry.source_id)
+        )
 
     def _fakes_to_compare(self, video_id: str, family: Sequence[Entry]) -> set[str]:
         fakes = [other for other in family if other.source_id == video_id != other.video_id]
@@ -220,8 +217,9 @@ class InputPipeline:
         cache = self._source.get(entry.source_id)
         is_expected = expects_source(entry, self._job.options)
         is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
-        exists = self.file_exists(entry.source_id)
-        self._absent = None if exists else entry.source_id  # also where its cache is there: it is empty if it failed
+        exists = self._job.file_exists(entry.source_id)
+        if not exists:  # also where its cache is there: it is empty if it failed
+            self._absent = self._absent or entry.source_id
         if not is_cached and exists:
             fakes = {entry.video_id, *self._fakes_to_compare(entry.source_id, family)}
             cache = self._new_cache(entry, entry.source_id, fakes)
@@ -232,8 +230,11 @@ class InputPipeline:
     def _new_cache(self, entry: Entry, video_id: str, fakes: set[str]) -> SourceFrameCache:
         """An empty cache for a source, with the frame indices that its `fakes` need; `entry`: it or one of them."""
         signature = stat_signature(self._job.root / video_id, self._job.roots)
-        own = self._frame_times(video_id)
-        times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
+        try:
+            own = self._frame_times(video_id)
+            times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
+        except InputError:
+            own, times_of, signature = None, {}, None
         matches = {fake: match_frames(times, own) for fake, times in times_of.items() if own and times}
         needed = {index for frames in matches.values() for index in frames.values()}
         extra = frozenset(needed.difference(own.wanted_indices.tolist())) if own else frozenset[int]()
@@ -242,14 +243,19 @@ class InputPipeline:
         return SourceFrameCache(video_id, temporary, matches, extra, signature=signature, whole_frame=entry.whole_frame)
 
     def _frame_times(self, video_id: str) -> FrameTimes | None:
-        """None where the video cannot be read; the reason is recorded when its own rows are built."""
+        """None where the video cannot be read; the reason is recorded when its own rows are built.
+
+        Raises `InputError` where that reason may pass.
+        """
         if self._closed:
             return None
         try:
             path = self.path_of(video_id)
             executor = self._row_builder.read_executor
             return executor.submit(self.reader.times, path, self._job.options.sampling).result()
-        except InputError:
+        except InputError as error:
+            if error.reason in PASSING_REASONS:
+                raise
             return None
 
     def _decode_source(self, cache: SourceFrameCache) -> Generator[tuple[Frame, TrackedFaces | None], None, None]:

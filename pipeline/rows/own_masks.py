@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 from ..console import plural
-from ..errors import InputError, Reason
+from ..errors import PASSING_REASONS, InputError, Reason
 from ..manipulation.frame_matching import match_frames
 from ..manipulation.own_masks import THRESHOLD, OwnMaskFrames
 from ..manipulation.source_frames import has_same_aspect
@@ -77,15 +77,18 @@ class OwnMaskLoader:
     def load(self, entry: Entry, on_error: Callable[[InputError], None]) -> OwnMask:
         """Decodes the mask of `entry` at the frames that are sampled; no frames where the input itself is unreadable.
 
-        `on_error`: called where the mask cannot be read; may raise in place of that.
+        `on_error`: called where the mask cannot be read; may raise in place of that. Raises `InputError` where the
+        input cannot be read for a reason that may pass.
         """
         if entry.mask_id is None:
             return OwnMask()
         try:
             path = self._path_of(entry.video_id)
             info, times = self._call(self._reader.probe, path), self._call(self._reader.times, path, self._sampling)
-        except InputError:  # the reason is recorded when its own rows are built
-            return OwnMask()
+        except InputError as error:
+            if error.reason in PASSING_REASONS:  # its own rows may be built without this error, and then lack the mask
+                raise
+            return OwnMask()  # the reason is recorded when its own rows are built
         try:
             return self._read(self._path_of(entry.mask_id), info, times)
         except InputError as error:

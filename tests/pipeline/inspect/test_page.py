@@ -34,7 +34,7 @@ from facefeed.pipeline.inspect.figures.selection import track_strips
 from facefeed.pipeline.inspect.inspection import Inspection, inspect_dataset
 from facefeed.pipeline.inspect.page import write_page
 from facefeed.pipeline.inspect.statistics.videos import VideoTable
-from facefeed.pipeline.rows.input_pipeline import InputPipeline
+from facefeed.pipeline.planning.options import JobSpec
 from numpy.typing import NDArray
 
 NASTY = "<script>alert(1)<&\"'`{{7*7}}"
@@ -65,7 +65,7 @@ def filmed() -> Iterator[pytest.MonkeyPatch]:
         boxes = ((0.1, 0.1, 0.4, 0.6), (0.55, 0.3, 0.9, 0.9))
         patch.setattr(assets_dataset, "_picture", picture_of)
         patch.setattr(assets_dataset, "_MIDDLE", FixedBoxDetector(boxes))
-        patch.setattr(InputPipeline, "file_exists", lambda *_: True)
+        patch.setattr(JobSpec, "file_exists", lambda *_: True)
         yield patch
 
 
@@ -363,7 +363,7 @@ def test_a_damaged_mask_is_counted_and_its_fake_shown_without_it(out: Path, tmp_
 
 def test_fakes_that_were_never_compared_are_shown_with_the_reason(tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(InputPipeline, "file_exists", lambda *_: False)
+        patch.setattr(JobSpec, "file_exists", lambda *_: False)
         apart = (("train", (Clip("real/bea.mp4", 9),)), ("train", (Clip("fake/bea-talk.mp4", 9),)))
         make_dataset(tmp_path / "out", apart)
     write_page(inspect_dataset(tmp_path / "out"), tmp_path / "a.html")

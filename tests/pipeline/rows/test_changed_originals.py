@@ -1,12 +1,24 @@
-"""An original that changes while a run is at work: its fakes get the masks of what it is in the end."""
+"""Files that change, are away or fail while a run is at work: in the end rows and masks are of what they are then."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import numpy as np
+import pyarrow.dataset as pads
 import pytest
-from assets_fresh_runs import Version, fresh, read_stored
+from assets_fresh_runs import Version, fresh, read_stored, run_precompute
+from assets_in_process import in_process, new_folder
 from assets_one_out import OneOut
+from assets_tiny_source import TinySource
+from assets_video import write_video
+from facefeed.pipeline.errors import InputError, Reason
+from facefeed.pipeline.execution.unit_worker import UnitWorker
+from facefeed.pipeline.planning.options import JobSpec
+from facefeed.pipeline.planning.plan import Unit
+from facefeed.pipeline.rows.input_pipeline import InputPipeline
 
 
 @pytest.fixture
@@ -55,3 +67,88 @@ def test_an_undisturbed_dataset_is_left_as_it_is(one_out: OneOut) -> None:
     receipts = sorted((one_out.out / "receipts").iterdir())
     one_out.run()
     assert sorted((one_out.out / "receipts").iterdir()) == receipts
+
+
+def test_a_video_that_was_replaced_for_a_while_gets_the_rows_of_what_is_back(one_out: OneOut) -> None:
+    one_out.put("real/c.mp4", "one")
+    planned = one_out.source.times["real/c.mp4"]
+    one_out.run_while_replaced("real/c.mp4", "two")
+    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
+    one_out.source.left["real/c.mp4"] = planned
+    one_out.source.put_back("real/c.mp4", "one")  # as by `rsync --times`
+    one_out.run()
+    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
+
+
+def manipulated(out: Path, name: str) -> list[float | None]:
+    """The values of the rows of a video, None where there is no mask."""
+    table: Any = pads.dataset(out / "faces").to_table(columns=["video_id", "manipulated"])
+    return [row["manipulated"] for row in table.to_pylist() if row["video_id"] == name]
+
+
+def test_a_fake_gets_masks_once_its_original_is_there_that_is_no_input() -> None:
+    folder = new_folder()
+    source, out = TinySource(folder / "source"), folder / "out"
+    source.table.write_text("path,label,source\nfake/a.mp4,fake,real/a.mp4\nreal/c.mp4,real,\n")
+    source.put("fake/a.mp4", "one")
+    source.put("real/c.mp4", "one")
+    with in_process():
+        run_precompute(source, out, "usual")
+        assert manipulated(out, "fake/a.mp4") == [None, None]
+        source.put("real/a.mp4", "one")
+        run_precompute(source, out, "usual")
+        assert manipulated(out, "fake/a.mp4") == [0.0, 0.0]
+        assert not run_precompute(source, out, "usual").changes.changed
+
+
+def test_a_fake_whose_own_mask_was_away_gets_it_once_it_is_back() -> None:
+    folder = new_folder()
+    source, out = TinySource(folder / "source"), folder / "out"
+    source.table.write_text(
+        "path,label,source,mask\nfake/a.mp4,fake,real/a.mp4,mask.mp4\nreal/a.mp4,real,,\nreal/c.mp4,real,,\n"
+    )
+    for name in ("fake/a.mp4", "real/a.mp4", "real/c.mp4"):
+        source.put(name, "one")
+    mask, elsewhere = source.folder / "mask.mp4", folder / "elsewhere.mp4"
+    write_video(mask, [np.full((48, 64, 3), 255, np.uint8)] * 3)
+
+    def work_without_mask(job: JobSpec, units: list[Unit]) -> None:
+        mask.rename(elsewhere)
+        worker = UnitWorker(job)
+        for unit in units:
+            worker.run(unit)
+        worker.close()
+
+    with in_process(work_without_mask):
+        run_precompute(source, out, "usual")
+    elsewhere.rename(mask)
+    assert manipulated(out, "fake/a.mp4") == [0.0, 0.0], "compared with its original"
+    with in_process():
+        run_precompute(source, out, "usual")
+        assert manipulated(out, "fake/a.mp4") == [1.0, 1.0]
+        assert not run_precompute(source, out, "usual").changes.changed
+
+
+@pytest.mark.parametrize("reason", ["crashed", "timeout"])
+@pytest.mark.parametrize("method", ["_decode_source", "_frame_times"])
+def test_a_fake_whose_original_failed_for_a_reason_that_passes_is_done_again(
+    reason: Reason, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = new_folder()
+    source, out = TinySource(folder / "source"), folder / "out"
+    source.put("real/a.mp4", "one")
+    source.put("real/c.mp4", "one")
+
+    def fail(*_: object) -> None:
+        raise InputError(reason)
+
+    with in_process():
+        run_precompute(source, out, "usual")
+        source.put("fake/a.mp4", "one")
+        with monkeypatch.context() as patch:
+            patch.setattr(InputPipeline, method, fail)
+            run_precompute(source, out, "usual")
+        assert manipulated(out, "fake/a.mp4") == [None, None]
+        run_precompute(source, out, "usual")
+        assert manipulated(out, "fake/a.mp4") == [0.0, 0.0]
+        assert not run_precompute(source, out, "usual").changes.changed
