@@ -37,12 +37,24 @@ def add_to_units(
     Raises `StoppedError` where a process dies, and what `add_to_unit` raises.
     """
     if num_workers == 1 or len(units) < 2:
-        maker = load()
+        maker = _load_same(column_set, load)
         for unit in units:
             add_to_unit(column_set, maker, unit)
             yield unit
         return
     yield from _PoolThread(column_set, load, units, num_workers).finished()
+
+
+def _load_same(column_set: ColumnSet, load: LoadMaker) -> ColumnMaker:
+    """The maker that the command began with; raises `StoppedError` where its file has changed since."""
+    maker = load()
+    if maker.fingerprint != column_set.fingerprint or not maker.columns.equals(column_set.schema):
+        raise StoppedError(
+            f"{column_set.source}: has changed since the command began: its fingerprint was "
+            f"{column_set.fingerprint!r} and is {maker.fingerprint!r}; columns of two are never mixed: restore the "
+            f"file and run the same command again, or run `{column_set.remove_command}` first"
+        )
+    return maker
 
 
 class _PoolThread:
@@ -144,7 +156,7 @@ def _end_with_parent() -> None:
 
 def _run_unit(unit: Receipt) -> None:
     if _Worker.maker is None:
-        _Worker.maker = _Worker.load()
+        _Worker.maker = _load_same(_Worker.column_set, _Worker.load)
     add_to_unit(_Worker.column_set, _Worker.maker, unit, _stop_if_asked)
 
 

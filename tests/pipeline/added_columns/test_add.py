@@ -460,6 +460,33 @@ def test_another_fingerprint_under_the_same_name_is_refused(copy: Path) -> None:
         add_columns(copy, maker, workers=1)
 
 
+_VERSIONED = """import pyarrow as pa
+
+class Maker:
+    name, fingerprint, columns = "versioned", "{0}", pa.schema([("value", pa.float32())])
+
+    def compute(self, faces):
+        return {{"value": [{0}] * len(faces)}}
+"""
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_file_that_is_saved_after_the_command_began_gives_no_values_under_the_old_fingerprint(
+    out: Path, tmp_path: Path, workers: int
+) -> None:
+    file = tmp_path / "versioned.py"
+    file.write_text(_VERSIONED.format(1))
+
+    def save_next(*_: int) -> None:
+        file.write_text(_VERSIONED.format(2))
+
+    with pytest.raises(StoppedError, match="has changed since the command began: its fingerprint was '1' and is '2'"):
+        add_columns(out, f"{file}:Maker", workers=workers, on_progress=save_next)
+    assert [*(out / "columns/versioned").glob("*.parquet")] == []
+    file.write_text(_VERSIONED.format(1))
+    assert add_columns(out, f"{file}:Maker", workers=1).units
+
+
 def test_a_set_that_has_no_file_yet_may_be_begun_anew(out: Path) -> None:
     with pytest.raises(StoppedError):
         add_columns(out, Returning({}), workers=1)
