@@ -45,6 +45,9 @@ _FF_LABELS: Final = {
     "FaceShifter": "FF-FH", "DeepFakeDetection": "DFD_fake",
 }  # fmt: skip
 
+_NAME_GROUPS: Final = {"DF_fake": "DeeperForensics-1.0/manipulated_videos", "CelebDFv2_real": "Celeb-DF-v2/real"}
+"""Of labels whose videos lie in several folders, and that the JSON does not keep apart."""
+
 
 @dataclass(frozen=True, slots=True)
 class Video:
@@ -63,7 +66,7 @@ class Video:
 class Place:
     """Label of a video, the folder of its class below `datasets/rgb`, and the value of the label (0: real).
 
-    `name_group`: within it, names of videos are unique.
+    `name_group`: within it, names of videos are unique: all of the folder, and all that have one key in the JSON.
     """
 
     label: str
@@ -78,7 +81,7 @@ def place_of(video: Video) -> Place:
     known = None if is_fake is None else _known_place(video, is_fake=is_fake)
     if known:
         label, folder = known
-        return Place(label, int(bool(is_fake)), folder, folder)
+        return Place(label, int(bool(is_fake)), folder, _NAME_GROUPS.get(label, folder))
     name = safe_name(video.dataset or _UNNAMED_SET)
     name = f"{name}_" if name in DATASETS else name
     label = f"{name}_{'Fake' if is_fake else 'Real' if is_fake is False else safe_name(video.label)}"

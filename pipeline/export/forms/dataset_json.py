@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -111,10 +112,13 @@ def _write_classes(
 
 
 def _write_videos(file: TextIO, videos: Sequence[ExportedVideo]) -> None:
+    videos = sorted(videos, key=lambda video: video.name)
+    if repeated := next((video.name for video, other in pairwise(videos) if video.name == other.name), None):
+        raise ValueError(f"two videos of one class are called {repeated}")  # whoever reads it would get one of them
     file.write("{")
     file.writelines(
         f"{',' if number else ''}\n{json.dumps(video.name)}: {json.dumps(video.entry())}"
-        for number, video in enumerate(sorted(videos, key=lambda video: video.name))
+        for number, video in enumerate(videos)
     )
     file.write("}")
 

@@ -308,6 +308,21 @@ def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name
     assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
 
 
+def test_videos_of_one_name_in_several_folders_of_a_class_are_all_in_the_json(tmp_path: Path) -> None:
+    """DeeperForensics has each fake at several levels of distortion, in folders beside each other."""
+    folders = ("source_videos/M101", "manipulated_videos/end_to_end", "manipulated_videos/end_to_end_level_1")
+    clips = [
+        named(f"{folder}/000_M101.mp4", 2, dataset="deeperforensics", label=int(number > 0), source_id=None,
+              method=Path(folder).name if number else None)
+        for number, folder in enumerate(folders)
+    ]  # fmt: skip
+    make_dataset(tmp_path / "out", (("train", tuple(clips)),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    frames = [*frames_of(dataset_json(tmp_path / "dest", "DeeperForensics-1.0"))]
+    assert len(frames) == len({path for *_, path in frames}) == 6
+    assert all(as_the_loader_reads(tmp_path / "dest", path)[0] is not None for *_, path in frames)
+
+
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
     place = place_of(Video("a.mp4", "train", "screen replay", 2, None, None, None))
     assert (place.label, place.number) == ("facefeed_screen_replay", 2)
