@@ -3,7 +3,8 @@
 On one machine (and on network file systems with working locks) `flock` decides; the kernel releases it when the holder
 dies. Where locks are missing or do not reach other hosts, a heartbeat decides: a holder on another host is stale once
 the modification time of its lock file is a minute old. A holder that may be dead is waited for until it is stale; a
-heartbeat ends the wait with an error.
+heartbeat ends the wait with an error. A holder that was paused for longer, as a suspended machine is, may have lost the
+lock to another meanwhile: it leaves the lock file alone from then on, and finds out by `HeldLock.check`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from .console import first_names
-from .errors import RefusedError
+from .errors import RefusedError, StoppedError
 from .json_records import parse_json
 
 ADVICE = "; wait for it, or stop it and run this again"
@@ -35,8 +36,29 @@ _MAX_PID = 2**31 - 1
 _LOCKS_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP}
 
 
+class HeldLock:
+    """A lock that this process has taken, with the record that it wrote into the lock file."""
+
+    def __init__(self, path: Path, record: dict[str, object]) -> None:
+        self._path, self._record = path, record
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the lock file still names this process. Raises `OSError`."""
+        return _read_state(self._path)[0] == self._record
+
+    def check(self) -> None:
+        """Raises `StoppedError` where another process has taken the lock: what it writes must not be overwritten."""
+        if not self.is_own:
+            raise StoppedError(
+                f"{self._path.parent}: {_describe(_read_state(self._path)[0])} has taken it over, since this process "
+                f"showed no sign of life for {STALE_SECONDS:.0f} s (was the machine suspended?); finished work is kept"
+                f"{ADVICE}"
+            )
+
+
 @contextmanager
-def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[HeldLock]:
     """Holds the lock file `path`, and with it the file's folder, for the length of the block.
 
     A holder on another host that may have been killed is waited for, for a minute at most.
@@ -66,12 +88,14 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
             time.sleep(_POLL_SECONDS)
             if (holder := _read_state(path)[0]) != own_record:
                 raise _refused_error(path, holder)
+        held = HeldLock(path, own_record)
         try:
-            with _heartbeat(descriptor):
-                yield
+            with _heartbeat(descriptor, held):
+                yield held
         finally:
             with suppress(OSError):  # the work is done, and without a heartbeat the record is stale in a minute
-                os.ftruncate(descriptor, 0)  # empty: released, also after an error
+                if held.is_own:
+                    os.ftruncate(descriptor, 0)  # empty: released, also after an error
     finally:
         os.close(descriptor)
 
@@ -190,13 +214,14 @@ def _write_holder(descriptor: int, work: str) -> dict[str, object]:
 
 
 @contextmanager
-def _heartbeat(descriptor: int) -> Iterator[None]:
+def _heartbeat(descriptor: int, held: HeldLock) -> Iterator[None]:
     stop = threading.Event()
 
     def heartbeat() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
             with suppress(OSError):  # a full or vanished disk is reported by whoever writes data
-                os.utime(descriptor)
+                if held.is_own:
+                    os.utime(descriptor)
 
     thread = threading.Thread(target=heartbeat, name="facefeed-heartbeat", daemon=True)
     thread.start()

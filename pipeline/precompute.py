@@ -160,6 +160,7 @@ def precompute(
         with lease.shared_with_parts():
             totals = run.process_pending_units(run_state, workers, scheduler)
         units_left = sum(1 for _ in run_state.pending_units())
+        lease.check()
         manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
         manifest=manifest, part=job_part, units_left=units_left, listing=listing, changes=changes, totals=totals,

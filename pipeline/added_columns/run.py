@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
-from ..commit.lease import hold_lease
+from ..commit.lease import Lease, hold_lease
 from ..dataset.added_columns import ColumnSet, read_column_sets
 from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OutPaths
@@ -104,7 +104,7 @@ def add_columns(
     source = absolute_source(maker) if isinstance(maker, str) else f"{describe(maker)}(...)"
     loaded = load_column_maker(maker) if isinstance(maker, str) else maker
     load: LoadMaker = partial(load_column_maker, maker) if isinstance(maker, str) else partial(_itself, maker)
-    with _claimed(out, "facefeed add", on_wait) as (run_state, manifest):
+    with _claimed(out, "facefeed add", on_wait) as (run_state, manifest, lease):
         column_set = _begin(out, loaded, source, manifest, run_state)
         units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
         pending = [unit for unit in units if not column_set.has_file_for(unit)]
@@ -117,6 +117,7 @@ def add_columns(
                 for unit in finished:
                     done += unit.rows
                     on_progress(done, rows)
+        lease.check()
         if pending or not _is_indexed(column_set):
             _renew_index(run_state, manifest)
         elif current_index_path(out) == run_state.paths.next_index:  # a run ended before it had installed that
@@ -138,7 +139,7 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     Raises `UsageError` where there is no such set, `RefusedError` where another run is at work on `out`.
     """
     out = Path(out)
-    with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest):
+    with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
         folder = OutPaths(out).columns / name
         if not name.isidentifier() or not folder.is_dir():
             raise _no_such_set(out, name, manifest)
@@ -174,18 +175,18 @@ def _itself(maker: ColumnMaker) -> ColumnMaker:
 
 
 @contextmanager
-def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest]]:
-    """Holds the lease of a finished dataset; yields its state and its manifest."""
+def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest, Lease]]:
+    """Holds the lease of a finished dataset; yields its state, its manifest and the lease."""
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
         _require_finished(out)
-        with hold_lease(paths.lease, on_wait, work=work):
+        with hold_lease(paths.lease, on_wait, work=work) as lease:
             manifest = _require_finished(out)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):
                 shutil.rmtree(folder)
             remove_attempts(paths)
-            yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest
+            yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest, lease
 
 
 def _require_finished(out: Path) -> Manifest:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..errors import RefusedError
 from ..files import stop_on_disk_error
-from ..lock import ADVICE, hold_lock, is_held
+from ..lock import ADVICE, HeldLock, hold_lock, is_held
 from ..planning.job_part import JobPart
 
 _POLL_SECONDS = 1.0
@@ -27,6 +27,12 @@ class Lease:
         self._path, self._on_wait, self._part = path, on_wait, part
         self._work = work if part is None else f"{work} --part {part}"
         self._driver = ExitStack()
+        self._held: HeldLock | None = None
+
+    def check(self) -> None:
+        """Raises `StoppedError` where another process has taken the driver's lease over; see `HeldLock.check`."""
+        assert self._held is not None
+        self._held.check()
 
     def parts_at_work(self) -> list[str]:
         """Names of the files of all other parts that are at work, or may be; those of parts that ended are removed."""
@@ -81,7 +87,8 @@ class Lease:
         while True:
             try:
                 with stop_on_disk_error(self._path):
-                    self._driver.enter_context(hold_lock(self._path, work=self._work, on_wait=self._on_wait))
+                    lock = hold_lock(self._path, work=self._work, on_wait=self._on_wait)
+                    self._held = self._driver.enter_context(lock)
             except RefusedError as error:
                 if self._part is None:
                     raise

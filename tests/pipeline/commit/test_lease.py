@@ -17,9 +17,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from assets_fresh_runs import run_precompute
+from assets_in_process import in_process, new_folder, one_by_one
+from assets_tiny_source import TinySource
+from facefeed.pipeline import lock
 from facefeed.pipeline.commit.lease import hold_lease
-from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.errors import RefusedError, StoppedError
 from facefeed.pipeline.lock import HEARTBEAT_SECONDS, STALE_SECONDS
+from facefeed.pipeline.planning.options import JobSpec
+from facefeed.pipeline.planning.plan import Unit
 
 _HOLD = """
 import sys
@@ -210,6 +216,49 @@ def test_a_damaged_lease_blocks_nobody(lease: Path, text: str) -> None:
         assert holder(lease)["pid"] == os.getpid()
         with pytest.raises(RefusedError), hold_lease(lease):
             pytest.fail("both hold it")
+
+
+def test_a_driver_that_lost_its_lease_stops_and_leaves_that_of_its_successor(
+    lease: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where its machine was suspended for longer than a minute, and locks do not reach other hosts."""
+    read_state, looks = lock._read_state, threading.Semaphore(0)
+
+    def read_and_count(path: Path) -> tuple[dict[str, object], float]:
+        state = read_state(path)
+        looks.release()
+        return state
+
+    monkeypatch.setattr(lock, "HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr(lock, "_read_state", read_and_count)
+    with hold_lease(lease) as held:
+        held.check()
+        forge(lease, host="elsewhere", age_seconds=3600)
+        with pytest.raises(StoppedError, match=r"process 4711 on elsewhere, .* has taken it over"):
+            held.check()
+        while looks.acquire(blocking=False):
+            pass
+        assert looks.acquire(timeout=60)
+        assert looks.acquire(timeout=60), "a heartbeat has come to its end since"
+    assert holder(lease)["host"] == "elsewhere"
+    assert lease.stat().st_mtime < time.time() - 3000, "a heartbeat would hide the successor's death"
+
+
+def test_a_run_that_lost_its_lease_publishes_nothing() -> None:
+    folder = new_folder()
+    source, out = TinySource(folder / "source"), folder / "out"
+    source.put("real/a.mp4", "one")
+
+    def lose_the_lease(job: JobSpec, units: list[Unit]) -> None:
+        one_by_one(job, units)
+        forge(job.paths.lease, host="elsewhere", age_seconds=3600)
+
+    with in_process(lose_the_lease), pytest.raises(StoppedError, match="has taken it over"):
+        run_precompute(source, out, "usual")
+    assert not (out / "manifest.json").exists()
+    with in_process():
+        run_precompute(source, out, "usual")
+    assert (out / "manifest.json").exists()
 
 
 def test_the_heartbeat_keeps_it_fresh(lease: Path, monkeypatch: pytest.MonkeyPatch) -> None:
