@@ -1,4 +1,4 @@
-"""All use of Lightning's private attributes: counts of batches, steps and epochs, the training loader's iterator.
+"""All use of Lightning's private attributes: counts of batches, steps and epochs, loops, the training iterator.
 
 Checked with `CHECKED_LIGHTNING`.
 """
@@ -82,3 +82,16 @@ def count_next_epoch(trainer: Any) -> None:
     progress = fit_loop.epoch_progress.current
     if getattr(fit_loop, "restarted_mid_epoch", False) and progress.processed == progress.ready:
         fit_loop.reset_restart_stage()
+
+
+def run_validation(trainer: Any) -> None:
+    """Runs a validation of a fit before its first step, over all batches.
+
+    A loop that a checkpoint has restored takes itself for one that was interrupted, and counts the batches of the
+    validation before as its own: it would end after its first batch.
+    """
+    val_loop = trainer.fit_loop.epoch_loop.val_loop
+    val_loop.restarting = False
+    trainer.validating = True
+    val_loop.run()
+    trainer.training = True

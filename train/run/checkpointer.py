@@ -18,7 +18,7 @@ from ...pipeline.files import sync_folder
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
-from ..lightning_internals import count_next_epoch
+from ..lightning_internals import count_next_epoch, run_validation
 from .graceful_stop import GracefulStop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -79,9 +79,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._step = trainer.global_step
         restore_or_seed(trainer, self._seed, self._rng_states)
         if self._validation_is_due:
-            trainer.validating = True
-            trainer.fit_loop.epoch_loop.val_loop.run()
-            trainer.training = True
+            run_validation(trainer)
             self._save_last(trainer)
         count_next_epoch(trainer)
         trainer.should_stop |= self._training_ended  # otherwise a run that had stopped early would train another epoch

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning
 import pytest
 import torch
 from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained
 from assets_paths import SUPPORT
 from assets_processes import in_processes
-from assets_train import RecordFaces, small_dataset
+from assets_train import VAL_FACES, RecordFaces, small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
@@ -124,6 +126,30 @@ def test_in_a_validation_it_ends_at_once_and_the_validation_begins_anew(
     result, resumed = trained(out, tmp_path / "run")
     assert first + resumed == uninterrupted[1]
     assert same(result, uninterrupted[0])
+
+
+class Validations(lightning.Callback):
+    """Records the step, the number of faces and the loss of each validation."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[int, int, float]] = []
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        loss = float(trainer.callback_metrics["val/loss"])
+        self.seen.append((trainer.global_step, len(pl_module.scores.faces), loss))
+
+
+def test_stopped_in_a_later_validation_all_of_its_faces_decide_on_the_best(out: Path, tmp_path: Path) -> None:
+    changes: dict[str, Any] = {"model": {"learning_rate": 3e-2}}  # the second validation is the best
+    validations, rest = Validations(), Validations()
+    undisturbed, _ = trained(out, tmp_path / "whole", validations, **changes)
+    second_batch_of_second_validation = math.ceil(VAL_FACES / 8) + 2
+    stop = CallAtHook("on_validation_batch_start", second_batch_of_second_validation, raising(signal.SIGTERM))
+    error, _ = stopped(out, tmp_path / "run", stop, **changes)
+    result, _ = trained(out, tmp_path / "run", rest, **changes)
+    assert error.details["step"] == undisturbed.best_step == 2 * STEPS
+    assert rest.seen == validations.seen[1:]
+    assert same(result, undisturbed)
 
 
 def test_in_the_test_at_the_end_nothing_is_trained_again(
