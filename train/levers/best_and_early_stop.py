@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch import callbacks
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from .lever import Lever, LeverError, require_int, require_name
 
@@ -50,7 +51,7 @@ class EarlyStop(Lever, name="early_stop", form="early_stop:METRIC[:patience]"):
         require_int(self, "patience")
 
     def arguments(self) -> dict[str, Any]:
-        """Returns Lightning's EarlyStopping."""
+        """Returns an EarlyStopping."""
         early_stopping = EarlyStopping(monitor=self.metric, mode=mode(self.metric), patience=self.patience)
         return {"callbacks": [RequireMetric(str(self), self.metric), early_stopping]}
 
@@ -61,8 +62,29 @@ def mode(metric: str) -> str:
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
 
-class RequireMetric(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Raises `LeverError` if a metric was not logged by the end of a validation (of an epoch, if there is none).
+class EarlyStopping(callbacks.EarlyStopping):  # type: ignore[misc]  # Lightning is not followed
+    """Lightning's EarlyStopping, checked after each validation (after each epoch, if no validation logs the metric).
+
+    Lightning's own is checked at the end of an epoch, which a validation that a resumed run repeats does not reach. The
+    name is the same, since checkpoints have its state by it.
+    """
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, check_on_train_epoch_end=False)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Checks a metric that no validation logs."""
+        if not _is_validated(trainer, self.monitor):
+            super().on_validation_end(trainer, pl_module)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        """Checks a metric of the validation."""
+        if _is_validated(trainer, self.monitor):
+            super().on_validation_end(trainer, pl_module)
+
+
+class RequireMetric(Callback):  # type: ignore[misc]
+    """Raises `LeverError` if a metric was not logged by the end of a validation (of an epoch, if none logs it).
 
     lever: that needs the metric, for the message.
     """
@@ -77,13 +99,23 @@ class RequireMetric(Callback):  # type: ignore[misc]  # Lightning is not followe
         return self._generate_state_key(lever=self._lever)  # type: ignore[no-any-return]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Checks the metric in runs without validation."""
-        if not trainer.enable_validation:
-            self.on_validation_end(trainer, pl_module)
+        """Checks a metric that no validation logs."""
+        if not _is_validated(trainer, self._metric):
+            self._check(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks the metric, before the monitoring callback would raise Lightning's own error."""
-        if trainer.sanity_checking or self._metric in trainer.callback_metrics:
+        if _is_validated(trainer, self._metric) and not trainer.sanity_checking:
+            self._check(trainer)
+
+    def _check(self, trainer: Any) -> None:
+        if self._metric in trainer.callback_metrics:
             return
         logged = ", ".join(sorted(map(str, trainer.callback_metrics))) or "nothing"
         raise LeverError(f"{self._lever}: nobody logs {self._metric!r}; what is logged: {logged}")
+
+
+def _is_validated(trainer: Any, metric: str) -> bool:
+    """Whether a metric comes with a validation: there is one, and the name does not begin with "train"."""
+    is_empty = trainer.val_dataloaders is not None and not sum(trainer.num_val_batches)
+    return trainer.enable_validation and not is_empty and not metric.startswith("train")

@@ -73,6 +73,16 @@ def test_a_module_without_validation_is_refused_alike_after_an_epoch() -> None:
         fit(Foreign(perceptron()), "early_stop:val_loss:2", images(4))
 
 
+def test_without_a_validation_it_stops_by_a_metric_of_training() -> None:
+    module = Foreign(perceptron(), lambda parameters: torch.optim.SGD(parameters, 0.0))
+    assert fit(module, "early_stop:train_loss:2", images(4), max_epochs=6).current_epoch == 3
+
+
+def test_a_validation_without_batches_is_none() -> None:
+    with pytest.raises(LeverError, match=r"early_stop:val_loss: nobody logs 'val_loss'; what is logged: train_loss"):
+        fit(Foreign(perceptron()), "early_stop:val_loss", images(4), val=[])
+
+
 def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
     with pytest.raises(LeverError, match="enable_checkpointing=False: the lever best:val/auc writes checkpoints"):
         levers.trainer(Told("val/auc", 0.5), levers.parse("best:val/auc"), enable_checkpointing=False)

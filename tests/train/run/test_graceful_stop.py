@@ -152,6 +152,20 @@ def test_stopped_in_a_later_validation_all_of_its_faces_decide_on_the_best(out: 
     assert same(result, undisturbed)
 
 
+@pytest.mark.parametrize(("metric", "epoch"), [("val/loss", 1), ("val/loss", 2), ("train/loss", 1)])
+def test_stopped_in_a_validation_an_early_stop_comes_no_later(
+    out: Path, tmp_path: Path, metric: str, epoch: int
+) -> None:
+    changes: dict[str, Any] = {"levers": f"early_stop:{metric}:1", "epochs": 5, "model": {"learning_rate": 1e-9}}
+    undisturbed, _ = trained(out, tmp_path / "whole", **changes)
+    stop = CallAtHook("on_validation_start", epoch, raising(signal.SIGTERM))
+    error, _ = stopped(out, tmp_path / "run", stop, **changes)
+    result, _ = trained(out, tmp_path / "run", **changes)
+    assert error.details["step"] == epoch * STEPS
+    assert undisturbed.epochs < 5
+    assert same(result, undisturbed)
+
+
 def test_in_the_test_at_the_end_nothing_is_trained_again(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
