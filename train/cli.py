@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -67,7 +69,7 @@ def train(
         return
     show_result(result)
     if as_json:
-        click.echo(json.dumps({**asdict(result), "exit": 0}))
+        _echo_json({**asdict(result), "exit": 0})
 
 
 def _default_recipe() -> str:
@@ -106,8 +108,21 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
             "datasets": [asdict(evaluation) for evaluation in evaluations],
             "exit": code,
         }
-        click.echo(json.dumps(document))
+        _echo_json(document)
     sys.exit(code)
+
+
+def _echo_json(document: dict[str, Any]) -> None:
+    """Prints a document as one line; a metric that is NaN becomes null, since JSON has no NaN."""
+    click.echo(json.dumps(_finite(document)))
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _finite(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(inner) for inner in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 @contextmanager

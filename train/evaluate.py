@@ -214,6 +214,8 @@ def _evaluate_dataset(
             f"{name}: {plural(unlabelled, 'face')} without a label {'takes' if unlabelled == 1 else 'take'} no part",
             *notes,
         ]
+    if nan_note := metrics.nan_note():
+        notes = [f"{name}: {nan_note}", *notes]
     return Evaluation(
         dataset=str(dataset.out), name=name, split=split, faces=len(metrics.faces), videos=len(metrics.videos),
         metrics=metrics.result(), notes=notes,

@@ -267,6 +267,18 @@ def test_the_command_ends_with_a_row_a_dataset_and_one_json_object(out: Path, ot
     assert all(len(line) <= 80 for line in cli_result.stderr.splitlines() if "│" in line)
 
 
+def test_metrics_of_weights_that_are_nan_are_null_with_a_note(out: Path, result: Result, tmp_path: Path) -> None:
+    stored = torch.load(result.checkpoint, weights_only=True)
+    name = list(stored["state_dict"])[-1]
+    stored["state_dict"][name].fill_(float("nan"))
+    torch.save(stored, tmp_path / "nan.ckpt")
+    cli_result = run(tmp_path / "nan.ckpt", out, "--workers", 0, "--json")
+    (entry,) = json.loads(cli_result.stdout, parse_constant=pytest.fail)["datasets"]
+    assert {"auc", "log_loss", "accuracy"} <= entry["metrics"].keys()
+    assert set(entry["metrics"].values()) == {None}
+    assert f"out: the predictions for {TEST_FACES} of {TEST_FACES} faces are NaN" in cli_result.stderr
+
+
 def test_two_folders_of_one_name_are_distinguished(out: Path, result: Result, tmp_path: Path) -> None:
     (tmp_path / "out").symlink_to(out)
     cli_result = run(result.checkpoint, out, f"{tmp_path}/out/", "--workers", 0, "--json")

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from lightning.pytorch import callbacks
-from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback
 
 from .lever import Lever, LeverError, require_int, require_name
 
@@ -18,6 +19,7 @@ class Best(Lever, name="best", form="best:METRIC"):
     """Keeps the checkpoint with the best value of a metric that the module logs in validation, as `best.ckpt`.
 
     Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others.
+    A validation in which the metric is NaN is never the best.
     Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
     `trainer.test(ckpt_path="best")` tests them. Costs: the time to write a checkpoint at each improvement.
     """
@@ -28,7 +30,7 @@ class Best(Lever, name="best", form="best:METRIC"):
         require_name(self, "metric")
 
     def arguments(self) -> dict[str, Any]:
-        """Returns Lightning's ModelCheckpoint, in the logger's folder."""
+        """Returns a ModelCheckpoint, in the logger's folder."""
         checkpoint_callback = ModelCheckpoint(
             monitor=self.metric, mode=mode(self.metric), filename="best", enable_version_counter=False
         )
@@ -62,7 +64,19 @@ def mode(metric: str) -> str:
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
 
-class EarlyStopping(callbacks.EarlyStopping):  # type: ignore[misc]  # Lightning is not followed
+class ModelCheckpoint(callbacks.ModelCheckpoint):  # type: ignore[misc]  # Lightning is not followed
+    """Lightning's ModelCheckpoint, which would keep a first validation with NaN as the best until there is a better.
+
+    The name is the same, since checkpoints have its state by it.
+    """
+
+    def check_monitor_top_k(self, trainer: Any, current: torch.Tensor | None = None) -> bool:
+        """Whether a value of the metric is the best so far."""
+        is_best: bool = super().check_monitor_top_k(trainer, current)
+        return is_best and current is not None and not bool(torch.isnan(current))
+
+
+class EarlyStopping(callbacks.EarlyStopping):  # type: ignore[misc]
     """Lightning's EarlyStopping, checked after each validation (after each epoch, if no validation logs the metric).
 
     Lightning's own is checked at the end of an epoch, which a validation that a resumed run repeats does not reach. The

@@ -13,6 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...pipeline.console import plural
 from ...pipeline.errors import UsageError
 
 METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
@@ -37,7 +38,10 @@ class RocCurve:
 
 @dataclass(frozen=True, kw_only=True)
 class Predictions:
-    """Predictions for N faces, or N videos: `log_p` float64 (N, classes), log-probabilities; `labels` int64 (N,)."""
+    """Predictions for N faces, or N videos: `log_p` float64 (N, classes), log-probabilities; `labels` int64 (N,).
+
+    A metric is None where it is undefined, and NaN where a prediction is NaN.
+    """
 
     log_p: Floats
     labels: Ints
@@ -45,41 +49,44 @@ class Predictions:
     def __len__(self) -> int:
         return len(self.labels)
 
-    @property
-    def log_loss(self) -> float:
-        """Mean negative log-probability of the true class, in nats; NaN if N is 0."""
-        return float(-self.log_p[np.arange(len(self)), self.labels].mean()) if len(self) else math.nan
+    @cached_property
+    def is_nan(self) -> NDArray[np.bool_]:
+        """Bool (N,): whether the prediction is NaN."""
+        return np.asarray(np.isnan(self.log_p).any(axis=1))
 
     @property
-    def is_correct(self) -> NDArray[np.bool_]:
-        """Bool (N,): whether the most likely class is the true one; of equally likely classes the first counts."""
-        is_correct: NDArray[np.bool_] = self.log_p.argmax(1) == self.labels
-        return is_correct
+    def log_loss(self) -> float | None:
+        """Mean negative log-probability of the true class, in nats; None if N is 0."""
+        return self._mean(-self.log_p[np.arange(len(self)), self.labels])
 
     @property
-    def accuracy(self) -> float:
-        """Fraction of correct predictions, 0 to 1; NaN if N is 0."""
-        return float(self.is_correct.mean()) if len(self) else math.nan
+    def accuracy(self) -> float | None:
+        """Fraction of correct predictions, 0 to 1; of equally likely classes the first is predicted. None if N is 0."""
+        return self._mean(self.log_p.argmax(1) == self.labels)
 
     @property
-    def auc(self) -> float:
-        """Area under the ROC curve: of class 1 for two classes, else the mean over classes with a curve, or NaN."""
+    def auc(self) -> float | None:
+        """Area under the ROC curve: of class 1 for two classes, else the mean over classes with a curve, if any."""
         classes = self.log_p.shape[1]
-        curves = [self.roc(label) for label in ([1] if classes == 2 else range(classes))]
-        areas = [curve.area for curve in curves if curve is not None]
-        return float(np.mean(areas)) if areas else math.nan
+        labels = [label for label in ([1] if classes == 2 else range(classes)) if self._has_both_sides(label)]
+        if labels and self.is_nan.any():
+            return math.nan
+        curves = [curve for curve in map(self.roc, labels) if curve is not None]
+        return float(np.mean([curve.area for curve in curves])) if curves else None
 
     def roc(self, label: int) -> RocCurve | None:
-        """Returns the ROC curve of class `label` against all others; None if only one of the two sides is present.
+        """Returns the ROC curve of class `label` against all others.
+
+        None if only one of the two sides is present, or a prediction is NaN: it has no place in the order.
 
         Exact: one point for every distinct score. Scores are ordered by log-odds, which unlike probabilities do not
         saturate near 0 and 1.
         """
         from torchmetrics.functional.classification import binary_roc  # noqa: PLC0415 (seconds)
 
-        targets = self.labels == label
-        if targets.all() or not targets.any():
+        if not self._has_both_sides(label) or self.is_nan.any():
             return None
+        targets = self.labels == label
         others = np.logaddexp.reduce(np.delete(self.log_p, label, axis=1), axis=1)
         _, rank = np.unique(self.log_p[:, label] - others, return_inverse=True)
         score = torch.from_numpy(rank / max(rank.max(), 1))
@@ -88,10 +95,23 @@ class Predictions:
 
     @property
     def confusion(self) -> Ints:
-        """Counts int64 (classes, classes): rows are true classes, columns predicted ones."""
+        """Counts int64 (classes, classes): rows are true classes, columns predicted ones; without NaN predictions."""
         classes = self.log_p.shape[1]
-        pairs = self.labels * classes + self.log_p.argmax(1)
+        pairs = (self.labels * classes + self.log_p.argmax(1))[~self.is_nan]
         return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+    def of(self, kept: NDArray[np.bool_]) -> Predictions:
+        """Returns the predictions for a part of the faces; `kept` bool (N,)."""
+        return Predictions(log_p=self.log_p[kept], labels=self.labels[kept])
+
+    def _mean(self, values: NDArray[Any]) -> float | None:
+        if not len(self):
+            return None
+        return math.nan if self.is_nan.any() else float(values.mean())
+
+    def _has_both_sides(self, label: int) -> bool:
+        targets = self.labels == label
+        return bool(targets.any() and not targets.all())
 
 
 class EvalMetrics:
@@ -188,31 +208,40 @@ class EvalMetrics:
         # log of a mean of probabilities (log-sum-exp): relative to the largest of each video, so that none underflows.
         largest = np.full((len(keys), classes), -np.inf)
         np.maximum.at(largest, of_video, log_p[known])
+        largest[np.isneginf(largest)] = 0.0  # a class of probability 0 in all faces: the difference would be NaN
         total = np.zeros((len(keys), classes))
         np.add.at(total, of_video, np.exp(log_p[known] - largest[of_video]))
-        return Predictions(log_p=largest + np.log(total) - np.log(faces)[:, None], labels=keys % classes)
+        with np.errstate(divide="ignore"):
+            log_total = np.log(total)
+        return Predictions(log_p=largest + log_total - np.log(faces)[:, None], labels=keys % classes)
 
     def result(self) -> dict[str, float]:
         """Computes the metrics by name: auc, log_loss and accuracy of faces, video_auc, ... of videos, and accuracies.
 
         accuracy_<class>: of the faces of that class; accuracy_method_<method>: of the faces made by that method.
         Undefined metrics are left out: the AUC of a single class, video metrics without known videos, classes and
-        methods without faces.
+        methods without faces. A metric of faces of which a prediction is NaN is NaN.
         """
-        faces, videos, is_correct = self.faces, self.videos, self.faces.is_correct
-        metrics: dict[str, float] = {
+        faces, videos, methods = self.faces, self.videos, self._unique_faces[3]
+        metrics = {
             name: getattr(videos if name.startswith("video_") else faces, name.removeprefix("video_"))
             for name in METRIC_NAMES
         }
         for label, name in enumerate(self.classes):
-            metrics[f"accuracy_{name}"] = _mean(is_correct[faces.labels == label])
+            metrics[f"accuracy_{name}"] = faces.of(faces.labels == label).accuracy
         for name, label in sorted(self._methods.items()):
-            metrics[f"accuracy_method_{name}"] = _mean(is_correct[self._unique_faces[3] == label])
-        return {name: value for name, value in metrics.items() if not math.isnan(value)}
+            metrics[f"accuracy_method_{name}"] = faces.of(methods == label).accuracy
+        return {name: value for name, value in metrics.items() if value is not None}
 
-
-def _mean(values: NDArray[np.bool_]) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    def nan_note(self) -> str | None:
+        """Returns a note on the number of NaN predictions; None if there are none."""
+        count, total = int(self.faces.is_nan.sum()), len(self.faces)
+        if not count:
+            return None
+        return (
+            f"the predictions for {count:,} of {plural(total, 'face')} are NaN, so metrics of these faces and of their "
+            "videos are NaN; train with a lower learning rate, or look for NaN or infinite weights"
+        )
 
 
 def _log_p(logits: Tensor) -> Floats:

@@ -36,8 +36,9 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
     Logs `train/loss` by step; after each validation `val/loss`, `val/auc`, `val/log_loss`, `val/accuracy` of all
     faces, `val/video_...` the same of videos (the mean probability of a video's faces), `val/accuracy_<class>`,
     `val/accuracy_method_<method>`; after a test the same with `test/`. Metrics cover all ranks, and a face with a
-    `row` counts once; undefined metrics are left out (see `EvalMetrics.result`). ROC curves and the confusion matrix
-    go to TensorBoard, and as PNG files into the loggers' folders.
+    `row` counts once; undefined metrics are left out, and those of NaN predictions are NaN, with a warning (see
+    `EvalMetrics.result`). ROC curves and the confusion matrix go to TensorBoard, and as PNG files into the loggers'
+    folders.
 
     The optimizer is AdamW; its learning rate is scheduled by optimizer step.
 
@@ -180,6 +181,8 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         if not len(faces):
             rank_zero_warn(f"{stage}: no face has a known label, so there is nothing to measure")
             return
+        if note := scores.nan_note():
+            rank_zero_warn(f"{stage}: {note}")
         log_p = torch.from_numpy(faces.log_p)
         logits = log_p[:, 1:] - log_p[:, :1] if self.options.loss == "bce" else log_p
         metrics = {"loss": float(self._loss(logits, torch.from_numpy(faces.labels))), **scores.result()}

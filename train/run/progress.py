@@ -51,7 +51,8 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         levels = [logger.level for logger in loggers]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            warnings.filterwarnings("always", message=".*training waits for data|warmup_steps=|not saved: ")
+            shown = ".*training waits for data|warmup_steps=|not saved: |val: |test: "
+            warnings.filterwarnings("always", message=shown)
             warnings.showwarning = self._show_warning
             for logger in loggers:
                 logger.setLevel(logging.ERROR)

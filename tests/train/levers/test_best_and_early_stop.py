@@ -17,6 +17,8 @@ from facefeed.train.levers import LeverError
 from facefeed.train.levers.best_and_early_stop import mode
 from torch.utils.data import DataLoader
 
+NAN = float("nan")
+
 
 class Told(Foreign):
     """Logs metrics in validation that are given to it, epoch by epoch."""
@@ -43,6 +45,14 @@ def test_the_best_weights_are_kept_whichever_way_is_better(name: str, best: floa
     assert [file.name for file in saved.parent.iterdir()] == ["best.ckpt"]
     assert float(trainer.checkpoint_callback.best_model_score) == pytest.approx(best)
     assert torch.load(saved, weights_only=True)["epoch"] == module.metrics.index(best)
+
+
+def test_a_metric_that_is_nan_is_never_the_best(tmp_path: Path) -> None:
+    assert not watched(Told("val/auc", *[NAN] * 6), "best:val/auc", tmp_path).checkpoint_callback.best_model_path
+    assert not list(tmp_path.rglob("best.ckpt"))
+    module = Told("val/auc", NAN, 0.5, NAN, 0.6, NAN, 0.4)
+    trainer = watched(module, "best:val/auc", tmp_path)
+    assert torch.load(trainer.checkpoint_callback.best_model_path, weights_only=True)["epoch"] == 3
 
 
 @pytest.mark.parametrize(

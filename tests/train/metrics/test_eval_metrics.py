@@ -130,9 +130,38 @@ def test_unknown_labels_take_no_part_and_no_faces_have_no_metrics() -> None:
 def test_an_auc_of_one_class_and_metrics_of_videos_that_nobody_knows_are_left_out() -> None:
     logits = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
     assert set(scored(logits, [1, 1]).result()) == {"log_loss", "accuracy", "accuracy_fake"}
-    assert math.isnan(scored(logits, [1, 1]).faces.auc)
+    assert scored(logits, [1, 1]).faces.auc is None
     assert "video_accuracy" in scored(logits, [1, 1], ["a", None]).result()
     assert len(scored(logits, [1, 1], ["a", None]).videos) == 1
+
+
+def test_metrics_of_predictions_that_are_nan_are_nan_with_a_note_and_those_of_others_are_numbers(
+    predictions: Any,
+) -> None:
+    logits, labels, videos, methods = predictions
+    spoilt = logits.clone()
+    spoilt[[method == "swap" for method in methods]] = math.nan
+    scores = scored(spoilt, labels, videos, methods)
+    metrics, expected = scores.result(), scored(logits, labels, videos, methods).result()
+    assert metrics.keys() == expected.keys()
+    numbers = {name for name, value in metrics.items() if not math.isnan(value)}
+    assert numbers == {"accuracy_real", "accuracy_method_talk", "accuracy_method_blend"}
+    assert {name: metrics[name] for name in numbers} == {name: expected[name] for name in numbers}
+    num_swaps = methods.count("swap")
+    assert f"the predictions for {num_swaps} of 120 faces are NaN" in (scores.nan_note() or "")
+    assert scores.faces.confusion.sum() == 120 - num_swaps
+    assert scored(logits, labels).nan_note() is None
+
+
+def test_an_auc_of_one_class_is_left_out_also_where_a_prediction_is_nan() -> None:
+    metrics = scored(torch.tensor([[2.0, 0.0], [math.nan, 1.0]]), [1, 1]).result()
+    assert metrics.keys() == {"log_loss", "accuracy", "accuracy_fake"}
+    assert all(map(math.isnan, metrics.values()))
+
+
+def test_a_probability_of_0_in_all_faces_of_a_video_is_a_number() -> None:
+    metrics = scored(torch.tensor([[0.0, -math.inf], [0.0, 1.0]]), [0, 1], ["a", "b"]).result()
+    assert metrics["video_auc"] == metrics["video_accuracy"] == 1.0
 
 
 def test_a_face_that_came_twice_counts_once_where_its_row_is_known(predictions: Any) -> None:

@@ -68,7 +68,8 @@ def is_finite(run: Path, name: str) -> bool:
 # ---- the best
 
 
-def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("levers", ["", "best:val/auc", "best:val/log_loss"])
+def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, tmp_path: Path, levers: str) -> None:
     original_bias: list[torch.Tensor] = []
 
     def spoil(module: Any) -> None:
@@ -77,7 +78,7 @@ def test_after_a_validation_without_a_number_a_later_one_is_the_best(out: Path, 
 
     spoilt = On("on_validation_start", spoil)
     mended = On("on_validation_end", lambda module: bias(module).copy_(original_bias[0]))
-    result, _ = trained(out, tmp_path / "run", spoilt, mended)
+    result, _ = trained(out, tmp_path / "run", spoilt, mended, levers=levers)
     assert result.best_step == 2 * STEPS
     assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "best.ckpt")
     stored = plain.read_checkpoint(result.checkpoint)

@@ -397,8 +397,10 @@ def test_a_validation_without_a_number_is_shown_as_that(out: Path, tmp_path: Pat
         )  # fmt: skip
     events = [json.loads(line) for line in output.getvalue().splitlines()]
     validated = next(event for event in events if event["event"] == "validated")
-    assert validated["val/loss"] is None
-    assert any(event["event"] == "warning" and event["warning"].startswith("not saved: ") for event in events)
+    assert [validated[f"val/{name}"] for name in ("loss", "auc", "video_log_loss", "accuracy")] == [None] * 4
+    warned = [event["warning"] for event in events if event["event"] == "warning"]
+    assert any(warning.startswith("not saved: ") for warning in warned)
+    assert any(warning.startswith("val: the predictions for 17 of 17 faces are NaN") for warning in warned)
 
 
 def _spoil(module: Any) -> None:
