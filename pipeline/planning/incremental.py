@@ -74,7 +74,7 @@ def find_changes(
         if entry.split and entry.split != split:
             raise RefusedError(
                 f"{entry.video_id}: was planned into {split}, the source now says {entry.split}; a split is fixed once "
-                "planned: use a new OUT"
+                "planned: use a new OUT, or --splits FILE if OUT was made with that"
             )
         if entry == replace(before, split=entry.split):
             continue

@@ -32,6 +32,11 @@ class RecordedDataset:
         """All planned inputs."""
         return (entry for unit in self._plan.units() for entry in unit.inputs)
 
+    @property
+    def has_given_splits(self) -> bool:
+        """Whether the split of any input was given when it was planned."""
+        return any(entry.split for unit in self._plan.all_units() for entry in unit.inputs)
+
     def schema_version(self, listing: Listing) -> int:
         """Version of the schema for new rows: the recorded one, unless the listing needs columns that it lacks."""
         recorded = (self.config or {}).get("schema")

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..console import plural
+from ..console import first_names, plural
 from ..dataset.manifest import OutPaths
 from ..errors import UsageError
 from ..faces import FaceDetector
@@ -77,12 +77,14 @@ def prepare_job(
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
     _refuse_missing_scores(options, landmarker)
-    listing = list_source(src, layout, allowed=allowed)
+    recorded = RecordedDataset(OutPaths(out))
+    listing = list_source(src, layout, allowed=allowed, adds_to_given_splits=recorded.has_given_splits)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     listing = with_columns(listing, columns)
-    recorded = RecordedDataset(OutPaths(out))
     listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
+    if splits is None and recorded.has_given_splits:
+        listing = _with_warning_of_draws(listing, recorded)
     listing = with_masks(listing, allowed)
     if options.masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
@@ -127,6 +129,19 @@ def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
 def _resolved(src: Path) -> Path:
     """Resolves links; of a table only its folder, since paths in a table are relative to where the link lies."""
     return Path(os.path.realpath(src.parent)) / src.name if src.is_file() else Path(os.path.realpath(src))
+
+
+def _with_warning_of_draws(listing: Listing, recorded: RecordedDataset) -> Listing:
+    """Warns of new inputs where the source gives no splits, as those of OUT were: by a file, or a column since gone."""
+    planned = {entry.video_id for entry in recorded.entries()}
+    added = [entry.video_id for entry in listing.entries if not entry.problem and entry.video_id not in planned]
+    if not added or any(entry.split for entry in listing.entries):
+        return listing
+    warning = (
+        f"splits of OUT were given, but none is for {plural(len(added), 'new input')} ({first_names(added, 3)}): they "
+        "are drawn; to give them, name the file with --splits FILE as before, or name splits in the source"
+    )
+    return replace(listing, warnings=(*listing.warnings, warning))
 
 
 def _without_clips(listing: Listing, options: Options) -> tuple[Listing, Options]:

@@ -89,12 +89,15 @@ def detect_layout(src: Path) -> str:
     return next((layout.name for layout in _SHIPPED if layout.fits(src)), "folder")
 
 
-def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[Path] = ()) -> Listing:
+def list_source(
+    src: Path, layout: str | Layout = "auto", *, allowed: Sequence[Path] = (), adds_to_given_splits: bool = False
+) -> Listing:
     """Lists every input below `src` with its metadata; opens no media.
 
     Images that are frames of one clip get the same `footage`, whatever the layout, and are entries of their own:
     `with_clips` joins them. `allowed`: real paths of further
-    folders that links and absolute paths may lead into.
+    folders that links and absolute paths may lead into. `adds_to_given_splits`: whether OUT has inputs whose split was
+    given. Then a split that the source names alone is used too: one delivery may be of test videos only.
 
     Raises `UsageError` where `src` does not exist, does not fit the layout or holds no media, its metadata cannot be
     parsed, it is one level above or below a published set or holds several side by side, or a linked folder or all
@@ -116,6 +119,8 @@ def list_source(src: Path, layout: str | Layout = "auto", *, allowed: Sequence[P
         raise UsageError(
             f"SRC={str(src)!r}: holds no video and no image{instead} (layout {listing.layout}); nothing to do"
         )
+    if not adds_to_given_splits or not any(entry.split for entry in listing.entries):
+        listing = listing.without_unused_splits()
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
     warnings = (*listing.warnings, *unread_sets(listing, src, _PUBLISHED))

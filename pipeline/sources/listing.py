@@ -161,6 +161,8 @@ class Listing:
         entries: the inputs.
         missing: files that metadata lists but that are not on disk; no failure.
         ignored: number of files that are no inputs, by suffix or by folder.
+        uses_splits: whether the entries' splits are used; see `has_usable_splits`.
+        lone_split_warning: what a user should know where they are not, as a sentence without a full stop.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
@@ -180,6 +182,8 @@ class Listing:
     entries: list[Entry]
     missing: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
+    uses_splits: bool = True
+    lone_split_warning: str = ""
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
@@ -188,6 +192,14 @@ class Listing:
     recognised_by: str = ""
     warnings: tuple[str, ...] = ()
     unread_folders: tuple[str, ...] = ()
+
+    def without_unused_splits(self) -> Self:
+        """The listing without the splits of its entries, where they are not used."""
+        if self.uses_splits:
+            return self
+        entries = [replace(entry, split=None) if entry.split else entry for entry in self.entries]
+        warnings = (*self.warnings, self.lone_split_warning) if self.lone_split_warning else self.warnings
+        return replace(self, entries=entries, warnings=warnings)
 
     @property
     def clips(self) -> list[Entry]:
@@ -232,5 +244,8 @@ def parse_split_name(name: str) -> str | None:
 
 
 def has_usable_splits(names: set[str | None]) -> bool:
-    """Whether given splits are used: only where there are two or more (DFDC says `train` for everything)."""
+    """Whether given splits are used: only where there are two or more (DFDC says `train` for everything).
+
+    One alone is used where inputs are added to a dataset that has given splits: see `list_source`.
+    """
     return len(names & set(SPLITS)) >= 2

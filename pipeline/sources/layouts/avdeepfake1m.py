@@ -58,7 +58,7 @@ class AVDeepfake1M:
         people: dict[str, str] = {}
         files.reverse()
         # One by one, so that files and entries of a million are never there together.
-        entries = [_entry(files.pop(), records, people, use_splits=len(folders) > 1) for _ in range(len(files))]
+        entries = [_entry(files.pop(), records, people) for _ in range(len(files))]
         for split, table in tables.items():
             _refuse_disjoint(table, split, records, entries)
         for entry in entries:
@@ -68,7 +68,8 @@ class AVDeepfake1M:
             # A part of the set is on disk in most places: a split whose folder is not there is not missing.
             missing=sorted(path for path in records if path.partition("/")[0] in folders),
             ignored=+ignored,
-            without_splits="give one of its folders as SRC", giving_labels="its metadata does not name them",
+            uses_splits=len(folders) > 1, without_splits="give one of its folders as SRC",
+            giving_labels="its metadata does not name them",
             recognised_by=", ".join([*(table.name for table in tables.values()), *sorted(folders)]),
         )  # fmt: skip
 
@@ -117,12 +118,12 @@ def _refuse_disjoint(table: Path, split: str, records: Mapping[str, _Record], en
         refuse_disjoint(table, [path for path in records if path.startswith(part)], on_disk)
 
 
-def _entry(file: FoundFile, records: Mapping[str, _Record], people: dict[str, str], *, use_splits: bool) -> Entry:
+def _entry(file: FoundFile, records: Mapping[str, _Record], people: dict[str, str]) -> Entry:
     """`people`: names that are entries' already, of which each is one string in memory."""
     folder, _, below = file.relative.partition("/")
     person = below.partition("/")[0] if below.startswith("id") else None
     person = people.setdefault(person, person) if person else None
-    split = folder if use_splits and folder in _SPLITS else None
+    split = folder if folder in _SPLITS else None
     record = records.get(published_path(file.relative))
     if record is None:
         return Entry.of_file(file, split=split, identity=person, dataset="avdeepfake1m")

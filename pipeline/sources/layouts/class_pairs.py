@@ -87,8 +87,7 @@ class ClassPairs:
         ignored["media beside the folders"] += len(files) - len(inputs)
         splits = {parse_split_name(name) for folder in label_of for name in listable_folders(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
-        use_splits = has_usable_splits(splits)
-        entries = entries_of(inputs, lambda file: self._entry(file, label_of, on_disk, use_splits=use_splits))
+        entries = entries_of(inputs, lambda file: self._entry(file, label_of, on_disk))
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=+ignored,
             missing=sorted(
@@ -96,7 +95,7 @@ class ClassPairs:
                 .missing(video_of_frame(entry.source_id) for entry in entries if entry.source_id)
                 .values()
             ),
-            without_splits="rename the folders that are called like splits",
+            uses_splits=has_usable_splits(splits), without_splits="rename the folders that are called like splits",
             recognised_by=f"{', '.join(label_of)} and the names of the videos in {self._top(label_of, 1)}",
             warnings=self._foreign_warnings(entries),
         )  # fmt: skip
@@ -117,19 +116,18 @@ class ClassPairs:
             "used with the label of the folder alone: no original is known; take out what is not of the set",
         )
 
-    def _entry(self, file: FoundFile, label_of: Mapping[str, int], on_disk: NameMatcher, *, use_splits: bool) -> Entry:
+    def _entry(self, file: FoundFile, label_of: Mapping[str, int], on_disk: NameMatcher) -> Entry:
         video = published_path(file.relative)
         top, *between, name = video.split("/")
         label = label_of[top]
         stem = Path(name).stem
         match = self.fake_stem.fullmatch(stem) if label else None
         recording = "/".join([*between, match[1] if match else stem])
-        given = next((split for part in between if (split := parse_split_name(part))), None)
         original = path_of_original(file.relative, self._top(label_of, 0), match[1]) if match else None
         return Entry.of_file(
             file,
             label=label,
-            split=given if use_splits else None,
+            split=next((split for part in between if (split := parse_split_name(part))), None),
             source_id=on_disk.find(original) if original else None,
             footage=f"{self.name}/{recording}" if label == 0 or match else None,
             dataset=self.name,

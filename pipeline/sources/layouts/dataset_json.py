@@ -66,7 +66,6 @@ class DatasetJson:
         by_folder: dict[str, list[_Clip]] = {}
         for clip in clips:
             by_folder.setdefault(clip.folder, []).append(clip)
-        use_splits = has_usable_splits({clip.split for clip in clips})
         entries: list[Entry] = []
         missing = [clip.name for clip in all_clips if not clip.folder]
         for folder, same in sorted(by_folder.items()):
@@ -77,11 +76,12 @@ class DatasetJson:
                 continue
             label = _label(src, clip.label)
             entries.append(Entry.of_file(
-                file, label=label, split=clip.split if use_splits else None, dataset=clip.dataset,
+                file, label=label, split=clip.split, dataset=clip.dataset,
                 method=None if label == 0 else clip.label, compression=clip.compression,
             ))  # fmt: skip
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=sorted(missing),
+            uses_splits=has_usable_splits({clip.split for clip in clips}),
             without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
         )  # fmt: skip
 

@@ -70,6 +70,7 @@ class DeeperForensics:
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
             missing_split_lists=missing_lists(_LIST_NAMES, lists),
+            uses_splits=has_usable_splits(set(split_of.values())),
             without_splits=f"take {', '.join(lists.values())} away",
             recognised_by=", ".join([*label_of, *lists.values()]),
         )  # fmt: skip
@@ -89,7 +90,7 @@ def _read_splits(src: Path) -> tuple[dict[str, str], dict[str, str]]:
                 raise UsageError(
                     f"{src / name}: {stem!r} is in {split_of[stem]}.txt too: a leak; fix it, or take the lists away"
                 )
-    return (split_of if has_usable_splits(set(split_of.values())) else {}), lists
+    return split_of, lists
 
 
 def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) -> Entry:

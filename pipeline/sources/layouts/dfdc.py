@@ -54,16 +54,19 @@ class DFDC:
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= len(parts)
         ignored[".csv"] -= len(tables)
-        split_of = _splits(src, parts, tables)
+        split_of = _splits_of_folders(src, parts, tables)
         records = _records(src, parts, tables, {file.relative for file in files}, split_of)
+        use_folders = has_usable_splits({*split_of.values()})
+        records, uses_splits = _with_splits(records, use_folders=use_folders)
         entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
         unlabelled = [entry.video_id for entry in entries if entry.label < 0 and not entry.problem]
         refuse_unread_metadata(src, {*parts, *(table.parent for table in tables)}, unlabelled)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
+            uses_splits=uses_splits,
             without_splits="name the folders of training, validation and test set one after the other"
-            if split_of
+            if use_folders
             else "take `split` out of each metadata.json",
             giving_labels=f"no metadata.json or {TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
@@ -71,35 +74,54 @@ class DFDC:
 
 
 class _Record(NamedTuple):
-    """What the metadata say of one file. `prefix`: the part's folder, with a slash; `name`: relative to it."""
+    """What the metadata say of one file.
+
+    `prefix`: the part's folder, with a slash; `name`: relative to it; `split`: the folder's, or that of the file.
+    """
 
     prefix: str
     name: str
     metadata: dict[str, Any]
+    split: str | None
 
 
-def _splits(src: Path, parts: Sequence[Path], tables: Sequence[Path]) -> dict[Path, str]:
-    """Split of each folder of `parts` and `tables`; empty where there is one split alone."""
+def _splits_of_folders(src: Path, parts: Sequence[Path], tables: Sequence[Path]) -> dict[Path, str]:
+    """Split of each folder of `parts` and `tables`."""
     split_of = {part: given_split(part, src) or "train" for part in parts}
     split_of |= {table.parent: given_split(table.parent, src) or "test" for table in tables}
-    return split_of if has_usable_splits({*split_of.values()}) else {}
+    return split_of
+
+
+def _with_splits(records: Sequence[_Record], *, use_folders: bool) -> tuple[list[_Record], bool]:
+    """The records, of which each has its folder's split, with the split that each is given; and whether it is used.
+
+    `use_folders`: whether the folders are of two or more splits. Else that of the metadata holds, where it names two or
+    more. One split alone is that of the folder of a validation or test set, or what the metadata says.
+    """
+    if use_folders:
+        return [*records], True
+    own = [parse_split_name(str(record.metadata.get("split"))) for record in records]
+    uses_splits = has_usable_splits({*own})
+    return [
+        record._replace(split=split if uses_splits or (split and record.split == "train") else record.split)
+        for record, split in zip(records, own, strict=True)
+    ], uses_splits
 
 
 def _records(
     src: Path, parts: Sequence[Path], tables: Sequence[Path], on_disk: Collection[str], split_of: Mapping[Path, str]
 ) -> list[_Record]:
-    """The records of all parts and tables; the splits of their folders, where these are given, hold for them."""
+    """The records of all parts and tables, with the splits of their folders."""
     records = []
     for part in parts:
-        split = {"split": split_of[part]} if split_of else {}
         records += [
-            _Record(_prefix(part, src), name, metadata | split) for name, metadata in sorted(_metadata(part).items())
+            _Record(_prefix(part, src), name, metadata, split_of[part])
+            for name, metadata in sorted(_metadata(part).items())
         ]
     for table in tables:
         prefix = _prefix(table.parent, src)
         labels = _table_labels(table, on_disk, prefix)
-        split = {"split": split_of[table.parent]} if split_of else {}
-        records += [_Record(prefix, name, {"label": label} | split) for name, label in labels.items()]
+        records += [_Record(prefix, name, {"label": label}, split_of[table.parent]) for name, label in labels.items()]
     return records
 
 
@@ -113,13 +135,12 @@ def _entries(
     for file in files:
         if FramePath.parse(file.relative):
             frames_of[stem_of(published_path(file.relative))].append(file)
-    use_splits = has_usable_splits({parse_split_name(str(metadata.get("split"))) for _, _, metadata in records})
     prefixes: dict[str, set[str]] = defaultdict(set)
-    for prefix, name, _ in records:
+    for prefix, name, *_ in records:
         prefixes[posixpath.normpath(name)].add(prefix)
     entries: list[Entry] = []
     missing: list[str] = []
-    for prefix, name, metadata in records:
+    for prefix, name, metadata, split in records:
         path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
         media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
         in_videos = on_disk.get(f"{prefix}videos/{name}")
@@ -130,7 +151,7 @@ def _entries(
         original = _in_videos(_original(src, prefix, name, metadata, prefixes), names)
         for file in inputs:
             on_disk.pop(file.relative, None)
-            entries.append(_entry(file, metadata, _frame_of(original, file), use_splits=use_splits))
+            entries.append(_entry(file, metadata, _frame_of(original, file), split))
     entries += [Entry.of_file(file, dataset=DFDC.name) for file in on_disk.values()]
     return sorted(entries, key=lambda entry: entry.video_id), missing
 
@@ -199,7 +220,7 @@ def _frame_of(original: str | None, file: FoundFile) -> str | None:
     return posixpath.join(folder, inner, posixpath.splitext(name)[0], frame.below)
 
 
-def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, *, use_splits: bool) -> Entry:
+def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, split: str | None) -> Entry:
     label = _label(metadata)
     problem_detail = (
         f"metadata says label {metadata.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
@@ -209,7 +230,7 @@ def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None
         size_bytes=media_file.size_bytes,
         mtime_ns=media_file.mtime_ns,
         label=-1 if label is None else label,
-        split=parse_split_name(str(metadata.get("split"))) if use_splits else None,
+        split=split,
         source_id=original,
         dataset="dfdc",
         problem=media_file.problem or ("unknown_label" if problem_detail else None),

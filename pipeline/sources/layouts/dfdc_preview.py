@@ -53,12 +53,12 @@ class DFDCPreview:
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= 1
-        use_splits = has_usable_splits({parse_split_name(str(record.get("set"))) for record in records.values()})
-        entries = [_entry(file, records.get(_key(file.relative)), use_splits=use_splits) for file in files]
+        entries = [_entry(file, records.get(_key(file.relative))) for file in files]
         on_disk = {_key(entry.video_id) for entry in entries}
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(record["path"] for key, record in records.items() if key not in on_disk), ignored=+ignored,
+            uses_splits=has_usable_splits({_split(record) for record in records.values()}),
             without_splits=f"take `set` out of {_TABLE}", giving_labels=f"{_TABLE} does not name them",
             recognised_by=f"{_TABLE}, {', '.join(published_name)}",
         )  # fmt: skip
@@ -91,7 +91,11 @@ def _records(path: Path) -> dict[str, dict[str, Any]]:
     return records
 
 
-def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: bool) -> Entry:
+def _split(record: Mapping[str, Any]) -> str | None:
+    return parse_split_name(str(record.get("set")))
+
+
+def _entry(file: FoundFile, record: Mapping[str, Any] | None) -> Entry:
     if record is None:
         return Entry.of_file(file, dataset="dfdcp")
     label = _LABELS[record["label"]]
@@ -100,7 +104,7 @@ def _entry(file: FoundFile, record: Mapping[str, Any] | None, *, use_splits: boo
     return Entry.of_file(
         file,
         label=label,
-        split=parse_split_name(str(record.get("set"))) if use_splits else None,
+        split=_split(record),
         footage=_key(file.relative) if video_of_frame(file.relative) != file.relative else None,
         identity=identity,
         related_identities=tuple(person for person in (target, face) if person and person != identity),

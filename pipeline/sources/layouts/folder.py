@@ -14,7 +14,7 @@ _MAX_NAMED = 5
 
 
 class Folder:
-    """The topmost folder that names a class gives the label (none: -1); splits count where two or more are named.
+    """The topmost folder that names a class gives the label (none: -1); splits are used where two or more are named.
 
     A folder that holds folders of both classes names none, as `Deepfake Dataset`.
     """
@@ -31,22 +31,24 @@ class Folder:
         ignored: Counter[str] = Counter()
         files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
-        use_splits = has_usable_splits(set(splits))
+        named = set(splits)
+        uses_splits = has_usable_splits(named)
         above_both = _folders_above_both_classes(file.relative for file in files)
         entries = [
-            Entry.of_file(file, label=_label(file.relative, above_both), split=split if use_splits else None)
+            Entry.of_file(file, label=_label(file.relative, above_both), split=split)
             for file, split in zip(files, splits, strict=True)
         ]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
+            uses_splits=uses_splits, lone_split_warning=_lone_split_warning(named),
             without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
-            warnings=() if use_splits else tuple(_split_warnings([file.relative for file in files], set(splits))),
+            warnings=() if uses_splits else tuple(_unclear_split_warnings(file.relative for file in files)),
         )  # fmt: skip
 
 
-def _split_warnings(paths: Iterable[str], splits: set[str | None]) -> Iterator[str]:
+def _unclear_split_warnings(paths: Iterable[str]) -> Iterator[str]:
     """What was not taken for splits although it may be meant so."""
     unclear = sorted({folder for path in paths for folder in _folders(path) if is_unclear_split(folder)})
     if unclear:
@@ -55,8 +57,11 @@ def _split_warnings(paths: Iterable[str], splits: set[str | None]) -> Iterator[s
             f"folders with the name of a split among other words are taken for none: {named}; where they are splits, "
             "call them train, val and test"
         )
-    if given := splits - {None}:
-        yield f"the only folder called after a split is {given.pop()}, which alone is none: splits are drawn"
+
+
+def _lone_split_warning(named: Set[str | None]) -> str:
+    given = next(iter(named - {None}), None)
+    return f"the only folder called after a split is {given}, which alone is none: splits are drawn" if given else ""
 
 
 def _folders(relative: str) -> tuple[str, ...]:

@@ -48,14 +48,15 @@ class LAVDF:
         ignored: Counter[str] = Counter()
         files = find_videos_or_frames(src, ignored, is_input=lambda _: True, allowed=allowed)
         ignored[".json"] -= 1
-        folders = {file.relative.partition("/")[0] for file in files}  # a split of one part alone is drawn
-        use_splits = has_usable_splits({parse_split_name(folder) for folder in folders})
-        entries = [_entry(file, records.get(published_path(file.relative)), use_splits=use_splits) for file in files]
+        folders = {file.relative.partition("/")[0] for file in files}
+        entries = [_entry(file, records.get(published_path(file.relative))) for file in files]
         on_disk = {published_path(entry.video_id) for entry in entries}
         refuse_disjoint(table, records, on_disk)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(records.keys() - on_disk), ignored=+ignored,
+            # A split of one part alone is drawn.
+            uses_splits=has_usable_splits({parse_split_name(folder) for folder in folders}),
             without_splits=f"take `split` out of {table.name}", giving_labels=f"{table.name} does not name them",
             recognised_by=f"{table.name}, {', '.join(folder for folder in _FOLDERS if path_exists(src / folder))}",
         )  # fmt: skip
@@ -103,19 +104,18 @@ def _as_listed(name: str) -> str:
     return posixpath.normpath(name.replace("\\", "/"))
 
 
-def _entry(file: FoundFile, record: _Record | None, *, use_splits: bool) -> Entry:
+def _entry(file: FoundFile, record: _Record | None) -> Entry:
     if record is None:
         return Entry.of_file(file, dataset="lavdf")
-    split = record.split if use_splits else None
     if record.segments is None:
         method = "audio" if record.has_fake_audio else None
         return Entry.of_file(
-            file, label=0, split=split, footage=record.source or published_path(file.relative), method=method,
+            file, label=0, split=record.split, footage=record.source or published_path(file.relative), method=method,
             dataset="lavdf",
         )  # fmt: skip
     return Entry.of_file(
         file,
-        split=split,
+        split=record.split,
         source_id=record.source,
         dataset="lavdf",
         method="audio and video" if record.has_fake_audio else "video",

@@ -63,7 +63,6 @@ class TableFile:
         labels = {row["label"] for row in rows}
         classes = ClassNames.of_table(src, labels)
         numbers = {label: classes.number(label) for label in labels}
-        use_splits = has_usable_splits({_split(src, row) for row in rows})
         entries: list[Entry] = []
         missing: list[str] = []
         for number, (row, *values) in enumerate(
@@ -75,7 +74,7 @@ class TableFile:
                 continue
             entry = Entry.of_file(
                 media_file,
-                split=_split(src, row) if use_splits else None,
+                split=_split(src, row),
                 source_id=_source_id(src, row),
                 footage=row["footage"] or media_file.relative if "footage" in row else None,
                 identity=row.get("identity") or None,
@@ -98,7 +97,9 @@ class TableFile:
         _refuse_masks_as_inputs(src, entries)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
-            missing=[*missing, *_missing_sources(src, rows, allowed)], without_splits="leave out the column split",
+            missing=[*missing, *_missing_sources(src, rows, allowed)],
+            uses_splits=has_usable_splits({_split(src, row) for row in rows}),
+            without_splits="leave out the column split",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
         )  # fmt: skip
 

@@ -17,7 +17,8 @@ from facefeed.pipeline.planning.incremental import Changes, config_differences, 
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
-from facefeed.pipeline.sources import Entry, Listing
+from facefeed.pipeline.planning.validation import prepare_job
+from facefeed.pipeline.sources import Entry, Listing, listing_warnings
 from facefeed.pipeline.splits.assignment import SplitRatio
 from hypothesis import given
 from hypothesis import strategies as st
@@ -463,3 +464,71 @@ def test_a_fake_is_done_again_once_its_failed_original_is_retried(dataset: Datas
     assert sorted(entry.video_id for unit in units for entry in unit.inputs) == ["fake.mp4", "real.mp4"]
     dataset.work(units)
     assert dataset.run(entries, retry=lambda _: True)[1] == []
+
+
+# --- the next delivery of a source with given splits
+
+
+def extend(out: Path, src: Path, **settings: Any) -> tuple[dict[str, str], Listing]:
+    """Plans what `src` adds to `out`; returns the split of every planned input, and the listing."""
+    job, listing, config = prepare_job(src, out, detector=FixedBoxDetector(), **settings)
+    make_folders(job.paths)
+    run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
+    changes = find_changes(listing, run_state.plan.planned_videos())
+    part = next_plan_part(
+        run_state, listing, changes, job=job, config=config, allow_leaks=False, retry=None, cost_seconds=lambda _: 1.0
+    )
+    run_state.plan.append(job.paths, part)
+    return {name: split for name, (_, split) in run_state.plan.planned_videos().items()}, listing
+
+
+def deliver(src: Path, *names: str) -> Path:
+    for name in names:
+        (src / name).parent.mkdir(parents=True, exist_ok=True)
+        (src / name).write_bytes(name.encode())
+    return src
+
+
+@pytest.mark.parametrize("layout", ["folder", "table"])
+def test_test_videos_that_are_delivered_alone_are_test(tmp_path: Path, layout: str) -> None:
+    src, out = tmp_path / "src", tmp_path / "out"
+
+    def source(*names: str) -> Path:
+        deliver(src, *names)
+        if layout == "folder":
+            return src
+        rows = (f"{name},{Path(name).parent.name},{name.split('/')[0]}" for name in names)
+        (src / "t.csv").write_text("\n".join(["path,label,split", *rows]) + "\n")
+        return src / "t.csv"
+
+    first = source("train/real/a.mp4", "train/fake/b.mp4", "test/real/c.mp4")
+    extend(out, first)
+    for name in ("train/real/a.mp4", "train/fake/b.mp4"):
+        (src / name).unlink()
+    later = [f"test/{label}/{number}.mp4" for label in ("real", "fake") for number in range(8)]
+    split_of, listing = extend(out, source(*later))
+    assert {split_of[name] for name in later} == {"test"}
+    assert not [text for text in listing_warnings(listing) if "split" in text and "drawn" in text]
+
+
+def test_test_videos_alone_are_drawn_where_no_split_was_ever_given(tmp_path: Path) -> None:
+    src, out = deliver(tmp_path / "src", "test/real/a.mp4", "test/fake/b.mp4"), tmp_path / "out"
+    extend(out, src)
+    split_of, listing = extend(out, deliver(src, *(f"test/real/{number}.mp4" for number in range(20))))
+    assert set(split_of.values()) == {"train", "val"}
+    assert "the only folder called after a split is test, which alone is none: splits are drawn" in listing.warnings
+
+
+def test_a_run_without_the_splits_file_that_out_was_made_with_names_the_inputs_it_draws(tmp_path: Path) -> None:
+    src, out = deliver(tmp_path / "src", "real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    splits = tmp_path / "splits.json"
+    splits.write_text(json.dumps({"train": ["real/a.mp4"], "test": ["real/b.mp4", "real/c.mp4"]}))
+    extend(out, src, splits=splits)
+    assert not [text for text in extend(out, src)[1].warnings if "--splits" in text]  # nothing is new
+    deliver(src, "real/c.mp4")
+    _, listing, _ = prepare_job(src, out, detector=FixedBoxDetector())
+    [warning] = [text for text in listing.warnings if "--splits FILE" in text]
+    assert "none is for 1 new input (real/c.mp4)" in warning
+    split_of, listing = extend(out, src, splits=splits)
+    assert split_of["real/c.mp4"] == "test"
+    assert not [text for text in listing.warnings if "--splits FILE" in text]

@@ -117,6 +117,15 @@ def test_dfdc_s_splits_are_used_once_two_are_named(tmp_path: Path) -> None:
     assert [entry.split for entry in list_source(tmp_path).entries] == ["train", "test", None]
 
 
+def test_a_dfdc_set_that_is_added_alone_to_given_splits_has_its_own(tmp_path: Path) -> None:
+    part(tmp_path / "parts", "dfdc_train_part_7", {"a.mp4": real(), "b.mp4": real(split=None)}, "a.mp4", "b.mp4")
+    part(tmp_path / "held", "test", {"c.mp4": real()}, "c.mp4")
+    for src, expected in (("parts", {"train"}), ("held", {"test"})):
+        assert {entry.split for entry in list_source(tmp_path / src).entries} == {None}
+        added = list_source(tmp_path / src, adds_to_given_splits=True)
+        assert {entry.split for entry in added.entries} == expected
+
+
 def test_one_dfdc_part_is_a_source_of_its_own(tmp_path: Path) -> None:
     part(tmp_path, "dfdc_train_part_7", {"a.mp4": real(), "b.mp4": fake("a.mp4")}, "a.mp4", "b.mp4")
     entries = by_name(list_source(tmp_path / "dfdc_train_part_7"))

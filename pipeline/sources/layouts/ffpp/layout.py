@@ -36,7 +36,7 @@ from ....errors import UsageError
 from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...folder_names import VIDEO_FOLDERS
-from ...listing import Entry, FoundFile, Listing
+from ...listing import Entry, FoundFile, Listing, has_usable_splits
 from ...media.media_files import entries_of, find_named, ignored_as_mask, is_image, list_media, mask_folders
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
@@ -93,6 +93,7 @@ class FaceForensics:
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
+            uses_splits=has_usable_splits(set(official.split_of.values())),
             missing_split_lists=official.missing, without_splits=f"take {', '.join(official.files)} away",
             recognised_by=folders.recognised_by, warnings=tuple(_unknown_places(entries, folders)),
             unread_folders=unread,

@@ -10,7 +10,6 @@ from pathlib import Path
 from ....dataset.schema import SPLITS
 from ....errors import UsageError
 from ....json_records import brief
-from ...listing import has_usable_splits
 from ...metadata.json_files import read_json
 from ..names.split_lists import find_lists, missing_lists
 
@@ -51,8 +50,6 @@ def read_splits(root: Path) -> OfficialSplits:
                         f"{root}: {number!r} is in {names[other]} and in {name}: a leak, since a video and the fakes "
                         f"of it can be in one split alone; {_REMEDY}"
                     )
-    if not has_usable_splits(set(split_of.values())):
-        split_of = {}
     return OfficialSplits(
         split_of=split_of, pairs=tuple(pairs), files=tuple(names.values()),
         missing=missing_lists(_NAMES, names),
