@@ -205,7 +205,7 @@ def _assign_added(
     *,
     allow_leaks: bool,
 ) -> Assignment:
-    """Assigns splits to the added inputs; those that would join two splits are added to `changes.refused`."""
+    """Assigns splits to the added inputs; those that are left out are added to `changes.refused`."""
     dropped = run_state.plan.dropped_identities()
     if not allow_leaks:
         refuse_new_leaks(changes.changed, planned, dropped)
@@ -218,7 +218,7 @@ def _assign_added(
         known_dropped=dropped,
         without_splits=listing.without_splits,
     )
-    detail = "its original or person would join two splits that are fixed already"
+    detail = "it, or what it was made from, would join two splits that are fixed already"
     changes.refused.extend(
         replace(entry, problem="bridges_splits", detail=detail)
         for entry in changes.added

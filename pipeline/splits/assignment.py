@@ -69,8 +69,9 @@ class SplitRatio:
 class Assignment:
     """Result of `assign_splits`.
 
-    `split_of`: split of each new video by id. `bridging`: new videos that are left out, as they would join two splits.
-    `dropped_identities`: people who are ignored, since they link too many videos.
+    `split_of`: split of each new video by id. `bridging`: new videos that are left out, as they would join two splits,
+    or were made from one that would, or are versions of it. `dropped_identities`: people who are ignored, since they
+    link too many videos.
     """
 
     split_of: dict[str, str]
@@ -112,22 +113,67 @@ def assign_splits(
         refuse_given_leaks(entries, known, dropped, without_splits)
     if any(entry.split is None for entry in entries):
         dropped |= _oversized_people(entries, [entry for entry, _ in known.values()], dropped)
+    bridging: set[str] = set()
+    while True:
+        components, assigned, found = _join(
+            [entry for entry in entries if entry.video_id not in bridging], known, dropped
+        )
+        if not found:
+            break
+        bridging |= _with_derived(found, assigned, known)  # without these, their links join nothing
+    drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
+    split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
+    return Assignment(split_of=split_of, bridging=sorted(bridging), dropped_identities=sorted(dropped))
+
+
+def _join(
+    entries: Sequence[Entry], known: Mapping[str, tuple[Entry, str]], dropped: Container[str]
+) -> tuple[Components, list[Entry], list[Entry]]:
+    """Components of all videos, the new ones in them, and those left out, as they would join two splits."""
     components = Components()
     for entry, split in known.values():
         components.union(nodes_of(entry, dropped), split)
-    bridging = []
-    assigned = []
+    joined: list[Entry] = []
+    bridging: list[Entry] = []
     # Videos with a given split first, so that the result does not depend on the order of names.
     for entry in sorted(entries, key=lambda entry: (entry.split is None, entry.video_id)):
         nodes = nodes_of(entry, dropped)
         if entry.split is None and len(components.splits(nodes)) > 1:
-            bridging.append(entry.video_id)
+            bridging.append(entry)
             continue
         components.union(nodes, entry.split)
-        assigned.append(entry)
-    drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
-    split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
-    return Assignment(split_of=split_of, bridging=bridging, dropped_identities=sorted(dropped))
+        joined.append(entry)
+    return components, joined, bridging
+
+
+def _with_derived(
+    bridging: Sequence[Entry], entries: Iterable[Entry], known: Mapping[str, tuple[Entry, str]]
+) -> set[str]:
+    """Ids of the `bridging` videos, of fakes of them, of versions of their footage, of fakes of these, and so on.
+
+    They show what is in two splits, whatever else is known of them. Not videos whose split is given, nor versions of
+    footage of which one has a split: they follow it.
+    """
+    fixed = {entry.footage for entry, _ in known.values()}
+    derived: dict[str, list[Entry]] = defaultdict(list)
+    for entry in entries:
+        if entry.split is not None:
+            fixed.add(entry.footage)
+            continue
+        if entry.source_id:
+            derived[f"video {entry.source_id}"].append(entry)
+        if entry.footage:
+            derived[f"footage {entry.footage}"].append(entry)
+    names = {entry.video_id for entry in bridging}
+    pending = [*bridging]
+    while pending:
+        entry = pending.pop()
+        others = derived.pop(f"video {entry.video_id}", [])
+        if entry.footage not in fixed:
+            others = [*others, *derived.pop(f"footage {entry.footage}", [])]
+        pending += [other for other in others if other.video_id not in names]
+        names |= {other.video_id for other in others}
+    return names
 
 
 def group_sizes(entries: Sequence[Entry], dropped: Container[str]) -> list[int]:

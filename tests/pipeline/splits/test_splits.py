@@ -217,6 +217,28 @@ def test_a_later_video_that_would_join_two_splits_is_set_aside() -> None:
     assert after.split_of == {"c.mp4": "test"}
 
 
+def test_fakes_of_a_video_that_is_set_aside_are_set_aside_too() -> None:
+    known = {
+        "a.mp4": (video("a.mp4", footage="one"), "train"), "c.mp4": (video("c.mp4", identity="ann"), "test"),
+    }  # fmt: skip
+    bridge = video("b.mp4", footage="one", identity="ann")
+    fakes = [video(f"fake{number}.mp4", source="b.mp4") for number in range(12)]
+    of_fake = video("again.mp4", source="fake0.mp4")
+    others = [video("d.mp4", footage="one"), video("e.mp4", source="a.mp4"), video("f.mp4", identity="ann")]
+    after = assign([bridge, *fakes, of_fake, *others], known=known)
+    assert after.bridging == sorted(["b.mp4", "again.mp4", *(fake.video_id for fake in fakes)])
+    assert after.split_of == {"d.mp4": "train", "e.mp4": "train", "f.mp4": "test"}
+
+
+@pytest.mark.parametrize("name", ["0.mp4", "zz.mp4"])
+def test_versions_of_a_recording_that_joins_two_splits_are_set_aside_whatever_they_are_called(name: str) -> None:
+    known = {"a.mp4": (video("a.mp4", identity="ann"), "train"), "b.mp4": (video("b.mp4", identity="ben"), "test")}
+    both = video("m.mp4", footage="new", identity="ann", related_identities=("ben",))
+    after = assign([both, video(name, footage="new"), video("s.mp4", source=name), video("x.mp4")], known=known)
+    assert after.bridging == sorted(["m.mp4", name, "s.mp4"])
+    assert after.split_of.keys() == {"x.mp4"}
+
+
 def test_a_source_that_changed_into_a_leak_is_refused() -> None:
     old = [video("a.mp4"), video("b.mp4"), video("f.mp4", "a.mp4"), video("g.mp4", "b.mp4")]
     known = {entry.video_id: (entry, split) for entry, split in zip(old, ["train", "test"] * 2, strict=True)}
