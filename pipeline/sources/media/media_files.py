@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from ...errors import Reason
@@ -13,31 +13,10 @@ from ...video.image_folder import IMAGE_SUFFIXES, list_frames
 from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
 
-VIDEO_SUFFIXES = frozenset(
-    [
-        ".3g2",
-        ".3gp",
-        ".asf",
-        ".avi",
-        ".flv",
-        ".gif",
-        ".h264",
-        ".hevc",
-        ".m2ts",
-        ".m4v",
-        ".mjpeg",
-        ".mkv",
-        ".mov",
-        ".mp4",
-        ".mpeg",
-        ".mpg",
-        ".mts",
-        ".ogv",
-        ".ts",
-        ".webm",
-        ".wmv",
-    ]
-)
+VIDEO_SUFFIXES = frozenset([
+    ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".h264", ".hevc", ".m2ts", ".m4v", ".mjpeg", ".mkv", ".mov",
+    ".mp4", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv",
+])  # fmt: skip
 MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
@@ -61,7 +40,8 @@ def find_media(
 
     Args:
         root: the folder that paths are relative to.
-        ignored: counter of files that are no media, by suffix, and of links to folders that are listed already.
+        ignored: counter of files that are no media, by suffix, and of links to folders and files that are listed
+            already.
         below: a folder in `root`.
         skip: called with the path of each folder relative to `root`; returns a name under which all of its files are
             counted instead, or None.
@@ -72,6 +52,7 @@ def find_media(
     base = f"{root}/"  # joining a Path per folder is slow
     visited: set[tuple[int, int]] = set()
     linked = deque[str]()  # visited after all other folders, so that a folder is listed under its own name
+    links: list[tuple[str, os.DirEntry[str]]] = []  # to files; last of all, so that a file is listed under its own name
     pending = [(below, False)]
     while pending or linked:
         folder, through_link = pending.pop() if pending else (linked.popleft(), True)
@@ -97,9 +78,10 @@ def find_media(
                     linked.append(relative)
                 else:
                     subfolders.append((relative, through_link))
-            elif file := _list_file(child, relative, roots, ignored):
+            elif file := _list_file(child, relative, roots, ignored, links):
                 yield file
         pending += reversed(subfolders)
+    yield from _list_links(links, visited, ignored)
 
 
 def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile | None:
@@ -199,9 +181,10 @@ def _inode(folder: str) -> tuple[int, int]:
 
 
 def _list_file(
-    child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str]
-) -> FoundFile | None:
-    """The entry of a file or a link; None where it is not listed."""
+    child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str],
+    links: list[tuple[str, os.DirEntry[str]]],
+) -> FoundFile | None:  # fmt: skip
+    """The entry of a file, or of a link that leads out; None where it is not listed. Other links go to `links`."""
     if child.is_symlink() and not is_inside(child.path, roots):
         is_listed = is_media(child.name) or _is_folder(child)
         detail = "a link out of the source"
@@ -209,7 +192,46 @@ def _list_file(
     if not is_media(child.name):
         ignored[_suffix(child.name) or "(no suffix)"] += 1
         return None
+    if child.is_symlink():
+        links.append((relative, child))
+        return None
     return _stat_file(relative, child.stat)
+
+
+def _list_links(
+    links: Iterable[tuple[str, os.DirEntry[str]]], visited: Container[tuple[int, int]], ignored: Counter[str]
+) -> Iterator[FoundFile]:
+    """The files that links lead to, by the links' names; not those in `visited` folders, which are listed themselves.
+
+    Of several links to one file the first by name is listed.
+    """
+    targets: set[tuple[int, int]] = set()
+    is_visited: dict[str, bool] = {}
+    for relative, link in sorted(links, key=lambda each: each[0]):
+        path = os.path.realpath(link.path)
+        folder, name = os.path.split(path)
+        if folder not in is_visited:
+            is_visited[folder] = _is_visited(folder, visited)
+        # A file whose name cannot be stored is listed as unreadable: a link may be how it is read after all.
+        is_listed = is_visited[folder] and is_media(name) and name[0] != "." and printable_name(path) == path
+        try:
+            status = link.stat()
+        except OSError:  # reported as that of an input
+            yield _stat_file(relative, link.stat)
+            continue
+        target = status.st_dev, status.st_ino
+        if is_listed or target in targets:
+            ignored["links to files that are listed already"] += 1
+            continue
+        targets.add(target)
+        yield _stat_file(relative, link.stat)
+
+
+def _is_visited(folder: str, visited: Container[tuple[int, int]]) -> bool:
+    try:
+        return _inode(folder) in visited
+    except OSError:
+        return False
 
 
 def _count_files(folder: str) -> int:

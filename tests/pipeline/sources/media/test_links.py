@@ -174,6 +174,34 @@ def test_a_linked_folder_is_walked_once_and_loops_end(tmp_path: Path) -> None:
     assert listing.ignored == {"links to folders that are listed already": 4}
 
 
+@pytest.mark.parametrize("link", ["real/a.mp4", "real/z.mp4", "zoo/m.mp4"])
+def test_a_file_is_an_input_once_under_its_own_name_whatever_links_lead_to_it(tmp_path: Path, link: str) -> None:
+    src = put(tmp_path, "real/m.mp4", "real/n.mp4")
+    (src / "zoo").mkdir()
+    (src / link).symlink_to(src / "real/m.mp4")
+    listing = list_source(src)
+    assert problems(listing) == {"real/m.mp4": None, "real/n.mp4": None}
+    assert listing.ignored == {"links to files that are listed already": 1}
+
+
+def test_of_links_to_a_file_that_is_no_input_itself_the_first_by_name_is_one(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", ".store/a.mp4", "real/b.bin", "real/b.mp4")
+    out = put(tmp_path / "store", "c.mp4")
+    for name, target in (
+        ("train/x.mp4", src / ".store/a.mp4"),
+        ("test/x.mp4", src / ".store/a.mp4"),
+        ("y.mp4", src / "real/b.bin"),
+        ("z.mp4", src / "y.mp4"),
+        ("m.mp4", out / "c.mp4"),
+        ("n.mp4", out / "c.mp4"),
+    ):
+        (src / name).parent.mkdir(exist_ok=True)
+        (src / name).symlink_to(target)
+    listing = list_source(src, allowed=[out])
+    assert problems(listing) == dict.fromkeys(["real/b.mp4", "m.mp4", "test/x.mp4", "y.mp4"])
+    assert listing.ignored == {".bin": 1, "links to files that are listed already": 3}
+
+
 def test_a_folder_to_allow_that_is_not_there_is_refused(tmp_path: Path) -> None:
     src = put(tmp_path / "src", "a.mp4")
     with pytest.raises(UsageError, match=r"allow_root='.*nowhere': no such folder"):
