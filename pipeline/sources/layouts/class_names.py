@@ -29,12 +29,14 @@ class ClassNames:
     def of_table(cls, table: Path, labels: Iterable[str]) -> Self:
         """Derives the classes from the labels of `table`, or reads its file of classes where there is one.
 
-        Raises `UsageError` where there are more than can be stored, or the file cannot be read or lacks one of them.
+        Raises `UsageError` where there are more than can be stored, two differ in case alone, or the file cannot be
+        read or lacks one of them.
         """
         class_file = table.with_suffix(".classes.txt")
         if path_exists(class_file):
             return cls._read(class_file, set(labels))
-        known = {name for name in labels if name.lower() not in _UNKNOWN}
+        known = _with_one_spelling({name for name in labels if name.lower() not in _UNKNOWN})
+        _refuse_other_case(table, known)
         others = {name for name in known if name.lower() not in _REAL_FAKE}
         has_both = {name.lower() for name in known - others} == set(_REAL_FAKE)
         names = [*_REAL_FAKE, *_sorted(others)] if has_both or not others else _real_first(_sorted(known))
@@ -70,6 +72,24 @@ class ClassNames:
             return self.names.index(label)
         lower = label.lower()
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
+
+
+def _with_one_spelling(names: set[str]) -> set[str]:
+    """The names, with `real` and `fake` in place of several spellings of them."""
+    spellings = {name: {other for other in names if other.lower() == name} for name in _REAL_FAKE}
+    several = {name: same for name, same in spellings.items() if len(same) > 1}
+    return names.difference(*several.values()) | several.keys()
+
+
+def _refuse_other_case(table: Path, names: Iterable[str]) -> None:
+    """Raises `UsageError` where two names differ in case alone: they are hardly meant as two classes."""
+    spelt: dict[str, str] = {}
+    for name in sorted(names):
+        if (other := spelt.setdefault(name.casefold(), name)) != name:
+            raise UsageError(
+                f"{table}: has the labels {other!r} and {name!r}, which would be two classes; spell them alike, or, "
+                f"if they are two, list all classes in {table.with_suffix('.classes.txt').name}, one a line"
+            )
 
 
 def _real_first(names: list[str]) -> list[str]:

@@ -122,6 +122,8 @@ def table_of(root: Path, footage: Footage, labels: Iterable[str]) -> Path:
         (("Deepfake", "Real"), ("Real", "Deepfake"), [1, 0]),
         (("fake", "original", ""), ("original", "fake"), [1, 0, -1]),
         (("swap", "pristine", "manipulated"), ("pristine", "manipulated", "swap"), [2, 0, 1]),
+        (("real", "Deepfakes", "Real", "FaceSwap"), ("real", "Deepfakes", "FaceSwap"), [0, 1, 0, 2]),
+        (("FAKE", "Fake", "original"), ("original", "fake"), [1, 1, 0]),
         (("original", "swap", "Real"), ("Real", "original", "swap"), [1, 2, 0]),
         (("genuine", "authentic", "Fake"), ("Fake", "authentic", "genuine"), [2, 1, 0]),
         (("100", "30.5", "4.5", "-1"), ("4.5", "30.5", "100"), [2, 1, 0, -1]),
@@ -133,6 +135,16 @@ def test_real_and_fake_come_first_unknown_is_no_class_and_numbers_go_by_value(
 ) -> None:
     listing = list_source(table_of(tmp_path, footage, given))
     assert (listing.labels, [entry.label for entry in listing.entries]) == (labels, numbers)
+
+
+def test_labels_that_differ_in_case_alone_are_refused_unless_a_list_names_both(
+    tmp_path: Path, footage: Footage
+) -> None:
+    table = table_of(tmp_path, footage, ("happy", "sad", "Happy"))
+    with pytest.raises(UsageError, match=r"t\.csv: has the labels 'Happy' and 'happy'.*t\.classes\.txt"):
+        list_source(table)
+    table.with_suffix(".classes.txt").write_text("sad\nhappy\nHappy\n")
+    assert [entry.label for entry in list_source(table).entries] == [1, 0, 2]
 
 
 def test_an_empty_number_of_a_parquet_table_is_unknown(tmp_path: Path, footage: Footage) -> None:
