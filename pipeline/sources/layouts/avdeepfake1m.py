@@ -134,7 +134,7 @@ def _entry(file: FoundFile, records: Mapping[str, _Record], people: dict[str, st
         file,
         split=sys.intern(split) if split else None,
         source_id=None if is_real else record.source,
-        footage=record.source or record.path if is_real else None,
+        footage=record.source or (record.path if is_real else None),
         identity=person,
         dataset="avdeepfake1m",
         method=_METHODS.get(record.kind),

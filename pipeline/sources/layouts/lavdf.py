@@ -117,6 +117,7 @@ def _entry(file: FoundFile, record: _Record | None) -> Entry:
         file,
         split=record.split,
         source_id=record.source,
+        footage=record.source,  # as of versions of which the sound alone was changed
         dataset="lavdf",
         method="audio and video" if record.has_fake_audio else "video",
         **segment_fields(record.segments, file.relative),

@@ -446,6 +446,35 @@ def test_of_one_split_of_lavdf_on_disk_splits_are_drawn(tmp_path: Path, footage:
     assert {entry.split for entry in list_source(src).entries} == {None}
 
 
+@pytest.mark.parametrize("name", ["LAV-DF", "AV-Deepfake1M"])
+def test_all_versions_of_a_recording_are_in_one_split_also_when_the_original_is_not_there(
+    tmp_path: Path, footage: Footage, name: str
+) -> None:
+    if name == "LAV-DF":
+        versions = [f"train/00000{number}.mp4" for number in range(1, 5)]
+        records = [
+            {"file": path, "n_fakes": 1, "fake_periods": [[0, 1]], "original": "train/000009.mp4", "split": "train",
+             "modify_video": number < 2, "modify_audio": number > 0}
+            for number, path in enumerate(versions)
+        ]  # fmt: skip
+        table = "metadata.json"
+    else:
+        kinds = ("visual_modified", "both_modified", "audio_modified")
+        versions = [f"train/clip/00001/{kind}.mp4" for kind in kinds]
+        records = [
+            {"file": f"clip/00001/{kind}.mp4", "original": "clip/00001/real.mp4", "split": "train", "modify_type": kind,
+             "fake_segments": [[0, 1]], "visual_fake_segments": [[0, 1]] if kind != "audio_modified" else []}
+            for kind in kinds
+        ]  # fmt: skip
+        table = "train_metadata.json"
+    src = footage.lay(tmp_path / "src", real=[*versions, "train/other.mp4"])
+    (src / table).write_text(json.dumps(records))
+    entries = list_source(src).entries
+    for seed in range(10):
+        drawn = assign_splits(entries, ratio=SplitRatio(train=34, val=33, test=33), seed=seed).split_of
+        assert len({drawn[path] for path in versions}) == 1
+
+
 def test_paths_that_windows_wrote_are_found(tmp_path: Path, footage: Footage) -> None:
     published = PUBLISHED_SETS["LAV-DF"]
     src = published.lay(tmp_path, footage)
