@@ -122,8 +122,11 @@ def _is_from_library(candidate: Any) -> bool:
 
 
 def _uses_own_generators(transform: Any) -> bool:
-    """Whether a transform, and all within it, are Albumentations' or ours, which draw from the generators they own."""
-    if children := getattr(transform, "transforms", None):
-        return all(_uses_own_generators(child) for child in children)
+    """Whether a transform, and all within it, are Albumentations' or ours, which draw from the generators they own.
+
+    A user's container of such transforms counts as drawing itself, say which of them to apply.
+    """
     cls = type(transform)
-    return cls.__module__.split(".")[0] in ("albumentations", "facefeed") and cls.__name__ != "Lambda"
+    if cls.__module__.split(".")[0] not in ("albumentations", "facefeed") or cls.__name__ == "Lambda":
+        return False
+    return all(_uses_own_generators(child) for child in getattr(transform, "transforms", ()))

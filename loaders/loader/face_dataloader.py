@@ -30,6 +30,7 @@ from ..mixture.names import Rename
 from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.shuffling import Shuffling
+from ..seeding import derive_seed
 from ..transfer.finalizer import BatchFinalizer
 from ..workers.importable import check_importable
 from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
@@ -294,6 +295,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
         try:
             with meter.time_wait(), self._describe_worker_deaths():
+                self._seed_workers()
                 torch_iterator = super().__iter__()
             if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
                 self._watchdog = WorkerWatchdog(torch_iterator)
@@ -303,6 +305,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             self._current_iterator = no_iterator
             if meter.replaced:
                 _log.warning(meter.replacement_report(self._batch_dataset.out, "clips" if self.clip else "images"))
+
+    def _seed_workers(self) -> None:
+        """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""
+        sampler = self._epoch_sampler
+        self.generator.manual_seed(derive_seed(sampler.seed, sampler.epoch, sampler.rank))
 
     def _batch_finalizer(self) -> BatchFinalizer:
         device, transform = torch.device(self.device or "cpu"), self.device_transform

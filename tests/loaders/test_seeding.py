@@ -13,7 +13,7 @@ import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import numpy as np
 import pytest
 import torch
-from assets_rows import SIDE, OwnNumber, draws_of_collate, make_small, shown
+from assets_rows import SIDE, OwnNumber, SeedMarker, draws_of_collate, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
 from facefeed.loaders.seeding import derive_seed
@@ -95,6 +95,24 @@ class Wrapped:
         return {"image": image}
 
 
+class OneOfThem:
+    """A container as people write it: it decides by `random` itself which of Albumentations' transforms to apply."""
+
+    def __init__(self) -> None:
+        self.transforms = [A.GaussNoise(p=1.0), A.Affine(rotate=(-20, 20), p=1.0), A.RandomBrightnessContrast(p=1.0)]
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        return {"image": random.choice(self.transforms)(image=image)["image"]}
+
+
+class OneOfThemInAlbumentations(A.Compose):
+    """The same as a subclass."""
+
+    def __call__(self, *args: Any, **data: Any) -> dict[str, Any]:
+        result: dict[str, Any] = random.choice(self.transforms)(**data)
+        return result
+
+
 TRANSFORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "albumentations": lambda: {"transform": albumentations()},
     "one transform": lambda: {"transform": A.GaussNoise(p=1.0)},
@@ -110,6 +128,8 @@ TRANSFORMS: dict[str, Callable[[], dict[str, Any]]] = {
     "pipeline in a function": lambda: {"transform": by_a_pipeline_of_the_module},
     "pipeline in an object": lambda: {"transform": Wrapped()},
     "pipeline in a partial": lambda: {"transform": partial(Wrapped())},
+    "own container": lambda: {"transform": OneOfThem()},
+    "own subclass of a container": lambda: {"transform": OneOfThemInAlbumentations(OneOfThem().transforms)},
     "own class within": lambda: {"transform": A.Compose([OldStyle(p=1.0), A.HorizontalFlip()])},
 }
 each_transform = pytest.mark.parametrize("name", TRANSFORMS)
@@ -261,6 +281,25 @@ def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: 
     epochs = [[tuple(image[:, 0, 0].tolist()) for images, _ in loader for image in images] for _ in range(2)]
     assert len(set(epochs[0])) > 100
     assert len(set(epochs[0]) & set(epochs[1])) < 20
+
+
+def test_what_workers_seed_themselves_by_differs_by_seed_rank_epoch_and_worker_and_repeats(
+    dataset: Path, tmp_path: Path
+) -> None:
+    def worker_seeds(seed: int, rank: int) -> list[str]:
+        loader = loader_of(
+            dataset, "albumentations", seed=seed, rank=rank, num_replicas=2, num_workers=2, persistent_workers=False,
+            worker_init_fn=SeedMarker(tmp_path),
+        )  # fmt: skip
+        seeds = []
+        for _ in range(2):
+            list(loader)
+            seeds += [(tmp_path / str(worker)).read_text() for worker in range(2)]
+        return seeds
+
+    runs = {(seed, rank): worker_seeds(seed, rank) for seed, rank in ((0, 0), (0, 1), (1, 0))}
+    assert len({seed for seeds in runs.values() for seed in seeds}) == 12
+    assert worker_seeds(0, 1) == runs[0, 1]
 
 
 # ---- a collate_fn of one's own

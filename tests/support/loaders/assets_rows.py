@@ -91,6 +91,16 @@ class Marker:
         (self.folder / str(worker_id)).write_text(str(os.getpid()))
 
 
+@dataclass(frozen=True)
+class SeedMarker:
+    """Leaves a file with torch's seed in the worker, named after the worker; a `worker_init_fn`."""
+
+    folder: Path
+
+    def __call__(self, worker_id: int) -> None:
+        (self.folder / str(worker_id)).write_text(str(torch.initial_seed()))
+
+
 class OwnNumber(A.ImageOnlyTransform):
     """Writes a number that it draws into the first pixel."""
 
