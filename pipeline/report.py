@@ -61,6 +61,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "rejudged": len(changes.rejudged),
             "same_content": len(changes.touched),
             "gone": len(changes.gone),
+            "renamed": len(changes.renamed),
         },
         "forecast": summary.forecast.to_json() if summary.forecast else None,
         "seconds": round(summary.seconds, 2),
@@ -192,7 +193,14 @@ def _changes(changes: Changes) -> list[str]:
         (changes.touched, "not done again, with new times but the same content"),
         (changes.gone, "no longer in the source, rows were kept"),
     )
-    return [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
+    lines = [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
+    if changes.renamed:
+        names = first_names([f"{old} is now {new}" for new, old in sorted(changes.renamed.items())], _NAMED)
+        lines.append(
+            f"renamed or moved, with rows under both names: {plural(len(changes.renamed), 'input')} ({names}); drawn "
+            "splits are the same for both; a new OUT has each once"
+        )
+    return lines
 
 
 def _own_masks(manifest: Manifest) -> list[str]:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -15,19 +12,12 @@ from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
-from .content_hash import content_sha256
+from .content_comparison import ComparisonProgress, find_renamed, find_unchanged_content
 from .damage_limits import DamageLimitConflicts
 from .options import JobSpec, Options, hash_config
 from .outdated_rows import outdated_entries
 from .plan import PlanPart, Unit, group_units
 from .run_state import RunState
-
-_HASHING_THREADS = 8  # network file systems answer several readers faster than one
-_HASH_BATCH_INPUTS = 1024
-
-ComparisonProgress = Callable[[int, int], AbstractContextManager[Callable[[int], None]]]
-"""Progress hook: given the number of inputs and bytes to compare, a context manager that gives a callback, to be called
-with the size in bytes of each compared input."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +27,7 @@ class Changes:
     `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
     only the mtime is recorded (of a clip of images, the digest too). `gone`: planned, but no longer in the source;
     their rows stay. `refused`: never reach a unit. `rejudged`: have more damaged frames than is allowed now, and are
-    redone on request.
+    redone on request. `renamed`: ids of added inputs that have the content of one that is gone, with its id.
     """
 
     added: list[Entry] = field(default_factory=list)
@@ -46,6 +36,7 @@ class Changes:
     gone: list[str] = field(default_factory=list)
     refused: list[Entry] = field(default_factory=list)
     rejudged: list[Entry] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
 
 
 def find_changes(
@@ -90,50 +81,18 @@ def find_changes(
     return changes
 
 
-def find_unchanged_content(
-    run_state: RunState, roots: Sequence[Path], comparing: ComparisonProgress, entries: Sequence[Entry]
-) -> set[str]:
-    """Ids of those `entries` whose files below the first of `roots` have the SHA-256 that their receipts record.
-
-    Inputs without a recorded hash are left out: unfinished ones, ones that changed while they were decoded, and ones
-    from before hashes were recorded. `roots`: folders that inputs may lie in. `comparing`: progress hook.
-    """
-    names = {entry.video_id for entry in entries}
-    hashes = {
-        outcome.video_id: outcome.sha256
-        for _, outcome in run_state.outcomes()
-        if outcome.sha256 and outcome.video_id in names
-    }
-    known = [entry for entry in entries if entry.video_id in hashes]
-    unchanged = set()
-    cancelled = threading.Event()
-    with comparing(len(known), sum(entry.size_bytes for entry in known)) as on_compared:
-        pool = ThreadPoolExecutor(min(_HASHING_THREADS, max(len(known), 1)), "facefeed-hash")
-        try:
-            for start in range(0, len(known), _HASH_BATCH_INPUTS):  # bounds the number of futures
-                batch = known[start : start + _HASH_BATCH_INPUTS]
-                digests = pool.map(
-                    lambda entry: content_sha256(roots[0] / entry.video_id, roots, cancelled=cancelled.is_set), batch
-                )
-                for entry, digest in zip(batch, digests, strict=True):
-                    on_compared(entry.size_bytes)
-                    if digest == hashes[entry.video_id]:
-                        unchanged.add(entry.video_id)
-        finally:
-            cancelled.set()
-            pool.shutdown(cancel_futures=True)
-    return unchanged
-
-
 def compare_with_plan(
     run_state: RunState, listing: Listing, roots: Sequence[Path], comparing: ComparisonProgress
 ) -> Changes:
-    """`find_changes` since the last run, with the contents of files compared of which only the mtime differs.
+    """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
 
     `roots`: folders that inputs may lie in, the listing's root first.
     """
-    find_unchanged = partial(find_unchanged_content, run_state, roots, comparing)
-    return find_changes(listing, run_state.plan.planned_videos(), find_unchanged)
+    planned = run_state.plan.planned_videos()
+    changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))
+    gone = [planned[video_id][0] for video_id in changes.gone]
+    changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
+    return changes
 
 
 def next_plan_part(
@@ -217,6 +176,7 @@ def _assign_added(
         known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changes.changed},
         known_dropped=dropped,
         without_splits=listing.without_splits,
+        renamed=changes.renamed,
     )
     detail = "it, or what it was made from, would join two splits that are fixed already"
     changes.refused.extend(

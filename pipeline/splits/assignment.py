@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from ..dataset.schema import SPLITS
 from ..errors import UsageError
@@ -88,6 +89,7 @@ def assign_splits(
     known: Mapping[str, tuple[Entry, str]] | None = None,
     known_dropped: Iterable[str] = (),
     without_splits: str = Listing.without_splits,
+    renamed: Mapping[str, str] = MappingProxyType({}),
 ) -> Assignment:
     """Assigns a split to each of `entries`.
 
@@ -102,6 +104,7 @@ def assign_splits(
         known: `(entry, split)` of the videos of earlier plans, by video id.
         known_dropped: people ignored in earlier plans.
         without_splits: how the user removes given splits, for the error message.
+        renamed: ids of new videos that have the content of one of an earlier plan, with its id.
 
     Raises:
         RefusedError: where given splits leak, unless `allow_leaks`.
@@ -116,7 +119,7 @@ def assign_splits(
     bridging: set[str] = set()
     while True:
         components, assigned, found = _join(
-            [entry for entry in entries if entry.video_id not in bridging], known, dropped
+            [entry for entry in entries if entry.video_id not in bridging], known, dropped, renamed
         )
         if not found:
             break
@@ -127,7 +130,10 @@ def assign_splits(
 
 
 def _join(
-    entries: Sequence[Entry], known: Mapping[str, tuple[Entry, str]], dropped: Container[str]
+    entries: Sequence[Entry],
+    known: Mapping[str, tuple[Entry, str]],
+    dropped: Container[str],
+    renamed: Mapping[str, str],
 ) -> tuple[Components, list[Entry], list[Entry]]:
     """Components of all videos, the new ones in them, and those left out, as they would join two splits."""
     components = Components()
@@ -138,6 +144,8 @@ def _join(
     # Videos with a given split first, so that the result does not depend on the order of names.
     for entry in sorted(entries, key=lambda entry: (entry.split is None, entry.video_id)):
         nodes = nodes_of(entry, dropped)
+        if entry.split is None and entry.video_id in renamed:
+            nodes.append(f"video {renamed[entry.video_id]}")
         if entry.split is None and len(components.splits(nodes)) > 1:
             bridging.append(entry)
             continue

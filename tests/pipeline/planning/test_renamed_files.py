@@ -1,0 +1,52 @@
+"""Videos that are renamed or moved between two runs: what the splits and the report say of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow.dataset as pads
+import pytest
+from assets_in_process import in_process, new_folder
+from assets_video import numbered, write_video
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.report import print_summary, summary_json
+from facefeed.pipeline.video import Sampling
+
+OPTIONS = Options(sampling=Sampling(every=2), keep=FaceFilter(min_face_px=16), size_px=32)
+
+
+def run(source: Path, out: Path) -> Summary:
+    with in_process():
+        return precompute(source, out, options=OPTIONS, detector=FixedBoxDetector())
+
+
+def split_of(out: Path) -> dict[str, str]:
+    rows = pads.dataset(out / "faces", partitioning=None).to_table(columns=["video_id", "split"]).to_pylist()
+    return {row["video_id"]: row["split"] for row in rows}
+
+
+def test_a_renamed_video_is_in_the_split_that_it_was_in(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    for number in range(8):
+        path = source / ("real", "fake")[number % 2] / f"{number}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_video(path, [numbered(3 * number + frame, 64, 48) for frame in range(2)])
+    run(source, out)
+    before = split_of(out)
+    assert {*before.values()} == {"train", "val", "test"}
+    for path in [*source.rglob("*.mp4")]:
+        path.rename(path.with_name(f"new-{path.name}"))
+    write_video(source / "real/other.mp4", [numbered(99, 64, 48)] * 2)
+    summary = run(source, out)
+    assert summary.changes.renamed == {name.replace("/", "/new-"): name for name in before}
+    after = split_of(out)
+    assert {name: after[name.replace("/", "/new-")] for name in before} == before
+    assert summary_json(summary)["changes"]["renamed"] == 8
+    print_summary(summary, source, out)
+    printed = " ".join(capsys.readouterr().err.split())
+    assert "renamed or moved, with rows under both names: 8 inputs (fake/1.mp4 is now fake/new-1.mp4" in printed
+    assert not run(source, out).changes.renamed
