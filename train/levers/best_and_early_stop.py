@@ -54,8 +54,11 @@ class EarlyStop(Lever, name="early_stop", form="early_stop:METRIC[:patience]"):
 
     def arguments(self) -> dict[str, Any]:
         """Returns an EarlyStopping."""
-        early_stopping = EarlyStopping(monitor=self.metric, mode=mode(self.metric), patience=self.patience)
-        return {"callbacks": [RequireMetric(str(self), self.metric), early_stopping]}
+        of_training = self.metric.startswith("train")  # which a validation that a resumed run repeats does not have
+        early_stopping = EarlyStopping(
+            of_training=of_training, monitor=self.metric, mode=mode(self.metric), patience=self.patience
+        )
+        return {"callbacks": [RequireMetric(str(self), self.metric, of_training=of_training), early_stopping]}
 
 
 def mode(metric: str) -> str:
@@ -77,35 +80,37 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):  # type: ignore[misc]  # Light
 
 
 class EarlyStopping(callbacks.EarlyStopping):  # type: ignore[misc]
-    """Lightning's EarlyStopping, checked after each validation (after each epoch, if no validation logs the metric).
+    """Lightning's EarlyStopping, checked after each validation; after each epoch if there is none, or `of_training`.
 
     Lightning's own is checked at the end of an epoch, which a validation that a resumed run repeats does not reach. The
     name is the same, since checkpoints have its state by it.
     """
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, *, of_training: bool, **settings: Any) -> None:
         super().__init__(**settings, check_on_train_epoch_end=False)
+        self._of_training = of_training
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks a metric that no validation logs."""
-        if not _is_validated(trainer, self.monitor):
+        if self._of_training or not _validates(trainer):
             super().on_validation_end(trainer, pl_module)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks a metric of the validation."""
-        if _is_validated(trainer, self.monitor):
+        if not self._of_training:
             super().on_validation_end(trainer, pl_module)
 
 
 class RequireMetric(Callback):  # type: ignore[misc]
-    """Raises `LeverError` if a metric was not logged by the end of a validation (of an epoch, if none logs it).
+    """Raises `LeverError` if a metric was not logged by the end of a validation (of an epoch, if there is none).
 
-    lever: that needs the metric, for the message.
+    lever: that needs the metric, for the message. of_training: the metric is not needed before the end of an epoch.
     """
 
-    def __init__(self, lever: str, metric: str) -> None:
+    def __init__(self, lever: str, metric: str, *, of_training: bool = False) -> None:
         self._lever = lever
         self._metric = metric
+        self._of_training = of_training
 
     @property
     def state_key(self) -> str:
@@ -114,12 +119,12 @@ class RequireMetric(Callback):  # type: ignore[misc]
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks a metric that no validation logs."""
-        if not _is_validated(trainer, self._metric):
+        if self._of_training or not _validates(trainer):
             self._check(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks the metric, before the monitoring callback would raise Lightning's own error."""
-        if _is_validated(trainer, self._metric) and not trainer.sanity_checking:
+        if not self._of_training and not trainer.sanity_checking:
             self._check(trainer)
 
     def _check(self, trainer: Any) -> None:
@@ -129,7 +134,7 @@ class RequireMetric(Callback):  # type: ignore[misc]
         raise LeverError(f"{self._lever}: nobody logs {self._metric!r}; what is logged: {logged}")
 
 
-def _is_validated(trainer: Any, metric: str) -> bool:
-    """Whether a metric comes with a validation: there is one, and the name does not begin with "train"."""
+def _validates(trainer: Any) -> bool:
+    """Whether a fit has a validation with batches."""
     is_empty = trainer.val_dataloaders is not None and not sum(trainer.num_val_batches)
-    return trainer.enable_validation and not is_empty and not metric.startswith("train")
+    return trainer.enable_validation and not is_empty

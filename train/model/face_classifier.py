@@ -22,7 +22,7 @@ from .backbone import Backbone
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
-__all__ = ["FaceClassifier", "ModelOptions", "may_log"]
+__all__ = ["VAL_METRICS_TEXT", "FaceClassifier", "ModelOptions", "may_log"]
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
@@ -196,12 +196,16 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
             log_plots(self.trainer.loggers, scores, stage, logged_step(self.trainer))
 
 
-def may_log(metric: str) -> bool:
-    """Whether a `FaceClassifier` may log a metric of this name by the end of a validation."""
+def may_log(metric: str, *, in_training: bool = True) -> bool:
+    """Whether a `FaceClassifier` may log a metric of this name in a validation, or with `in_training` before it."""
     stage, _, name = metric.partition("/")
-    return metric == "train/loss" or (
-        stage == "val" and (name in ("loss", *METRIC_NAMES) or name.startswith("accuracy_"))
-    )
+    is_of_validation = stage == "val" and (name in _VAL_METRICS or name.startswith("accuracy_"))
+    return is_of_validation or (in_training and metric == "train/loss")
+
+
+_VAL_METRICS = ("loss", *METRIC_NAMES)
+VAL_METRICS_TEXT = ", ".join(f"val/{name}" for name in (*_VAL_METRICS, "accuracy_CLASS", "accuracy_method_METHOD"))
+"""The metrics that a `FaceClassifier` may log in a validation, for messages."""
 
 
 def _columns(batch: Any) -> Mapping[str, Any]:

@@ -134,7 +134,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_test_start(self, trainer: Any, pl_module: Any) -> None:
         """Shows that the test runs."""
         if self._bar is not None:
-            self._bar.status_line = "testing the best weights"
+            self._bar.status_line = "testing"
 
     def _show(self, trainer: Any, loss: float) -> None:
         self._shown_at = time.monotonic()

@@ -19,8 +19,8 @@ class Result:
     epochs, steps: done; steps of the optimizer. images: trained on. seconds: of training and validation.
     images_per_second, stall (fraction, 0 to 1): None for a run that is too short. memory: of `levers.peak_memory` in
     the last session. lever_metrics: of `levers.metrics`, by lever. frozen: rows of `FrozenRow`. val: metrics, such as
-    "val/auc", of the weights in `checkpoint`, which are those of `best_step`; test: of the same weights. val_faces,
-    ...: numbers of faces and videos evaluated.
+    "val/auc", of the weights in `checkpoint`, which are those of `best_step`; test: of the same weights. Without a best
+    validation these are the last weights, and val is empty. val_faces, ...: numbers of faces and videos evaluated.
     """
 
     run: str

@@ -23,7 +23,7 @@ from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
-from ..model.face_classifier import FaceClassifier, may_log
+from ..model.face_classifier import VAL_METRICS_TEXT, FaceClassifier, may_log
 from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
@@ -159,7 +159,7 @@ class _Session:
         }
 
     def run(self) -> Result | None:
-        """Trains the remaining steps, tests the best weights, and writes the result."""
+        """Trains the remaining steps, tests the best weights (the last, if there are none), and writes the result."""
         trainer, module, data, folder = self._trainer, self._module, self._data, self._folder
         is_first = trainer.is_global_zero
         ranks, notes = trainer.world_size, self._notes
@@ -225,13 +225,16 @@ class _Session:
 
 
 def _parse_levers(text: str) -> tuple[Lever, ...]:
-    """Returns the levers of a text. Raises `LeverError` on one that waits for a metric which no classifier logs."""
+    """Returns the levers of a text. Raises `LeverError` on one that waits for a metric which no classifier logs.
+
+    `best` needs one of a validation: the weights after a validation are what it compares.
+    """
     parsed = levers.parse(text)
     for lever in parsed:
-        if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric):
-            raise LeverError(
-                f"{lever}: a classifier does not log {lever.metric!r}; try val/loss, val/auc or val/video_auc"
-            )
+        in_training = isinstance(lever, EarlyStop)
+        if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric, in_training=in_training):
+            where = "" if in_training else " in a validation"
+            raise LeverError(f"{lever}: a classifier does not log {lever.metric!r}{where}; try {VAL_METRICS_TEXT}")
     return parsed
 
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...pipeline.console import duration_text, plural, stderr_console
+from .checkpointer import BEST
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation
@@ -85,7 +86,8 @@ def _memory_text(memory: dict[str, int | None]) -> str:
 def _metrics_table(result: Result) -> Table:
     """Returns the table of metrics of faces and videos, by class and method; val beside test."""
     splits = {"val": result.val, "test": result.test}
-    table = _table(f"the best weights, of step {result.best_step:,}", "", *splits)
+    which = "best" if Path(result.checkpoint).name == BEST else "last"
+    table = _table(f"the {which} weights, of step {result.best_step:,}", "", *splits)
     for kind, names, counts in (
         ("faces", _FACES, (result.val_faces, result.test_faces)),
         ("videos", tuple(f"video_{name}" for name in _FACES), (result.val_videos, result.test_videos)),

@@ -30,6 +30,7 @@ from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
+from facefeed.train.run.tables import show_result
 from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -143,12 +144,18 @@ def test_of_a_run_that_ends_in_mid_epoch_the_last_weights_are_measured(out: Path
     assert (short.best_step, short.val_faces) == (2, VAL_FACES)
 
 
-def test_without_a_validation_split_the_last_weights_are_taken(tmp_path: Path) -> None:
+def test_without_a_validation_split_the_last_weights_are_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "out"
     make_dataset(out, (UNITS[0],))
     result, _ = trained(out, tmp_path / "run", epochs=1)
     assert result.checkpoint == str(tmp_path / "run" / "checkpoints" / "last.ckpt")
     assert (result.val, result.test, result.best_step) == ({}, {}, STEPS)
+    show_result(result)
+    shown = capsys.readouterr().err
+    assert f"the last weights, of step {STEPS}" in shown
+    assert "best" not in shown
 
 
 def test_the_best_lever_says_by_what_the_best_is_chosen(out: Path, tmp_path: Path) -> None:
@@ -430,9 +437,9 @@ def test_on_a_terminal_it_shows_a_bar_and_a_line_for_each_validation(out: Path, 
 # ---- what is found before it begins, and ways out
 
 
-@pytest.mark.parametrize("lever", ["best:val/nope", "early_stop:loss", "best:test/auc"])
+@pytest.mark.parametrize("lever", ["best:val/nope", "early_stop:loss", "best:test/auc", "best:train/loss"])
 def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: str, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{lever}.*: a classifier does not log .*; try val/loss"):
+    with pytest.raises(UsageError, match=f"{lever}.*: a classifier does not log .*; try val/loss, val/auc, .*_METHOD"):
         trained(out, tmp_path / "run", levers=lever)
     assert not (tmp_path / "run").exists()
 
