@@ -20,6 +20,7 @@ from .. import levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
 from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
+from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
@@ -100,7 +101,7 @@ class _Session:
         self._dataset_path, self._config, self._folder, self._data = out, config, folder, data
         self._notes = [*notes]
         torch.manual_seed(config.seed)
-        parsed = _parse_levers(config.levers)
+        parsed = _parse_levers(config)
         best = next((lever for lever in parsed if isinstance(lever, Best)), None)
         metric = best.metric if best else _METRIC
         self._throughput = Throughput()
@@ -224,13 +225,19 @@ class _Session:
             sys.exit(0 if started_by_lightning else error.exit_code)
 
 
-def _parse_levers(text: str) -> tuple[Lever, ...]:
-    """Returns the levers of a text. Raises `LeverError` on one that waits for a metric which no classifier logs.
+def _parse_levers(config: Config) -> tuple[Lever, ...]:
+    """Returns the levers of a config.
 
-    `best` needs one of a validation: the weights after a validation are what it compares.
+    Raises `LeverError` on one that waits for a metric which no classifier logs, or that has another seed than the run.
+    `best` needs a metric of a validation: the weights after a validation are what it compares.
     """
-    parsed = levers.parse(text)
+    parsed = levers.parse(config.levers)
     for lever in parsed:
+        if isinstance(lever, Deterministic) and lever.seed not in (None, config.seed):
+            raise LeverError(
+                f"{lever}: the run's seed={config.seed} is the one that counts, for initial weights, dropout and every "
+                f"session's start; take deterministic, and --set seed={lever.seed} for that seed"
+            )
         in_training = isinstance(lever, EarlyStop)
         if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric, in_training=in_training):
             where = "" if in_training else " in a validation"

@@ -444,6 +444,23 @@ def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: 
     assert not (tmp_path / "run").exists()
 
 
+def test_a_deterministic_run_has_the_seed_of_its_config_and_a_lever_with_another_is_refused(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PL_GLOBAL_SEED", "PL_SEED_WORKERS"):
+        monkeypatch.setenv(name, "0")  # Lightning leaves them behind
+    with pytest.raises(UsageError, match=r"deterministic:1: the run's seed=0 is the one that counts.*--set seed=1 for"):
+        trained(out, tmp_path / "run", levers="deterministic:1")
+    assert not (tmp_path / "run").exists()
+    dropping: dict[str, Any] = {"steps": 2, "model": {"drop_rate": 0.5}}
+    losses = []
+    for number, (text, seed) in enumerate((("deterministic:1", 1), ("deterministic", 1), ("deterministic", 2))):
+        recorder = Losses()
+        trained(out, tmp_path / f"run {number}", recorder, levers=text, seed=seed, **dropping)
+        losses.append(recorder.losses)
+    assert losses[0] == losses[1] != losses[2]
+
+
 def test_a_result_of_another_version_is_refused_with_the_way_out(out: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     trained(out, run, epochs=1)
