@@ -29,6 +29,19 @@ VIDEOS_KEY = "videos"
 """Key of the state that holds `hash_videos` of the training split."""
 
 
+class EvaluationLoader(FaceDataLoader):
+    """A `FaceDataLoader` whose every iteration is epoch 0: a transform that draws at random draws the same each time.
+
+    A Trainer sets the epoch of validation loaders to that of training, and `best` would compare unlike images.
+    """
+
+    def __iter__(self) -> Any:
+        """Iterates over epoch 0 from its beginning."""
+        iterator = super().__iter__()  # ends an iteration in progress, which would move to the next epoch
+        self.set_epoch(0)
+        return iterator
+
+
 class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is not followed
     """Splits train, val and test of the dataset in `out`, the folder that `precompute` wrote, by `FaceDataLoader`.
 
@@ -63,11 +76,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         return loader
 
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
-        """Every face of val once, in the index's order."""
+        """Every face of val once, in the index's order, each time with the same draws of `eval_transform`."""
         return self._eval_loader("val")
 
     def test_dataloader(self) -> FaceDataLoader | list[Any]:
-        """Every face of test once, in the index's order."""
+        """Every face of test once, in the index's order, each time with the same draws of `eval_transform`."""
         return self._eval_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
@@ -135,7 +148,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
         dataset = self.dataset(split, **eval_transform_arguments(self.options.eval_transform))
-        return FaceDataLoader(dataset, **self.loader_arguments()) if len(dataset) else []
+        return EvaluationLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):

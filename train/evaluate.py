@@ -49,10 +49,10 @@ def evaluate(
 ) -> list[Evaluation]:  # fmt: skip
     """Evaluates a checkpoint of a `FaceClassifier` on a split of each dataset, on the GPU if there is one.
 
-    Image size, frames per video and the transform of validation are those of training. Classes are matched by name,
-    so datasets may number them differently, or have fewer. A dataset with a class unknown to the checkpoint, or without
-    faces in the split, yields an `Evaluation` with a `reason`; the others are evaluated. A note tells how many videos
-    of a dataset the checkpoint was trained on, or that this is unknown.
+    Image size, frames per video and the transform of validation, with its random draws, are those of training. Classes
+    are matched by name, so datasets may number them differently, or have fewer. A dataset with a class unknown to the
+    checkpoint, or without faces in the split, yields an `Evaluation` with a `reason`; the others are evaluated. A note
+    tells how many videos of a dataset the checkpoint was trained on, or that this is unknown.
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.
@@ -197,7 +197,7 @@ def _evaluate_dataset(
 ) -> Evaluation:  # fmt: skip
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loader = FaceDataLoader(
-        dataset, data.batch_size, shuffle=False, fields=_FIELDS, num_workers=data.num_workers,
+        dataset, data.batch_size, shuffle=False, seed=data.seed, fields=_FIELDS, num_workers=data.num_workers,
         device=device if device.type == "cuda" else None,
     )  # fmt: skip
     metrics, done = EvalMetrics(model.options.classes), 0

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import albumentations
+import lightning
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
@@ -198,6 +199,27 @@ def test_an_evaluation_transform_is_applied_to_validation_and_test_alone(out: Pa
         pixels = [next(iter(getattr(module, f"{split}_dataloader")()))["image"] for module in (plain, inverted)]
         assert not torch.equal(*pixels)
     assert torch.equal(*(next(iter(module.train_dataloader()))["image"] for module in (plain, inverted)))
+
+
+@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 1}])
+def test_every_validation_sees_the_same_draws_of_its_transform(
+    out: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    brightness = albumentations.RandomBrightnessContrast(brightness_limit=0.8, p=1.0)
+    albumentations.save(albumentations.Compose([brightness]), str(tmp_path / "a.yaml"), data_format="yaml")
+    seen: list[list[torch.Tensor]] = []
+    recorder = lightning.Callback()
+    recorder.on_validation_start = lambda *_: seen.append([])  # type: ignore[method-assign]
+    recorder.on_validation_batch_start = (  # type: ignore[method-assign]
+        lambda trainer, pl_module, batch, *_: seen[-1].append(batch["image"].clone())
+    )
+    module, model = data(out, eval_transform=str(tmp_path / "a.yaml")), classifier()
+    fit = trainer(max_epochs=3, limit_train_batches=1, callbacks=[recorder], **options)
+    fit.fit(model, module)
+    fit.validate(model, module, verbose=False)
+    first, *others = seen
+    assert len(others) == 3
+    assert all(torch.equal(torch.cat(first), torch.cat(other)) for other in others)
 
 
 def test_evaluation_never_takes_fakes_that_were_made_of_real_faces(out: Path) -> None:

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import albumentations
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
@@ -64,6 +65,17 @@ def test_on_its_own_test_split_it_measures_what_training_reported(out: Path, res
     reported = {name.removeprefix("test/"): value for name, value in result.test.items() if name != "test/loss"}
     assert evaluation.metrics == pytest.approx(reported, abs=1e-6)  # training's metrics are float32
     assert evaluation.notes == []
+
+
+def test_with_a_transform_that_draws_at_random_it_measures_what_training_reported(out: Path, tmp_path: Path) -> None:
+    brightness = albumentations.RandomBrightnessContrast(brightness_limit=0.8, p=1.0)
+    albumentations.save(albumentations.Compose([brightness]), str(tmp_path / "a.yaml"), data_format="yaml")
+    options = {"eval_transform": str(tmp_path / "a.yaml"), "seed": 7}
+    result, _ = trained(out, tmp_path / "run", data=options, model={"learning_rate": 1e-2})
+    for split, reported in (("val", result.val), ("test", result.test)):
+        (evaluation,) = evaluate(result.checkpoint, [out], split=split)
+        expected = {name.removeprefix(f"{split}/"): value for name, value in reported.items() if "/loss" not in name}
+        assert evaluation.metrics == pytest.approx(expected, abs=1e-6)  # training's metrics are float32
 
 
 def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: Path, result: Result) -> None:
