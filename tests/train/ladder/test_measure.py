@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import albumentations
 import pytest
 import torch
 from assets_clock import Clock
@@ -17,6 +18,8 @@ from assets_paths import SUPPORT
 from assets_rows import make_small
 from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
+from facefeed.train.config.options import DataOptions
+from facefeed.train.config.recipes import Config
 from facefeed.train.ladder.messages import RungRequest, Subject
 from facefeed.train.ladder.results import Measurement, PeakMemory
 from facefeed.train.ladder.rung.worker import reply
@@ -67,6 +70,19 @@ def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
     assert (rung.memory.allocated_bytes is None) == (not torch.cuda.is_available())
     # An epoch's end lies within what is measured, so the warm-up has seen one. At the end, a batch of validation.
     assert progress == [*((step, 13) for step in range(14)), (13, 13)]
+
+
+def test_a_rung_is_validated_with_the_transform_of_evaluation(out: str, tmp_path: Path) -> None:
+    from facefeed.train.datamodule import FaceDataModule  # noqa: PLC0415 (Lightning, which takes seconds)
+    from facefeed.train.ladder.rung.batches import RungDataModule  # noqa: PLC0415
+
+    albumentations.save(
+        albumentations.Compose([albumentations.InvertImg(p=1.0)]), str(tmp_path / "a.yaml"), data_format="yaml"
+    )
+    data = DataOptions(image_size=32, batch_size=1000, num_workers=0, eval_transform=str(tmp_path / "a.yaml"))
+    rung = RungDataModule(replace(FACES, out=out), Config(recipe="quick", data=data), naive=False)
+    (shuffled,), (expected,) = rung.val_dataloader(), FaceDataModule(out, data).val_dataloader()
+    assert torch.equal(shuffled["image"][shuffled["row"].argsort()], expected["image"])
 
 
 def test_all_rungs_see_the_same_and_another_round_something_else(out: str) -> None:
