@@ -113,7 +113,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 
 
 def _echo_json(document: dict[str, Any]) -> None:
-    """Prints a document as one line; a metric that is NaN becomes null, since JSON has no NaN."""
+    """Prints a document as one line; NaN and infinity become null, since JSON has neither."""
     click.echo(json.dumps(_finite(document)))
 
 
