@@ -12,7 +12,7 @@ from ....pipeline.machine import usable_cores
 from ..estimate.bounds import MIN_BLOCKS, BoundedEstimate, Values, event_rate_bound
 from ..measure.recording import Recording
 from .steady_state import draining_queue_reason
-from .step_series import StepSeries
+from .step_series import StepSeries, starved_threshold_seconds
 from .verdict import FED_BELOW, SteadyFigures, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
@@ -40,7 +40,7 @@ def judge(
     """
     num_cores, steps = num_cores or usable_cores(), StepSeries.of_recording(recording)
     steady = steady_figures(
-        steps, starved_threshold_seconds=_starved_threshold_seconds(recording), confidence=confidence, epoch=epoch
+        steps, starved_threshold_seconds=starved_threshold_seconds(recording), confidence=confidence, epoch=epoch
     )
     can_be_modelled = bool(recording.steady_batch_timings) and recording.in_order
     model_check = ModelCheck.fit(recording, num_cores, confidence) if can_be_modelled and steady.num_steps > 1 else None
@@ -72,14 +72,6 @@ def judge(
         storage_bytes_per_image=recording.storage_bytes_per_image,
         reasons=reasons,
     )
-
-
-def _starved_threshold_seconds(recording: Recording) -> float:
-    """Wait above which a step counts as starved: 1 % of the median step, and above the noise of transport."""
-    steady_step_seconds = recording.step_seconds[recording.is_steady]
-    if not len(steady_step_seconds):
-        return 0.0
-    return max(0.01 * float(np.median(steady_step_seconds)), 3 * recording.transport_floor_seconds)
 
 
 def steady_figures(

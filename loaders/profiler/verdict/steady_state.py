@@ -2,8 +2,9 @@
 
 A queue hides a loader that is too slow until it is empty, so a loop begins with an empty queue, as training does. Waits
 while a fast enough loader fills it are cut off where the standard error of the rest is least (MSER-5: White, Simulation
-1997). The rest is steady unless its beginning and its end differ by more than chance explains (Geweke 1992), and unless
-the queue still drains without the device having waited yet.
+1997), but none once the loop has settled: a stall after that is one of the loader, which may come again. The rest is
+steady unless its beginning and its end differ by more than chance explains (Geweke 1992), and unless the queue still
+drains without the device having waited yet.
 """
 
 from __future__ import annotations
@@ -29,12 +30,40 @@ _MIN_BLOCKS = 4
 _RELATIVE_ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
-def transient_length(wait_seconds: Values, num_workers: int) -> int:
+def transient_length(
+    wait_seconds: Values, num_workers: int, *, max_in_flight: int, negligible_wait_seconds: float
+) -> int:
     """Number of transient steps at the beginning of a series of waits (steps,): half of them at most.
 
     Uses means over as many steps as there are workers, since these start together and their first batches arrive
-    together.
+    together. Ends at the latest once the loop has settled: after the first steps, as many as the queue holds and 5 at
+    least, of which none is starved, or which on average wait no longer than is usual in the second half.
+
+    Args:
+        wait_seconds: the waits.
+        num_workers: of the loader; 0 without workers.
+        max_in_flight: batches that it has requested at most at a time.
+        negligible_wait_seconds: wait up to which a step is not starved.
+
     """
+    num_settled_steps = max(_MIN_BATCH_STEPS, max_in_flight)
+    settled_at = _settled_at(wait_seconds, num_settled_steps, negligible_wait_seconds)
+    return min(_least_error_length(wait_seconds, num_workers), settled_at)
+
+
+def _settled_at(wait_seconds: Values, num_steps: int, negligible_wait_seconds: float) -> int:
+    """Index of the step after the first `num_steps` that wait negligibly, or on average as little as is usual later."""
+    if len(wait_seconds) < num_steps:
+        return len(wait_seconds)
+    windows = np.lib.stride_tricks.sliding_window_view(wait_seconds, num_steps)
+    means = windows.mean(axis=1)
+    usual_seconds = float(np.median(means[len(means) // 2 :]))  # which a single stall does not change
+    is_usual = means <= (1 + _MIN_RELATIVE_DRIFT) * usual_seconds
+    return int(np.argmax(is_usual | (windows.max(axis=1) <= negligible_wait_seconds))) + num_steps
+
+
+def _least_error_length(wait_seconds: Values, num_workers: int) -> int:
+    """Number of steps whose removal gives the least standard error of the rest, by MSER."""
     batch_steps = max(_MIN_BATCH_STEPS, num_workers)
     means = wait_seconds[: len(wait_seconds) // batch_steps * batch_steps].reshape(-1, batch_steps).mean(axis=1)
     count = len(means)

@@ -19,7 +19,8 @@ class StepSeries:
 
     wait_seconds, period_seconds, step_seconds: of a job the longest wait, the mean period, and the shortest step, which
     is that of the rank whose batch came last: the other ranks' steps include waiting for it. is_queue_filled: whether
-    all queues have been filled once. num_transient_steps: before the steady state. num_workers: the most of any rank.
+    all queues have been filled once. num_transient_steps: before the steady state. num_workers, max_in_flight,
+    negligible_wait_seconds: the most of any rank; see `transient_length`.
     """
 
     wait_seconds: Values
@@ -28,6 +29,8 @@ class StepSeries:
     is_queue_filled: NDArray[np.bool_]
     num_transient_steps: int
     num_workers: int
+    max_in_flight: int
+    negligible_wait_seconds: float
 
     @classmethod
     def of_recording(cls, recording: Recording) -> StepSeries:
@@ -37,6 +40,8 @@ class StepSeries:
             period_seconds=recording.period_seconds,
             step_seconds=recording.step_seconds,
             num_workers=recording.num_workers,
+            max_in_flight=recording.num_workers * recording.prefetch_factor,
+            negligible_wait_seconds=starved_threshold_seconds(recording),
             is_queue_filled=replace(recording, num_transient_steps=0).is_steady,
             num_transient_steps=recording.num_transient_steps,
         )
@@ -49,6 +54,8 @@ class StepSeries:
             period_seconds=np.mean([rank.period_seconds for rank in ranks], axis=0),
             step_seconds=np.min([rank.step_seconds for rank in ranks], axis=0),
             num_workers=max(rank.num_workers for rank in ranks),
+            max_in_flight=max(rank.max_in_flight for rank in ranks),
+            negligible_wait_seconds=max(rank.negligible_wait_seconds for rank in ranks),
             is_queue_filled=np.logical_and.reduce([rank.is_queue_filled for rank in ranks]),
             num_transient_steps=max(rank.num_transient_steps for rank in ranks),
         )
@@ -60,7 +67,10 @@ class StepSeries:
 
     def transient_length(self) -> int:
         """Number of transient steps; see `steady_state.transient_length`."""
-        return transient_length(self.wait_seconds, self.num_workers)
+        return transient_length(
+            self.wait_seconds, self.num_workers, max_in_flight=self.max_in_flight,
+            negligible_wait_seconds=self.negligible_wait_seconds,
+        )  # fmt: skip
 
     def drift_reason(self) -> str:
         """Why the steps after the transient are no steady state; empty where they are."""
@@ -73,3 +83,11 @@ class StepSeries:
         wait = self.wait_seconds[self.is_steady]
         block = block_length(wait, min_length=max(self.num_workers, 1))
         return bootstrap_ratio(wait, self.period_seconds[self.is_steady], block=block, confidence=confidence), block
+
+
+def starved_threshold_seconds(recording: Recording) -> float:
+    """Wait above which a step counts as starved: 1 % of the median step, and above the noise of transport."""
+    steady_step_seconds = recording.step_seconds[recording.is_steady]
+    if not len(steady_step_seconds):
+        return 0.0
+    return max(0.01 * float(np.median(steady_step_seconds)), 3 * recording.transport_floor_seconds)

@@ -16,9 +16,10 @@ from facefeed.loaders.profiler import profile
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock, steps
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
-from facefeed.loaders.profiler.verdict import loader_verdict, steady_state
+from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
+from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
 STEP = 0.02
@@ -108,9 +109,44 @@ def test_waits_that_come_in_long_runs_are_watched_until_there_are_enough_of_them
 
 def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
     recording = recording_of(np.concatenate([np.full(200, 6 * STEP), np.full(3800, STEP)]), STEP, workers=2, prefetch=4)
-    transient = steady_state.transient_length(recording.wait_seconds, recording.num_workers)
-    assert 200 <= transient <= 240
-    assert steady_state.transient_length(recording_of(uneven(2000, 0.9 * STEP), STEP).wait_seconds, 2) <= 20
+    assert 200 <= StepSeries.of_recording(recording).transient_length() <= 240
+    assert StepSeries.of_recording(recording_of(uneven(2000, 0.9 * STEP), STEP)).transient_length() <= 20
+
+
+@pytest.mark.parametrize("load", [0.0, 0.005, 0.03])
+def test_a_long_stall_after_the_queue_was_full_counts_as_waiting(load: float, clock: Clock) -> None:
+    """Without workers, 12 s once, as where storage hangs; `load`: of each batch, as a share of the step."""
+
+    class Stalling:
+        def __len__(self) -> int:
+            return 5600
+
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for number in range(5600):
+                clock.pass_by(12.0 if number == 1000 else load * STEP)
+                yield torch.zeros(1)
+
+    loader_profile = profile.profile(Stalling(), lambda _: clock.pass_by(STEP), quick=True)
+    verdict, live = loader_profile.verdict, loader_profile.live
+    waited = float(live.wait_seconds.sum() / live.period_seconds.sum())
+    assert waited > 0.1
+    assert verdict.wait_share.value == pytest.approx(waited, abs=0.002)
+    assert verdict.epoch_wait_share is not None
+    assert verdict.epoch_wait_share.value == pytest.approx(waited, abs=0.002)
+    assert verdict.kind is not VerdictKind.FED
+
+
+@pytest.mark.parametrize(("workers", "prefetch"), [(1, 2), (4, 2), (8, 4)])
+@pytest.mark.parametrize("busy", [0.5, 0.9])
+def test_a_long_stall_of_a_worker_is_no_part_of_the_transient(workers: int, prefetch: int, busy: float) -> None:
+    filling = np.full(16 * workers, 2.5 * workers * STEP)
+    load = np.concatenate([filling, uneven(4000, busy * workers * STEP)])
+    load[1500] = 40.0
+    recording = recording_of(load, STEP, workers=workers, prefetch=prefetch)
+    steps = StepSeries.of_recording(recording)
+    transient = steps.transient_length()
+    assert len(filling) - workers * (prefetch + 1) <= transient < 1000
+    assert replace(steps, num_transient_steps=transient).estimate_wait_share(0.95)[0].value > 0.3
 
 
 def test_a_machine_that_becomes_slower_on_the_way_has_no_steady_state() -> None:
