@@ -36,6 +36,12 @@ def is_shut_down(iterator: Any) -> bool:
     return bool(iterator._shutdown)  # noqa: SLF001
 
 
+def shut_down_workers(iterator: Any) -> bool:
+    """Ends the workers of an iterator, as torch does when it is gone; whether all have ended."""
+    iterator._shutdown_workers()  # noqa: SLF001
+    return not any(worker.is_alive() for worker in workers_of(iterator))
+
+
 def kill_workers(iterator: Any) -> None:
     """Kills all workers of an iterator, without alarming torch's signal handler, and closes their result queue."""
     if iterator._worker_pids_set:  # noqa: SLF001

@@ -31,6 +31,7 @@ from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.shuffling import Shuffling
 from ..seeding import derive_seed
+from ..torch_internals import shut_down_workers
 from ..transfer.finalizer import BatchFinalizer
 from ..workers.importable import check_importable
 from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
@@ -229,6 +230,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
         self._watchdog: WorkerWatchdog | None = None
         self._iterator = None
+        self._torch_iterator: Callable[[], Any] | None = None
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
@@ -290,13 +292,15 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self._meter = meter = EpochMeter(self._epoch_sampler.epoch, as_mixed(self._batch_dataset.index))
         if self._has_default_workers and self._iterator is None:
             self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
-        self._allocate_pool()
         if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
+        self._allocate_pool()
         try:
             with meter.time_wait(), self._describe_worker_deaths():
                 self._seed_workers()
+                self._torch_iterator = None
                 torch_iterator = super().__iter__()
+                self._torch_iterator = weakref.ref(torch_iterator)
             if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
                 self._watchdog = WorkerWatchdog(torch_iterator)
             worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
@@ -342,12 +346,24 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             raise
 
     def _allocate_pool(self) -> None:
-        """Allocates the shared memory of batches once: workers receive it as they start."""
+        """Allocates the shared memory of batches once, as long as workers end: they receive it as they start."""
         dataset = self._batch_dataset
-        if dataset.pool is not None:
+        if dataset.pool is not None and self._has_quiet_workers():
             dataset.pool.reclaim()
         else:
             dataset.pool = self._in_flight_batches().allocate(SharedMemorySpace.of())
+
+    def _has_quiet_workers(self) -> bool:
+        """Whether no worker writes to the batches of an earlier iteration any more; ends workers that might.
+
+        An exception that somebody keeps, as a notebook does, keeps torch's iterator, and thereby its workers.
+        """
+        if self._iterator is not None or not self.num_workers:  # persistent ones first answer what they were asked
+            return True
+        if self._torch_iterator is None:  # their start failed
+            return False
+        iterator = self._torch_iterator()
+        return iterator is None or shut_down_workers(iterator)
 
     def _in_flight_batches(self) -> InFlightBatches:
         dataset = self._batch_dataset

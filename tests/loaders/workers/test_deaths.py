@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -20,6 +21,7 @@ from assets_loaders import (
     FIELDS,
     FailingStart,
     StartsLate,
+    While,
     is_sending,
     loader,
     poisoned,
@@ -190,6 +192,26 @@ def test_an_exception_in_a_transform_comes_with_its_own_type_and_text(dataset: P
     assert len(received) == 6
     with pytest.raises(ZeroDivisionError, match="a bug in the transform"):
         next(iterator)
+
+
+def test_workers_that_a_kept_exception_keeps_do_not_write_to_the_batches_of_the_next_epoch(
+    dataset: Path, tmp_path: Path
+) -> None:
+    fault = tmp_path / "fault"
+    fault.touch()
+    transform = While(poisoned("raise", dataset, 4), fault)
+    batches = loader(dataset, num_workers=2, persistent_workers=False, dtype="uint8", transform=transform)
+    with pytest.raises(ZeroDivisionError) as kept:  # as a notebook keeps the last one
+        list(batches)
+    earlier = multiprocessing.active_children()
+    assert len(earlier) == 2
+    fault.unlink()
+    batches.set_epoch(0)
+    iterator = iter(batches)
+    received = seen([next(iterator)])
+    assert [worker for worker in earlier if worker.is_alive()] == []
+    assert [*received, *seen(iterator)] == seen(loader(dataset, num_workers=0, dtype="uint8"))
+    assert kept.tb
 
 
 def test_an_exception_that_cannot_be_made_of_a_text_still_says_what_it_was(dataset: Path) -> None:

@@ -106,6 +106,17 @@ class Poison:
 
 
 @dataclass(frozen=True)
+class While:
+    """Does the deed of a `Poison` as long as a file is there."""
+
+    poison: Poison
+    exists: Path
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        return self.poison(image) if self.exists.exists() else {"image": image}
+
+
+@dataclass(frozen=True)
 class Hold:
     """Lets the image of a `Poison` through when a file is there."""
 
