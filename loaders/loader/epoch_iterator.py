@@ -54,7 +54,8 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
     """Yields a function to call for each delivered batch, which moves `sampler.position` to the next one.
 
     Where somebody sets another position meanwhile, it is kept from then on. At the end, the position is the beginning
-    of the next epoch. After an interruption, it is the rest of the epoch; without shuffling, all rows again.
+    of the next epoch. After an interruption, it is the rest of the epoch; without shuffling, all rows again; and where
+    the epoch was set since the last delivered batch, its beginning: the iterator may only be one that somebody keeps.
     """
     (epoch, first_image), steps = sampler.position, sampler.steps_left
     last_set, delivered = sampler.position, 0
@@ -68,14 +69,17 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
     def advance() -> None:
         nonlocal delivered
         delivered += 1
+        sampler.begins_anew = False
         move((epoch, first_image + delivered * sampler.global_batch) if delivered < steps else (epoch + 1, 0))
 
     try:
         yield advance
     finally:
-        if delivered >= steps or sampler.shuffling.mode == "none":
+        if sampler.begins_anew and delivered:  # before the first batch, trainers set the epoch that they resume
+            sampler.position = sampler.epoch, 0
+        elif delivered >= steps or sampler.shuffling.mode == "none":
             move((epoch + 1, 0))
-        sampler.keeps_position = False
+        sampler.keeps_position = sampler.begins_anew = False
 
 
 def iterate_in_order(

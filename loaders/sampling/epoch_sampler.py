@@ -73,6 +73,8 @@ class EpochSampler(DistributedSampler[int]):
         self.epoch, self.first_image = 0, 0
         self.keeps_position = False
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
+        self.begins_anew = False
+        """Whether `set_epoch` of the current epoch came during iteration: once that ends, the epoch begins anew."""
         self.counts_repeats = False
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
@@ -126,6 +128,8 @@ class EpochSampler(DistributedSampler[int]):
         epoch = require_int("epoch", epoch, example=0)
         if epoch != self.epoch or not self.keeps_position:
             self.position = epoch, 0
+        else:
+            self.begins_anew = True
 
     @property
     def position(self) -> tuple[int, int]:

@@ -124,6 +124,35 @@ def test_after_a_break_an_order_that_is_not_shuffled_begins_anew_here_and_in_a_r
     assert rows_seen(loader) == rows_seen(resumed) == all_rows
 
 
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_set_epoch_begins_an_epoch_anew_also_while_an_iterator_of_a_glance_is_kept(
+    dataset: Path, shuffle: bool
+) -> None:
+    loader = loader_of(dataset, shuffle=shuffle)
+    glance = iter(loader)
+    first = rows_seen([next(glance)])
+    for epoch in (0, 0, 1):
+        loader.set_epoch(epoch)
+        batches = zip(range(len(loader)), loader, strict=False)  # never asks for the end: its iterator stays
+        seen = rows_seen(batch for _, batch in batches)
+        assert set(first) <= set(seen)
+        assert len(seen) == 107
+        loader.set_epoch(epoch)
+        glance = iter(loader)
+        next(glance)
+    assert glance
+
+
+def test_the_epoch_that_a_kept_iterator_is_in_may_be_set_again_and_gone_on_with(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    batches = iter(loader)
+    next(batches)
+    loader.set_epoch(0)
+    assert position(loader) == (0, 10)
+    next(batches)
+    assert rows_seen(loader) == rows_seen_in_epoch(dataset, 0)[20:]
+
+
 def test_an_epoch_that_is_set_within_the_loop_is_the_next_one(dataset: Path) -> None:
     loader = loader_of(dataset)
     for number, _ in enumerate(loader):
