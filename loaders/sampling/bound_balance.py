@@ -81,9 +81,20 @@ class BoundQuotas:
             for group, share in zip(self.groups, self.shares, strict=True)
         ]
         if self.shuffler.max_per_video is not None:
-            num_units = self.num_images // self.unit_size
-            limits = [shuffler.limit_of_stream(group, num_units * share) for group, share, shuffler in self.streams]
-            self.shuffler.check_max_per_video(max(limits))
+            self.shuffler.check_max_per_video(self._most_of_one_video())
+
+    def _most_of_one_video(self) -> int:
+        """The least `max_per_video` that surely holds: a video with rows in several groups may have its most of each.
+
+        Each group is spread by itself, so that a step may hold the most of one video in all of them.
+        """
+        num_units = self.num_images // self.unit_size
+        limits, videos = [], []
+        for group, share, shuffler in self.streams:
+            videos.append(np.unique(shuffler.index.codes("video_id", group)))
+            limits.append(np.full(len(videos[-1]), shuffler.limit_of_stream(group, num_units * share)))
+        _, video = np.unique(np.concatenate(videos), return_inverse=True)
+        return int(np.bincount(video, np.concatenate(limits)).max())
 
     @property
     def num_images(self) -> int:

@@ -59,11 +59,11 @@ class RowShuffler:
             self.check_max_per_video(min_possible_per_batch(self._rows_per_video(video_rows), self.batch_images))
 
     def check_max_per_video(self, most: int) -> None:
-        """Raises `UsageError` where a batch has to hold `most` images of one video and `max_per_video` is less."""
+        """Raises `UsageError` where a batch may have to hold `most` images of one video and `max_per_video` is less."""
         if self.max_per_video is not None and most > self.max_per_video:
             raise UsageError(
-                f"max_per_video={self.max_per_video}: one video has so many images that a batch has to hold {most} of "
-                f"them; try max_per_video={most}, or frames_per_video"
+                f"max_per_video={self.max_per_video}: one video has so many images that a batch may have to hold "
+                f"{most} of them; try max_per_video={most}, or frames_per_video"
             )
 
     def limit_of_stream(self, group: Rows, num_drawn: int) -> int:

@@ -84,6 +84,21 @@ def test_with_quotas_what_is_promised_holds_in_every_epoch(real: list[int], fake
         assert most_in_a_step(rows, epoch, max_per_video=smallest, **options) <= smallest
 
 
+@examples(40)
+@given(st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=8), st.integers(1, 6))
+def test_with_quotas_it_holds_for_videos_that_have_frames_of_both_labels(
+    videos: list[tuple[int, int]], half: int
+) -> None:
+    frames = [(name, label) for name, counts in enumerate([(1, 1), *videos]) for label in (0, 1)
+              for _ in range(counts[label])]  # fmt: skip
+    rows = RowsOnly({"video_id": [f"video {name}" for name, _ in frames], "label": [label for _, label in frames]})
+    options: dict[str, Any] = {"batch_size": 2 * half, "balance": EVEN}
+    smallest = smallest_accepted(rows, **options)
+    assert smallest >= 2  # a step may have the real and the fake frame of the first video
+    for epoch in range(4):
+        assert most_in_a_step(rows, epoch, max_per_video=smallest, **options) <= smallest
+
+
 def test_a_stream_that_runs_over_the_ends_of_epochs_is_thought_of() -> None:
     # Each epoch draws 15 of 16 real rows: at times both of a video twice, four in three batches.
     rows = rows_of(*((2, 0) for _ in range(8)), *((1, 1) for _ in range(14)))
