@@ -231,7 +231,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
         Raises:
             CorruptDataError: where its bytes are damaged.
-            UsageError: where a transform returns no image, or one that delivered points cannot follow.
+            UsageError: where a transform returns no image, one that delivered points cannot follow, or a fraction as
+                label although it does not mix.
 
         """
         face = self.load_resized(row, into=into)
@@ -244,7 +245,18 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             if missing := [name for name in names if name not in output]:
                 raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
             face = Face(**{"label": face.label, **{name: output[name] for name in names}, "image": image})
+            if face.label is not None and not float(face.label).is_integer():
+                self._check_mixes(face.label)
         return self._apply_transform(face)
+
+    def _check_mixes(self, label: float) -> None:
+        """Raises `UsageError` where the fraction that `face_transform` returned as a label would be cut."""
+        if not getattr(self.face_transform, "mixes", False):
+            raise UsageError(
+                f"face_transform returned label {label!r}: must be a whole number, since labels are delivered as "
+                "int64; mix with AlignedMixup and balance=Pairs(), or mix images and labels of a batch in collate_fn "
+                "or in the training step"
+            )
 
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,29 @@ def test_a_collate_fn_of_ones_own_gets_pairs_and_its_batch_is_handed_on(dataset:
     for batch, (images, labels) in zip(collated, loader_of(dataset), strict=True):
         assert batch["labels"] == labels.tolist()
         torch.testing.assert_close(batch["sum"], images.sum((1, 2, 3)), rtol=1e-4, atol=1e-2)
+
+
+@dataclass(frozen=True)
+class Labelled:
+    """A face_transform of one's own that returns a label for every face."""
+
+    label: Any
+
+    def __call__(self, **face: Any) -> dict[str, Any]:
+        return {**face, "label": self.label}
+
+
+def test_a_soft_label_of_a_face_transform_is_refused_and_not_cut_to_zero(dataset: Path) -> None:
+    for soft in (0.7, np.float32(0.3), float("nan")):
+        with pytest.raises(UsageError, match=r"returned label .*: must be a whole number.* collate_fn"):
+            next(iter(loader_of(dataset, face_transform=Labelled(soft))))
+        with pytest.raises(UsageError, match="must be a whole number"):
+            FaceDataset(dataset, image_size=SIDE, face_transform=Labelled(soft))[0]
+    for whole in (1, 1.0, np.int64(1), torch.tensor(1)):
+        _, labels = next(iter(loader_of(dataset, face_transform=Labelled(whole))))
+        assert labels.tolist() == [1] * 10
+        assert labels.dtype == torch.int64
+        assert FaceDataset(dataset, image_size=SIDE, face_transform=Labelled(whole))[0][1] == 1
 
 
 # ---- keeping batches
