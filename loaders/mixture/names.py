@@ -28,7 +28,7 @@ def is_several(datasets: Any) -> bool:
 def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Path]:
     """The folders of a mixture by the names of its datasets, which are those of the folders where only these are given.
 
-    Raises `UsageError` on what is no folder, or where two have one name.
+    Raises `UsageError` on what is no folder, on a name with "/", or where two have one name.
     """
     items: list[tuple[Any, Any]]
     if isinstance(datasets, Mapping):
@@ -41,6 +41,11 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Pa
     for name, out in items:
         if not isinstance(name, str) or (not name and isinstance(datasets, Mapping)):
             raise UsageError(f"dataset: {name!r}, the name of {out!r} in a mixture: must be a text, such as 'ffpp'")
+        if "/" in name:  # names of folders have none
+            raise UsageError(
+                f"dataset: {name!r}, the name of {out!r} in a mixture: must not contain '/', which ends it in ids: "
+                f"{'ff/c23/x'!r} may be a video of 'ff' or of 'ff/c23'; try {name.replace('/', '-')!r}"
+            )
         if not _is_path(out):
             raise UsageError(
                 f"dataset: {out!r} in a mixture: must be a folder that `facefeed precompute` made; split, filters and "

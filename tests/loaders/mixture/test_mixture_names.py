@@ -193,10 +193,11 @@ def test_folders_of_one_name_need_names(folder: Path, tmp_path: Path) -> None:
         ([], r"dataset=\[\]: must name a folder at least"),
         ([3], "dataset: 3 in a mixture: must be a folder"),
         ({"a": None}, "dataset: None in a mixture"),
+        ({"ff": "a", "ff/c23": "b"}, "dataset: 'ff/c23', .* must not contain '/', .* try 'ff-c23'"),
         (["nothing-here"], r"nothing-here \(.*nothing-here\): .*manifest"),
     ],
 )  # fmt: skip
-def test_what_is_no_folder_is_refused(datasets: Any, message: str) -> None:
+def test_what_is_no_folder_or_would_make_one_video_of_two_is_refused(datasets: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         FaceDataLoader(datasets, num_workers=0)
 
