@@ -92,8 +92,12 @@ def resize_image(image: NDArray[np.uint8], side_px: int, into: NDArray[np.uint8]
 
 
 def resize_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.uint8]:
-    """Resizes a mask (H, W) of 0 and 1 to another (height, width), nearest neighbour."""
-    scaled: NDArray[np.uint8] = cv2.resize(mask, (size[1], size[0]), interpolation=cv2.INTER_NEAREST)
+    """Resizes a mask (H, W) of 0 and 1 to another (height, width), nearest neighbour.
+
+    It stays where `resize_image` puts the image, but for a quarter of a pixel where the size is halved: the centre of
+    a new pixel then lies between stored ones. OpenCV's plain INTER_NEAREST would move it by half a pixel.
+    """
+    scaled: NDArray[np.uint8] = cv2.resize(mask, (size[1], size[0]), interpolation=cv2.INTER_NEAREST_EXACT)
     return scaled
 
 

@@ -7,6 +7,7 @@ import io
 import pickle
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from assets_dataset import LABELS, NO_ROWS, ROWS, TEST, VAL, Clip, copy_dataset,
 from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
+from facefeed.loaders.face import Face
 from facefeed.pipeline.dataset.byte_ranges import Storage
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.schema import SPLITS
@@ -212,6 +214,26 @@ def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(da
                 with Image.open(io.BytesIO(row["mask"])) as stored:
                     assert (mask == np.asarray(stored)).all()
                 assert (faces.face(rows.index(row)).mask == mask).all()
+
+
+@pytest.mark.parametrize("stored_px", [24, 40, 48, 75])
+def test_a_mask_that_is_resized_stays_on_what_its_image_shows(stored_px: int) -> None:
+    distances = []
+    for seed in range(20):
+        centre = np.random.default_rng(seed).uniform(0.35, 0.65, 2) * stored_px
+        y, x = np.mgrid[:stored_px, :stored_px] + 0.5
+        disc = ((x - centre[0]) ** 2 + (y - centre[1]) ** 2 < (0.25 * stored_px) ** 2).astype(np.uint8)
+        image = np.repeat(255 * disc[..., np.newaxis], 3, axis=2)
+        face = replace(Face.from_image(image), mask=disc).resized(32)
+        assert face.mask is not None
+        assert set(np.unique(face.mask)) == {0, 1}
+        distances.append(centre_of(face.mask) - centre_of(face.image[..., 0]))
+    assert np.abs(np.mean(distances, axis=0)).max() < 0.1  # px
+
+
+def centre_of(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
+    y, x = np.mgrid[: pixels.shape[0], : pixels.shape[1]]
+    return np.array([np.average(x, weights=pixels), np.average(y, weights=pixels)])
 
 
 @pytest.mark.parametrize(
