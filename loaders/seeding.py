@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import CodeType, FunctionType, MemberDescriptorType, MethodType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -76,8 +75,8 @@ class Reseeder:
 def generator_owners(transform: Any) -> list[Any]:
     """Objects with generators of their own (a `set_random_state` method, as Albumentations') that a callable uses.
 
-    Searches the callable itself, attributes of objects, closures of functions and the names of their module that they
-    use; does not descend into installed libraries.
+    Searches the callable itself, attributes of objects and of their classes, slots, methods, closures of functions, and
+    the globals and attributes of modules that functions name; does not descend into installed libraries.
     """
     owners: list[Any] = []
     seen: set[int] = set()
@@ -105,18 +104,69 @@ def _references(holder: Any) -> list[Any]:
     if isinstance(holder, MethodType):
         return [holder.__self__, holder.__func__]
     if isinstance(holder, FunctionType):
-        names = inspect.getclosurevars(holder)
-        return [*names.nonlocals.values(), *names.globals.values(), *(holder.__defaults__ or ())]
-    call = vars(type(holder)).get("__call__")
-    return [*getattr(holder, "__dict__", {}).values(), *([] if call is None else [call])]
+        return _references_of_function(holder)
+    references = list(getattr(holder, "__dict__", {}).values())
+    for cls in type(holder).__mro__:
+        if not _is_from_library(cls):
+            references += [_class_attribute(value, holder) for value in vars(cls).values()]
+    return references
+
+
+def _class_attribute(value: Any, holder: Any) -> Any:
+    """What an object refers to by an attribute of its class: the function of a method, the content of a slot."""
+    if isinstance(value, (staticmethod, classmethod)):
+        return value.__func__
+    if isinstance(value, property):
+        return value.fget
+    if isinstance(value, MemberDescriptorType):
+        try:
+            return value.__get__(holder)
+        except AttributeError:  # an empty slot
+            return None
+    return value
+
+
+def _references_of_function(function: FunctionType) -> list[Any]:
+    """Defaults and closure of a function, the globals that it names, and the attributes of modules that it names."""
+    references = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        with suppress(ValueError):  # an empty cell
+            references.append(cell.cell_contents)
+    names = _names_in(function.__code__)
+    scopes, seen = [function.__globals__], set()
+    while scopes:
+        scope = scopes.pop()
+        for value in [scope[name] for name in names if name in scope]:
+            if not isinstance(value, ModuleType):
+                references.append(value)
+            elif value.__name__ not in seen and not _is_from_library(value):
+                seen.add(value.__name__)
+                scopes.append(vars(value))
+    return references
+
+
+def _names_in(code: CodeType) -> set[str]:
+    """Names of globals and attributes in a function, and in functions and comprehensions within it."""
+    return {*code.co_names}.union(*(_names_in(part) for part in code.co_consts if isinstance(part, CodeType)))
 
 
 _CONTAINERS = (list, tuple, set, frozenset, dict, partial, MethodType)
 
 
 def _is_from_library(candidate: Any) -> bool:
-    """Whether the standard library or an installed package defines a function, or the class of an object."""
-    name = (candidate if isinstance(candidate, FunctionType) else type(candidate)).__module__.partition(".")[0]
+    """Whether Python, an installed package or facefeed has a module, function or class, or defines an object's class.
+
+    Objects of facefeed's own classes may hold a user's.
+    """
+    if isinstance(candidate, ModuleType):
+        module = candidate.__name__
+    elif isinstance(candidate, (FunctionType, type)):
+        module = candidate.__module__
+    else:
+        module = type(candidate).__module__
+    name = (module or "").partition(".")[0]  # generated functions may have no module
+    if name == "facefeed":
+        return isinstance(candidate, (ModuleType, type))
     file = getattr(sys.modules.get(name), "__file__", None) or ""
     return name in sys.stdlib_module_names or "site-packages" in file
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import albumentations as A  # noqa: N812 (as its own documentation writes it)
+import assets_rows
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,58 @@ class Wrapped:
         return {"image": image}
 
 
+@dataclass(slots=True)
+class InSlots:
+    """A pipeline in a slot, and an empty slot."""
+
+    pipeline: A.Compose
+    unused: Any = field(init=False)
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        return {"image": self.pipeline(image=image)["image"]}
+
+
+class InItsClass:
+    """A pipeline of the class, which a method of it calls."""
+
+    pipeline = A.Compose([A.GaussNoise(p=1.0)])
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        return self.noisy(image)
+
+    @classmethod
+    def noisy(cls, image: Pixels) -> dict[str, Pixels]:
+        return {"image": cls.pipeline(image=image)["image"]}
+
+
+class ByAMethod:
+    """A pipeline of the module, which another method calls."""
+
+    def __call__(self, image: Pixels) -> dict[str, Pixels]:
+        return self.noisy(image)
+
+    def noisy(self, image: Pixels) -> dict[str, Pixels]:
+        (noisy,) = [PIPELINE(image=each)["image"] for each in (image,)]
+        return {"image": noisy}
+
+
+class Inherited(ByAMethod):
+    """Adds nothing."""
+
+
+def by_a_pipeline_of_another_module(image: Pixels) -> dict[str, Pixels]:
+    return {"image": assets_rows.PIPELINE(image=image)["image"]}
+
+
+HOLDERS: dict[str, Callable[[], Callable[..., Any]]] = {
+    "slots": lambda: InSlots(A.Compose([A.GaussNoise(p=1.0)])),
+    "class": InItsClass,
+    "method": ByAMethod,
+    "base class": Inherited,
+    "another module": lambda: by_a_pipeline_of_another_module,
+}
+
+
 class OneOfThem:
     """A container as people write it: it decides by `random` itself which of Albumentations' transforms to apply."""
 
@@ -151,6 +205,13 @@ def test_the_same_seed_gives_the_same_images_and_other_seeds_and_epochs_give_oth
     assert shown(loader) == second
     assert len(set(first) & set(second)) < 20
     assert len(set(first) & set(shown(loader_of(dataset, name, seed=1)))) < 20
+
+
+@pytest.mark.parametrize("holder", HOLDERS)
+def test_a_pipeline_is_seeded_wherever_a_callable_of_ones_own_holds_it(dataset: Path, holder: str) -> None:
+    options: dict[str, Any] = {"num_workers": 0, "image_size": SIDE, "batch_size": 12, "dtype": "uint8"}
+    first, second = (shown(FaceDataLoader(dataset, transform=HOLDERS[holder](), **options)) for _ in range(2))
+    assert first == second
 
 
 @each_transform

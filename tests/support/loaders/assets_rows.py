@@ -116,6 +116,7 @@ def draws_of_collate(items: list[tuple[torch.Tensor, int]]) -> tuple[float, ...]
 
 
 _OF_COLLATE = A.Compose([A.HorizontalFlip()])
+PIPELINE = A.Compose([A.GaussNoise(p=1.0)])
 
 
 class ColumnsOnly:
