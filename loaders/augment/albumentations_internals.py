@@ -31,6 +31,13 @@ _SCALING_TRANSFORMS: Final = (
 )  # fmt: skip
 
 
+def needs_mask(transform: Any) -> bool:
+    """Whether one of Albumentations' own transforms reads the mask; all others only transform it with the image."""
+    if type(transform).__name__ == "ConstrainedCoarseDropout":
+        return transform.mask_indices is not None
+    return type(transform).__name__ in ("CropNonEmptyMaskIfExists", "Lambda", "MaskDropout")
+
+
 def leaves(compose: Any) -> Iterator[Any]:
     """Yields every transform below a `Compose`, at any depth, without the compositions themselves."""
     for transform in compose.transforms:

@@ -10,7 +10,7 @@ from typing import Any
 import albumentations
 
 from ...pipeline.errors import UsageError
-from .albumentations_internals import allow_keys, leaves, register_points_target
+from .albumentations_internals import allow_keys, leaves, needs_mask, register_points_target
 from .base import StableClassName
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
@@ -110,7 +110,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
     @property
     def wants_mask(self) -> bool:
-        """Whether any transform may read the mask: those of Albumentations only transform it with the image."""
+        """Whether any transform may read the mask: most of Albumentations' only transform it with the image."""
         return any(_reads_mask(transform) for transform in leaves(self))
 
     def to_dict_private(self) -> dict[str, Any]:
@@ -128,8 +128,6 @@ def _check_order(transforms: Sequence[Any]) -> None:
 
 
 def _reads_mask(transform: Any) -> bool:
-    is_albumentations = (
-        type(transform).__module__.partition(".")[0] == "albumentations" and type(transform).__name__ != "Lambda"
-    )
-    reads: bool = getattr(transform, "reads_mask", not is_albumentations)
+    is_albumentations = type(transform).__module__.partition(".")[0] == "albumentations"
+    reads: bool = getattr(transform, "reads_mask", needs_mask(transform) if is_albumentations else True)
     return reads

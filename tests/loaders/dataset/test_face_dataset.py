@@ -244,6 +244,10 @@ def centre_of(pixels: NDArray[np.uint8]) -> NDArray[np.float64]:
         ([A.HorizontalFlip(), A.OneOf([A.Affine(), FaceCutout()])], True),
         ([BlockMask()], True),
         ([A.Lambda(mask=unchanged)], True),
+        ([A.ConstrainedCoarseDropout(mask_indices=[1], p=0)], True),
+        ([A.ConstrainedCoarseDropout(bbox_labels=[1], p=0)], False),
+        ([A.OneOf([A.CropNonEmptyMaskIfExists(SIDE, SIDE)], p=0)], True),
+        ([A.MaskDropout(p=0)], True),
         (Seen(), True),
     ],
 )
