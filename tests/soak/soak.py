@@ -35,7 +35,7 @@ from assets_in_process import in_process, new_folder  # noqa: E402
 from assets_tiny_source import TinySource  # noqa: E402
 from facefeed.pipeline.verify.check import verify  # noqa: E402
 from soak_chart import draw_chart  # noqa: E402
-from soak_command import SoakError  # noqa: E402
+from soak_command import Command, SoakError  # noqa: E402
 from soak_producer import KINDS, Producer  # noqa: E402
 from soak_readers import RANKS, Readers  # noqa: E402
 from soak_samples import by_process, growth, read_samples  # noqa: E402
@@ -62,6 +62,7 @@ def main() -> int:
         soak.run()
     except Exception:
         print(f"--seed {arguments.seed}, step {soak.steps} ({soak.kind}):\n{traceback.format_exc()}", file=sys.stderr)
+        print("The last commands:", *Command.ended, sep="\n\n", file=sys.stderr)
         print(json.dumps({"passed": False, **soak.result()}))
         soak.keep_out()
         return 1

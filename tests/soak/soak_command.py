@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import ClassVar
 
 import psutil
 from assets_paths import python_path
@@ -58,7 +60,9 @@ def _times(out: Path, name: str) -> set[tuple[str, int]]:
 
 
 class Command:
-    """A command that is at work."""
+    """A command that is at work. `ended`: the last ones that have ended, each with its exit code and its output."""
+
+    ended: ClassVar[deque[str]] = deque(maxlen=4)
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         driver = folder / "driver.py"
@@ -103,6 +107,7 @@ class Command:
         self._check(code in expected, f"exit code {code}, not in {expected}")
         if code != -signal.SIGKILL:
             self._check(not any(trace in text for trace in TRACES), "a trace")
+        self.ended.append(f"facefeed {' '.join(self.arguments)}: exit code {code}\n{text}")
         self._errors.close()
         return code
 
