@@ -12,7 +12,7 @@ from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
-from .content_comparison import ComparisonProgress, find_renamed, find_unchanged_content
+from .content_hash import ComparisonProgress, find_renamed, find_unchanged_content
 from .damage_limits import DamageLimitConflicts
 from .options import JobSpec, Options, hash_config
 from .outdated_rows import outdated_entries

@@ -19,8 +19,7 @@ from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning import content_hash
-from facefeed.pipeline.planning.content_comparison import find_unchanged_content
-from facefeed.pipeline.planning.content_hash import content_sha256, stat_signature
+from facefeed.pipeline.planning.content_hash import content_sha256, find_unchanged_content, stat_signature
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
