@@ -10,6 +10,8 @@ from typing import Any
 
 from ..errors import RefusedError
 from ..sources import Entry, Listing
+from ..sources.clips.video_or_frames import clip_key
+from ..sources.media.media_files import is_image
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
 from .content_hash import ComparisonProgress, find_renamed, find_unchanged_content
@@ -176,7 +178,7 @@ def _assign_added(
         known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changes.changed},
         known_dropped=dropped,
         without_splits=listing.without_splits,
-        renamed=changes.renamed,
+        renamed=_same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed,
     )
     detail = "it, or what it was made from, would join two splits that are fixed already"
     changes.refused.extend(
@@ -185,6 +187,17 @@ def _assign_added(
         if entry.video_id not in assigned.split_of
     )
     return assigned
+
+
+def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]:
+    """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
+    gone_ids = {_key_of(entry): entry.video_id for entry in gone}
+    return {entry.video_id: gone_ids[key] for entry in added if (key := _key_of(entry)) in gone_ids}
+
+
+def _key_of(entry: Entry) -> str:
+    is_frame = not entry.num_images and is_image(entry.video_id)
+    return clip_key(entry.video_id.rpartition("/")[0] if is_frame else entry.video_id)
 
 
 def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], current: dict[str, Entry]) -> set[str]:

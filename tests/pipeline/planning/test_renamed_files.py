@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cv2
 import pyarrow.dataset as pads
 import pytest
 from assets_in_process import in_process, new_folder
@@ -50,3 +51,21 @@ def test_a_renamed_video_is_in_the_split_that_it_was_in(capsys: pytest.CaptureFi
     printed = " ".join(capsys.readouterr().err.split())
     assert "renamed or moved, with rows under both names: 8 inputs (fake/1.mp4 is now fake/new-1.mp4" in printed
     assert not run(source, out).changes.renamed
+
+
+def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    clips = [source / ("real", "fake")[number % 2] / f"clip{number}" for number in range(8)]
+    for number, clip in enumerate(clips):
+        clip.mkdir(parents=True)
+        for frame in range(2):
+            cv2.imwrite(str(clip / f"{frame:03d}.png"), numbered(3 * number + frame, 64, 48))
+    run(source, out)
+    before = split_of(out)
+    assert len(before) == len(clips)
+    assert {*before.values()} == {"train", "val", "test"}
+    for number, clip in enumerate(clips):
+        write_video(clip.with_suffix(".mp4"), [numbered(3 * number + frame, 64, 48) for frame in range(2)])
+    run(source, out)
+    assert {name.removesuffix(".mp4"): split for name, split in split_of(out).items() if ".mp4" in name} == before
