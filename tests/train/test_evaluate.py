@@ -75,7 +75,7 @@ def test_with_a_transform_that_draws_at_random_it_measures_what_training_reporte
     for split, reported in (("val", result.val), ("test", result.test)):
         (evaluation,) = evaluate(result.checkpoint, [out], split=split)
         expected = {name.removeprefix(f"{split}/"): value for name, value in reported.items() if "/loss" not in name}
-        assert evaluation.metrics == pytest.approx(expected, abs=1e-6)  # training's metrics are float32
+        assert evaluation.metrics == pytest.approx(expected, rel=1e-6)  # training's metrics are float32
 
 
 def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: Path, result: Result) -> None:
