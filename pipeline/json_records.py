@@ -2,12 +2,14 @@
 
 `parse_json` bounds how deep values are nested: deeper ones end in Python's recursion limit wherever they are walked
 through or shown. `record_of` makes a dataclass of an object and checks every value against the type of its field, so
-that a number in place of a text is an error of the file, and not of the code that uses it much later.
+that a number in place of a text is an error of the file, and not of the code that uses it much later. `finite_or_null`
+is for JSON that others read.
 """
 
 from __future__ import annotations
 
 import json
+import math
 import reprlib
 import types
 from collections.abc import Callable, Hashable, Mapping
@@ -187,3 +189,12 @@ _GENERICS: dict[Any, Callable[[tuple[Any, ...]], _Converter]] = {
     dict: lambda arguments: partial(_dict_of, _converter(arguments[1])),
     Mapping: lambda arguments: partial(_dict_of, _converter(arguments[1])),
 }
+
+
+def finite_or_null(value: Any) -> Any:
+    """A value of which JSON is to be written, with None in place of NaN and infinity, which JSON does not have."""
+    if isinstance(value, Mapping):
+        return {name: finite_or_null(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite_or_null(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import Any
 
 import click
 
+from ..pipeline.json_records import finite_or_null
 from .config.recipes import RECIPES
 from .run.signals import Signals, StoppedTrainingError
 
@@ -114,15 +114,7 @@ def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: i
 
 def _echo_json(document: dict[str, Any]) -> None:
     """Prints a document as one line; NaN and infinity become null, since JSON has neither."""
-    click.echo(json.dumps(_finite(document)))
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _finite(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(inner) for inner in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    click.echo(json.dumps(finite_or_null(document)))
 
 
 @contextmanager

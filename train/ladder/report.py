@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 import platform
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -14,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ...pipeline.console import printable
+from ...pipeline.json_records import finite_or_null
 from . import formatting
 from .messages import Subject
 from .results import Row, Spread
@@ -62,16 +61,7 @@ def as_plain_values(report: Report) -> dict[str, Any]:
         "machine": {**report.machine, "python": platform.python_version(), "architecture": platform.machine()},
         "exit": report.exit_code,
     }
-    return {name: _finite(item) for name, item in contents.items()}
-
-
-def _finite(value: Any) -> Any:
-    """Replaces non-finite numbers by None, since JSON has none."""
-    if isinstance(value, Mapping):
-        return {name: _finite(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return {name: finite_or_null(item) for name, item in contents.items()}
 
 
 def _rung_values(row: Row, ladder: Ladder) -> dict[str, Any]:

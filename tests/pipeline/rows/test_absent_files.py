@@ -2,22 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-from assets_fresh_runs import Version, fresh, read_stored
+from assets_fresh_runs import Version, fresh
 from assets_one_out import OneOut
-
-
-@pytest.fixture
-def one_out() -> Iterator[OneOut]:
-    one_out = OneOut()
-    yield one_out
-    one_out.close()
-
-
-def held(one_out: OneOut, name: str) -> object:
-    return read_stored(one_out.out)[name]
 
 
 def test_a_changed_video_that_was_away_is_computed_once_it_is_back(one_out: OneOut) -> None:
@@ -25,9 +11,9 @@ def test_a_changed_video_that_was_away_is_computed_once_it_is_back(one_out: OneO
     one_out.run()
     one_out.put("real/c.mp4", "two")
     one_out.run_while_away("real/c.mp4")
-    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None)), "its rows are kept"
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None)), "its rows are kept"
     one_out.run()
-    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
 
 
 def test_so_is_one_that_was_removed_before_it_was_computed_and_put_back(one_out: OneOut) -> None:
@@ -43,7 +29,7 @@ def test_so_is_one_that_was_removed_before_it_was_computed_and_put_back(one_out:
     one_out.run()
     one_out.rename("real/d.mp4", "fake/a.mp4")
     one_out.run()
-    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
+    assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
 
 
 def test_so_is_one_whose_older_rows_a_killed_run_was_to_copy(one_out: OneOut) -> None:
@@ -59,7 +45,7 @@ def test_so_is_one_whose_older_rows_a_killed_run_was_to_copy(one_out: OneOut) ->
     assert len([*(one_out.out / "plan").iterdir()]) > num_parts, "it was planned"
     one_out.source.put_back("fake/a.mp4", "two")
     one_out.run()
-    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
+    assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
 
 
 def test_a_fake_whose_original_was_away_gets_its_masks_once_it_is_back(one_out: OneOut) -> None:
@@ -69,10 +55,10 @@ def test_a_fake_whose_original_was_away_gets_its_masks_once_it_is_back(one_out: 
     one_out.source.remove("real/a.mp4")
     one_out.put("fake/a.mp4", "long")
     one_out.run()
-    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", None))
+    assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", None))
     one_out.source.put_back("real/a.mp4", "one")
     one_out.run()
-    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", "one"))
+    assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", "one"))
 
 
 def test_a_fake_that_was_away_while_its_original_changed_gets_new_masks_once_it_is_back(one_out: OneOut) -> None:
@@ -82,10 +68,10 @@ def test_a_fake_that_was_away_while_its_original_changed_gets_new_masks_once_it_
     one_out.source.remove("fake/d.mp4")
     one_out.put("real/d.mp4", "long")
     one_out.run()
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one")), "its rows are kept"
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one")), "its rows are kept"
     one_out.source.put_back("fake/d.mp4", "long")
     one_out.run()
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "long"))
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "long"))
 
 
 def test_added_columns_go_with_the_rows_of_a_gone_video_whose_file_was_damaged(one_out: OneOut) -> None:
@@ -109,6 +95,7 @@ def test_a_retried_video_is_there_once_though_the_file_of_its_first_unit_is_lost
     for file in (one_out.out / "faces/train").iterdir():
         file.unlink()  # as `verify` advises where it is damaged
     one_out.run()
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
 
 
 def test_a_retry_of_a_gone_original_leaves_the_masks_of_its_fakes(one_out: OneOut) -> None:
@@ -122,7 +109,7 @@ def test_a_retry_of_a_gone_original_leaves_the_masks_of_its_fakes(one_out: OneOu
     file.unlink()  # its rows were damaged
     one_out.run()
     one_out.run(retry=True)
-    assert held(one_out, "fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "one"))
+    assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "one"))
 
 
 def test_so_does_a_fake_that_was_processed_right_after_its_absent_original(one_out: OneOut) -> None:
@@ -130,4 +117,4 @@ def test_so_does_a_fake_that_was_processed_right_after_its_absent_original(one_o
     one_out.put("real/a.mp4", "one")
     one_out.run_while_away("real/a.mp4")
     one_out.run()
-    assert held(one_out, "fake/b.mp4") == fresh("usual", "fake/b.mp4", Version("one", "one"))
+    assert one_out.held("fake/b.mp4") == fresh("usual", "fake/b.mp4", Version("one", "one"))

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.dataset as pads
 import pytest
-from assets_fresh_runs import Version, fresh, read_stored, run_precompute
+from assets_fresh_runs import Version, fresh, run_precompute
 from assets_in_process import in_process, new_folder
 from assets_one_out import OneOut
 from assets_tiny_source import TinySource
@@ -21,27 +20,16 @@ from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 
 
-@pytest.fixture
-def one_out() -> Iterator[OneOut]:
-    one_out = OneOut()
-    yield one_out
-    one_out.close()
-
-
-def held(one_out: OneOut, name: str) -> object:
-    return read_stored(one_out.out)[name]
-
-
 def test_a_fake_compared_with_a_content_that_its_original_had_for_a_while_gets_new_masks(one_out: OneOut) -> None:
     one_out.put("real/d.mp4", "one")
     one_out.put("fake/d.mp4", "long")
     one_out.run()
     one_out.put("fake/d.mp4", "one")
     one_out.run_while_replaced("real/d.mp4", "two")
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("one", "two"))
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("one", "two"))
     one_out.put("real/d.mp4", "one")
     one_out.run()
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("one", "one"))
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("one", "one"))
 
 
 def test_so_does_one_that_was_done_before_its_original_changed_and_was_done_again(one_out: OneOut) -> None:
@@ -52,10 +40,10 @@ def test_so_does_one_that_was_done_before_its_original_changed_and_was_done_agai
     one_out.run()
     file.unlink()  # as `verify` advises where it is damaged
     one_out.run_while_replaced("real/d.mp4", "two")
-    assert held(one_out, "real/d.mp4") == fresh("usual", "real/d.mp4", Version("two", None))
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one"))
+    assert one_out.held("real/d.mp4") == fresh("usual", "real/d.mp4", Version("two", None))
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one"))
     one_out.run()
-    assert held(one_out, "fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "two"))
+    assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "two"))
 
 
 def test_an_undisturbed_dataset_is_left_as_it_is(one_out: OneOut) -> None:
@@ -73,11 +61,11 @@ def test_a_video_that_was_replaced_for_a_while_gets_the_rows_of_what_is_back(one
     one_out.put("real/c.mp4", "one")
     planned = one_out.source.times["real/c.mp4"]
     one_out.run_while_replaced("real/c.mp4", "two")
-    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
     one_out.source.left["real/c.mp4"] = planned
     one_out.source.put_back("real/c.mp4", "one")  # as by `rsync --times`
     one_out.run()
-    assert held(one_out, "real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
 
 
 def manipulated(out: Path, name: str) -> list[float | None]:

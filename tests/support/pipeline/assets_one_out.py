@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from copy import deepcopy
 
 from assets_columns import FILE, Colour
-from assets_fresh_runs import Version, read_stored, run_precompute, run_state_of
+from assets_fresh_runs import Stored, Version, read_stored, run_precompute, run_state_of
 from assets_in_process import in_process, new_folder
 from assets_killed import Killed, joined_at, killed_at
 from assets_out_model import Held, OutModel, outcomes_of, snapshot, times_of
@@ -85,6 +85,10 @@ class OneOut:
     def has_faces(self) -> bool:
         """Whether the next run finds a face."""
         return not {"one", "two", "long"}.isdisjoint(self.source.contents.values())
+
+    def held(self, name: str) -> Stored:
+        """What OUT holds of a video."""
+        return read_stored(self.out)[name]
 
     # --- the source
 
