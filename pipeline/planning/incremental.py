@@ -11,7 +11,6 @@ from typing import Any
 from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..sources.clips.video_or_frames import clip_key
-from ..sources.media.media_files import is_image
 from ..splits.assignment import Assignment, assign_splits
 from ..splits.leaks import refuse_new_leaks
 from .content_hash import ComparisonProgress, find_renamed, find_unchanged_content
@@ -191,13 +190,8 @@ def _assign_added(
 
 def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]:
     """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
-    gone_ids = {_key_of(entry): entry.video_id for entry in gone}
-    return {entry.video_id: gone_ids[key] for entry in added if (key := _key_of(entry)) in gone_ids}
-
-
-def _key_of(entry: Entry) -> str:
-    is_frame = not entry.num_images and is_image(entry.video_id)
-    return clip_key(entry.video_id.rpartition("/")[0] if is_frame else entry.video_id)
+    gone_ids = {clip_key(entry.video_id): entry.video_id for entry in gone}
+    return {entry.video_id: gone_ids[key] for entry in added if (key := clip_key(entry.video_id)) in gone_ids}
 
 
 def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], current: dict[str, Entry]) -> set[str]:

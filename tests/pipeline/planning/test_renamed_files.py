@@ -69,3 +69,17 @@ def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:
         write_video(clip.with_suffix(".mp4"), [numbered(3 * number + frame, 64, 48) for frame in range(2)])
     run(source, out)
     assert {name.removesuffix(".mp4"): split for name, split in split_of(out).items() if ".mp4" in name} == before
+
+
+def test_photos_that_come_where_one_is_gone_are_drawn_each_by_itself() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    (source / "real").mkdir(parents=True)
+    for number in range(4):
+        cv2.imwrite(str(source / f"real/{number}.jpg"), numbered(number, 64, 48))
+    run(source, out)
+    (source / "real/0.jpg").unlink()
+    for number in range(4, 20):
+        cv2.imwrite(str(source / f"real/{number}.jpg"), numbered(number, 64, 48))
+    run(source, out)
+    assert {split_of(out)[f"real/{number}.jpg"] for number in range(4, 20)} == {"train", "val", "test"}
