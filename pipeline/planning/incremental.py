@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..dataset.manifest import InputOutcome
 from ..errors import RefusedError
 from ..sources import Entry, Listing
 from ..sources.clips.video_or_frames import clip_key
@@ -145,7 +146,7 @@ def next_plan_part(
     changed = failed | away | _ids([*changes.changed, *changes.rejudged])
     return PlanPart(
         config=config,
-        units=(*units, *_replace_changed(run_state, changed, redo, current, make)),
+        units=(*units, *_replace_changed(run_state, changed, redo, current, planned=planned, make=make)),
         dropped_identities=tuple(assigned.dropped_identities),
         mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
         digest_updates={entry.video_id: entry.images_digest for entry in changes.touched if entry.images_digest},
@@ -229,7 +230,13 @@ def _has_other_rows(entry: Entry, before: Entry) -> bool:
 
 
 def _replace_changed(
-    run_state: RunState, changed: set[str], redo: set[str], current: dict[str, Entry], make: Callable[..., Unit]
+    run_state: RunState,
+    changed: set[str],
+    redo: set[str],
+    current: dict[str, Entry],
+    *,
+    planned: Mapping[str, tuple[Entry, str]],
+    make: Callable[..., Unit],
 ) -> Iterator[Unit]:
     """Replaces each unit with a changed input as a whole, so that its file can go; reuses rows not in `redo`.
 
@@ -246,16 +253,29 @@ def _replace_changed(
         unfinished = any(receipt is None for _, receipt in leaves)
         if not (is_changed or unfinished):
             continue
-        inputs = [current.get(entry.video_id, entry) for entry in owned]
-        finished = {entry.video_id for leaf, receipt in leaves if receipt is not None for entry in leaf.inputs}
+        outcomes = {each.video_id: each for _, receipt in leaves if receipt is not None for each in receipt.inputs}
+        inputs = [
+            current.get(entry.video_id) or _gone_entry(entry, planned[entry.video_id][0], outcomes.get(entry.video_id))
+            for entry in owned
+        ]
         supersedes = [unit.unit_id, *(unit.supersedes if unfinished else ())]
         reuses = [
             entry.video_id
             for entry in owned
             # In an unfinished unit, older rows are valid only if it was to reuse them.
-            if entry.video_id not in redo and (entry.video_id in finished or entry.video_id in unit.reuses)
+            if entry.video_id not in redo and (entry.video_id in outcomes or entry.video_id in unit.reuses)
         ]
         yield make(inputs, unit.split, supersedes=supersedes, reuses=reuses)
+
+
+def _gone_entry(entry: Entry, last_planned: Entry, outcome: InputOutcome | None) -> Entry:
+    """The entry of a video that is gone, for a unit that reuses its rows: with the time of the file that they are of.
+
+    That may have been another file than was planned, and the one that was planned may come back.
+    """
+    if outcome is None or outcome.mtime_ns == entry.mtime_ns:
+        return last_planned
+    return replace(last_planned, mtime_ns=outcome.mtime_ns)
 
 
 def _inputs_to_retry(run_state: RunState, retry: Callable[[str], bool]) -> set[str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from assets_fresh_runs import Version
 from assets_out_model import Held, OutModel
-from assets_tiny_source import CONTENTS, NAMES, ORIGINALS, TinySource, content_of
+from assets_tiny_source import CONTENTS, NAMES, ORIGINALS, TinySource
 
 WITH_FACES = ("one", "two", "long")
 """Contents that have at least two faces: each of two ranks has one."""
@@ -17,14 +17,10 @@ WITH_FACES = ("one", "two", "long")
 class SoakSource(TinySource):
     """A `TinySource` whose videos are replaced at once, as by `mv`: a decoder reads the old one or the new one."""
 
-    def put(self, name: str, content_name: str) -> None:
-        path = self.folder / name
-        path.parent.mkdir(exist_ok=True)
+    def write(self, path: Path, content: bytes) -> None:
         new = self.folder / ".new"
-        new.write_bytes(content_of(content_name))
+        new.write_bytes(content)
         new.replace(path)
-        self.contents[name] = content_name
-        self.touch(name)
 
 
 class ChangingSource:
@@ -33,7 +29,6 @@ class ChangingSource:
     def __init__(self, folder: Path) -> None:
         self.videos = SoakSource(folder)
         self.model = OutModel(self.videos)
-        self._gone: dict[str, str] = {}
         self.put_all("long")
 
     def put_all(self, content: str) -> None:
@@ -44,19 +39,20 @@ class ChangingSource:
 
     def change(self, draws: random.Random) -> str:
         """One change while no run is at work; returns what it was."""
-        present, absent = sorted(self.videos.contents), sorted(self._gone)
+        present, before = sorted(self.videos.contents), sorted(self.videos.before)
         kind = draws.choice(("put", "put", "touch", "remove", "rename", "put back"))
         name, to = draws.choice(present), draws.choice(NAMES)
         if kind == "touch":
             self.videos.touch(name)
             self.model.absent.discard(name)
         elif kind == "remove":
-            self._remove(name)
+            self.videos.remove(name)
         elif kind == "rename" and name != to:
             self._rename(name, to)
-        elif kind == "put back" and absent:
-            name = draws.choice(absent)
-            self.videos.put_back(name, self._gone.pop(name))  # with its old time: nothing is new to `precompute`
+        elif kind == "put back" and before:
+            name = draws.choice(before)
+            self.videos.put_back(name)  # with its old time: perhaps nothing is new to `precompute`
+            self.model.absent.add(name)
         else:
             kind = "put"
             self._put(to, draws.choice(CONTENTS))
@@ -70,7 +66,7 @@ class ChangingSource:
         if content != "nothing":
             self._put(name, content)
         elif name in before:
-            self._remove(name)
+            self.videos.remove(name)
             self.model.absent.add(name)
         self._keep_a_face()
         names = {each for each in NAMES if before.get(each) != self.videos.contents.get(each)} | {name}
@@ -85,18 +81,12 @@ class ChangingSource:
 
     def _put(self, name: str, content: str) -> None:
         self.videos.put(name, content)
-        self._gone.pop(name, None)
         self.model.absent.discard(name)
 
-    def _remove(self, name: str) -> None:
-        self._gone[name] = self.videos.contents[name]
-        self.videos.remove(name)
-
     def _rename(self, name: str, to: str) -> None:
-        self._gone[name] = self.videos.contents[name]
-        self._gone.pop(to, None)
+        was_there = self.videos.before.get(to)
         self.videos.rename(name, to)
-        if self.videos.left.get(to) != self.videos.times[to]:  # else the same file is back
+        if was_there != (self.videos.contents[to], self.videos.times[to]):  # else the same file is back
             self.model.absent.discard(to)
 
     def _keep_a_face(self) -> None:

@@ -43,7 +43,7 @@ def test_so_is_one_whose_older_rows_a_killed_run_was_to_copy(one_out: OneOut) ->
     num_parts = len([*(one_out.out / "plan").iterdir()])
     one_out.run_and_be_killed(18, on_other_host=False)
     assert len([*(one_out.out / "plan").iterdir()]) > num_parts, "it was planned"
-    one_out.source.put_back("fake/a.mp4", "two")
+    one_out.source.put_back("fake/a.mp4")
     one_out.run()
     assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("two", "long"))
 
@@ -56,7 +56,7 @@ def test_a_fake_whose_original_was_away_gets_its_masks_once_it_is_back(one_out: 
     one_out.put("fake/a.mp4", "long")
     one_out.run()
     assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", None))
-    one_out.source.put_back("real/a.mp4", "one")
+    one_out.source.put_back("real/a.mp4")
     one_out.run()
     assert one_out.held("fake/a.mp4") == fresh("usual", "fake/a.mp4", Version("long", "one"))
 
@@ -69,7 +69,7 @@ def test_a_fake_that_was_away_while_its_original_changed_gets_new_masks_once_it_
     one_out.put("real/d.mp4", "long")
     one_out.run()
     assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "one")), "its rows are kept"
-    one_out.source.put_back("fake/d.mp4", "long")
+    one_out.source.put_back("fake/d.mp4")
     one_out.run()
     assert one_out.held("fake/d.mp4") == fresh("usual", "fake/d.mp4", Version("long", "long"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
@@ -14,6 +15,7 @@ from assets_one_out import TALLY, OneOut
 from assets_out_model import times_of
 from assets_sound_out import is_of_unfinished_set
 from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
 from facefeed.pipeline.verify.findings import Finding
 
@@ -48,6 +50,7 @@ def damage(one_out: OneOut, what: str, which: int, how: Damage, at: float) -> No
         if not is_unknown and (each.stem != path.stem or (what != "rows" and each.suffix == ".parquet"))
     }  # fmt: skip
     _expect_lost_rows(one_out, path.stem, what, all_units=is_of_split_unit)
+    is_of_unindexed_set = what == "columns" and not Index(one_out.out).added
     _damage(path, data, how, at)
     result = verify(one_out.out)
     if not result.exit_code:
@@ -59,7 +62,7 @@ def damage(one_out: OneOut, what: str, which: int, how: Damage, at: float) -> No
         is_named = path.relative_to(one_out.out).as_posix() in finding.location
         assert is_named or finding.kind in _CONSEQUENCES[what] or is_of_unfinished_set(finding), finding
     TALLY[f"{what}: {how}"] += 1
-    _follow_remedies(one_out, backup)
+    _follow_remedies(one_out, backup, may_stop=is_of_unindexed_set)
     assert times_of(others) == others, "what was not damaged was made anew"
 
 
@@ -82,17 +85,22 @@ def _damage(path: Path, data: bytes, how: Damage, at: float) -> None:
 
 
 def _expect_lost_rows(one_out: OneOut, unit_id: str, what: str, *, all_units: bool) -> None:
-    """Rows of a video that is gone cannot be computed again."""
+    """Rows of a video that is gone cannot be computed again.
+
+    Without its receipt a unit's file is adopted, unless an input of it has changed: then all of the unit is done again.
+    """
     run_state = run_state_of(one_out.out)
     assert run_state is not None
     for _, unit, receipt in run_state.finished_units():
-        is_lost = unit.unit_id == unit_id and (what == "rows" or (what == "receipt" and receipt.file is None))
+        adopts = what == "receipt" and receipt.file is not None and not one_out.has_new_times
+        is_lost = unit.unit_id == unit_id and what in ("rows", "receipt") and not adopts
         for entry in unit.inputs if is_lost or all_units else ():
             if entry.video_id not in one_out.source.contents:
                 one_out.model.may_hold[entry.video_id].add("unreadable")
 
 
-def _follow_remedies(one_out: OneOut, backup: Mapping[Path, bytes]) -> None:
+def _follow_remedies(one_out: OneOut, backup: Mapping[Path, bytes], *, may_stop: bool) -> None:
+    """`may_stop`: whether a run may stop once, as it finds damage that `verify` does not look for."""
     for _ in range(_ROUNDS):
         result = verify(one_out.out)
         findings = [finding for finding in result.findings if not is_of_unfinished_set(finding)]
@@ -102,6 +110,9 @@ def _follow_remedies(one_out: OneOut, backup: Mapping[Path, bytes]) -> None:
         for step in sorted(steps, key=lambda step: step[0] != "delete"):
             _do(one_out, *step, backup)
         if not result.is_finished:
+            one_out.run()
+    if may_stop:
+        with suppress(StoppedError):
             one_out.run()
     one_out.run()  # also where the source has changed since: the next run ends as ever
     assert one_out.is_sound

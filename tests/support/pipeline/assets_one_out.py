@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, nullcontext
 from copy import deepcopy
 
@@ -61,7 +61,7 @@ class OneOut:
         self._meanwhile: Callable[[], object] = lambda: None  # between the plan and its units, or two of these
         self._meanwhile_at = 0
         self._loses_workers = False
-        self._num_parts = 0
+        self._parts: tuple[str | None, ...] = (None,)
         self._seen: dict[str, int] = {}  # times of videos, when a run last ended
         self._stack.enter_context(in_process(self._process))
 
@@ -96,13 +96,19 @@ class OneOut:
         self.source.put(name, content)
         self.model.absent.discard(name)
 
+    def put_back(self, name: str) -> None:
+        """A video that has gone, or was replaced, is there again; it fails still if it once was not there."""
+        self.source.put_back(name)
+        self.model.absent.add(name)
+
     def touch(self, name: str) -> None:
         self.source.touch(name)
         self.model.absent.discard(name)
 
     def rename(self, name: str, to: str) -> None:
+        was_there = self.source.before.get(to)
         self.source.rename(name, to)
-        if self.source.left.get(to) != self.source.times[to]:  # else the same file is back
+        if was_there != (self.source.contents[to], self.source.times[to]):  # else the same file is back
             self.model.absent.discard(to)
 
     # --- precompute
@@ -112,6 +118,7 @@ class OneOut:
         settled, before = self.model.settled_files(self.out, retry=retry), snapshot(self.out)
         old, outcomes = deepcopy(self.model.may_hold), outcomes_of(run_state_of(self.out))
         times, had_dataset = {**self.source.times}, (self.out / "manifest.json").exists()
+        self._seen = {name: time for name, time in self._seen.items() if times.get(name, time) == time}
         summaries: list[Summary] = []
         self.model.begin_run()
         error = _error_of(lambda: summaries.extend(self._runs("" if retry else None)), guard)
@@ -148,13 +155,13 @@ class OneOut:
             lease.write_text(json.dumps({**json.loads(record), "host": "elsewhere"}))
             os.utime(lease, (time.time() - 3600,) * 2)
 
-    def run_in_parts(self, number: int, kill_at: int | None) -> None:
+    def run_in_parts(self, parts: Sequence[str], kill_at: int | None) -> None:
         """A run as parts, one after the other; perhaps one of them is killed."""
-        self._num_parts = number
+        self._parts = tuple(parts)
         try:
             self.run(guard=_UNDISTURBED if kill_at is None else killed_at(self.out, kill_at))
         finally:
-            self._num_parts = 0
+            self._parts = (None,)
 
     def run_losing_workers(self, kill_at: int | None) -> None:
         """A run whose units are split, as their workers seem to be lost; perhaps it is killed itself."""
@@ -166,11 +173,8 @@ class OneOut:
 
     def run_while_replaced(self, name: str, content: str, at: int = 0) -> None:
         """A run in which a video is replaced once `at` units are finished: rows are of either, until the next run."""
-        present = self.source.contents
-        unsure: dict[str, set[Held]] = {
-            each: {self.model.target(each)} if each in present else {*self.model.may_hold[each]}
-            for each in _affected_by(name)
-        }
+        outcomes = outcomes_of(run_state_of(self.out))
+        unsure = {each: self.model.allowed(each, outcomes, retry=False) for each in _affected_by(name)}
 
         def replace() -> None:
             TALLY["replaced meanwhile"] += 1
@@ -254,11 +258,9 @@ class OneOut:
 
     def _runs(self, retry_failed: str | None) -> Iterator[Summary]:
         """The whole job at once, or one part of it after the other."""
-        if not self._num_parts:
-            yield self._precompute(retry_failed)
-        for number in range(1, self._num_parts + 1):
-            TALLY["parts"] += 1
-            yield run_precompute(self.source, self.out, self.model.setting, part=f"{number}/{self._num_parts}")
+        for part in self._parts:
+            TALLY["parts"] += part is not None
+            yield run_precompute(self.source, self.out, self.model.setting, part=part, retry_failed=retry_failed)
 
     def _process(self, job: JobSpec, units: list[Unit]) -> None:
         with closing(UnitWorker(job)) as worker:

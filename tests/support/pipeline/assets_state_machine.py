@@ -21,6 +21,8 @@ _SEVERAL = st.dictionaries(_NAMES, st.sampled_from(("one", "two", "long")), min_
 _MOMENTS = st.integers(1, 70)
 """Numbers of changes that a run makes; a later one never comes, and the run ends."""
 _FILE_MOMENTS = st.integers(1, 12)
+_PARTS = st.sampled_from([["1/1"], ["1/2", "2/2"], ["2/2", "1/2"], ["3/3", "1/3", "2/3"]])
+"""Parts of a job, in the order in which they are run."""
 _FEW = st.dictionaries(_NAMES, _CONTENTS, max_size=2)
 """What is put into the source right before a run, so that it has something to do."""
 
@@ -69,6 +71,11 @@ class PrecomputeMachine(RuleBasedStateMachine):
         if name in self._present:
             self.one_out.source.remove(name)
 
+    @rule(name=_NAMES)
+    def put_back(self, name: str) -> None:
+        if name in self.one_out.source.before:
+            self.one_out.put_back(name)
+
     @rule(name=_NAMES, to=_NAMES)
     def rename(self, name: str, to: str) -> None:
         if name in self._present and name != to:
@@ -89,10 +96,10 @@ class PrecomputeMachine(RuleBasedStateMachine):
         self._put(new)
         self.one_out.run_and_be_killed(at, on_other_host=on_other_host)
 
-    @rule(new=_FEW, number=st.integers(1, 3), kill_at=st.none() | _MOMENTS)
-    def run_in_parts(self, new: dict[str, str], number: int, kill_at: int | None) -> None:
+    @rule(new=_FEW, parts=_PARTS, kill_at=st.none() | _MOMENTS)
+    def run_in_parts(self, new: dict[str, str], parts: list[str], kill_at: int | None) -> None:
         self._put(new)
-        self.one_out.run_in_parts(number, kill_at)
+        self.one_out.run_in_parts(parts, kill_at)
 
     @rule(new=_FEW, kill_at=st.none() | _MOMENTS)
     def run_losing_workers(self, new: dict[str, str], kill_at: int | None) -> None:

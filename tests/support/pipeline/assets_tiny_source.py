@@ -62,14 +62,14 @@ def _encoded(frames: list[object]) -> bytes:
 class TinySource:
     """The folder of the videos beside their table. Times are those of a clock of its own: each write is a second later.
 
-    `contents`: what each present video holds. `times`: its modification time, ns. `left`: that of each video that has
-    gone, when it went.
+    `contents`: what each present video holds. `times`: its modification time, ns. `before`: of each video that has
+    gone, or was replaced, what it held last and its time.
     """
 
     folder: Path
     contents: dict[str, str] = field(default_factory=dict)
     times: dict[str, int] = field(default_factory=dict)
-    left: dict[str, int] = field(default_factory=dict)
+    before: dict[str, tuple[str, int]] = field(default_factory=dict)
     _now: int = 10**18
 
     def __post_init__(self) -> None:
@@ -83,16 +83,26 @@ class TinySource:
 
     def put(self, name: str, content_name: str) -> None:
         """A video appears, or gets another content."""
+        self._leave(name)
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(content_of(content_name))
+        self.write(path, content_of(content_name))
         self.contents[name] = content_name
         self.touch(name)
 
-    def put_back(self, name: str, content: str) -> None:
-        """A video that has gone is there again, with the time that it had."""
+    def _leave(self, name: str) -> None:
+        if name in self.contents:
+            self.before[name] = self.contents.pop(name), self.times.pop(name)
+
+    def write(self, path: Path, content: bytes) -> None:
+        """Writes a video's file."""
+        path.write_bytes(content)
+
+    def put_back(self, name: str) -> None:
+        """A video that has gone, or was replaced, is there again, with the time that it had, as by `rsync --times`."""
+        content, time_ns = self.before[name]
         self.put(name, content)
-        self._set_time(name, self.left[name])
+        self._set_time(name, time_ns)
 
     def touch(self, name: str) -> None:
         """A video gets a new time, as by `cp -r`."""
@@ -105,12 +115,12 @@ class TinySource:
 
     def remove(self, name: str) -> None:
         (self.folder / name).unlink()
-        del self.contents[name]
-        self.left[name] = self.times.pop(name)
+        self._leave(name)
 
     def rename(self, name: str, to: str) -> None:
         """A video gets another name and keeps its time; another video of that name is replaced."""
         (self.folder / to).parent.mkdir(exist_ok=True)
         (self.folder / name).replace(self.folder / to)
-        self.contents[to], self.times[to] = self.contents.pop(name), self.times.pop(name)
-        self.left[name] = self.times[to]
+        self._leave(to)
+        self._leave(name)
+        self.contents[to], self.times[to] = self.before[name]
