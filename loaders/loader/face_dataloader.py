@@ -382,7 +382,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         if self._iterator is not None or self._current_iterator() is not None:
             raise UsageError(f"to({device!r}): the workers have started; give the device before the first iter()")
         self.device = device
-        self._batch_dataset.normalised = self._normalises_in_worker()
+        if (normalised := self._normalises_in_worker()) != self._batch_dataset.normalised:
+            self._batch_dataset.normalised = normalised
+            self._batch_dataset.pool = None  # an earlier iteration's, for images of the other type
         return self
 
     def state_dict(self) -> dict[str, Any]:

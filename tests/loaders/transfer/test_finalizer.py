@@ -65,6 +65,23 @@ def test_a_prefetcher_is_the_loader_on_a_device(dataset: Path, device: str) -> N
     assert sum(len(labels) for _, labels in prefetched) == 107
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_device_that_is_set_after_an_epoch_gets_normalised_images(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    next(iter(loader))
+    loader.set_epoch(0)
+    for (images, _), (expected, _) in zip(loader.to("cuda"), loader_of(dataset), strict=True):
+        torch.testing.assert_close(images.cpu(), expected, rtol=0, atol=1e-6)
+
+
+def test_memory_of_batches_for_another_device_is_not_used_again(dataset: Path) -> None:
+    loader = loader_of(dataset)
+    next(iter(loader))
+    assert loader._batch_dataset.pool is not None
+    assert loader.to("cpu")._batch_dataset.pool is not None
+    assert loader.to("cuda")._batch_dataset.pool is None
+
+
 def test_a_prefetcher_over_a_loader_that_has_begun_is_refused(dataset: Path) -> None:
     loader = loader_of(dataset)
     batches = iter(loader)
