@@ -76,10 +76,12 @@ def generator_owners(transform: Any) -> list[Any]:
     """Objects with generators of their own (a `set_random_state` method, as Albumentations') that a callable uses.
 
     Searches the callable itself, attributes of objects and of their classes, slots, methods, closures of functions, and
-    the globals and attributes of modules that functions name; does not descend into installed libraries.
+    the globals and attributes of modules that functions name; of what installed libraries define, only attributes of
+    objects with generators. Albumentations' compositions pass theirs on to their transforms: these are searched alone.
     """
     owners: list[Any] = []
     seen: set[int] = set()
+    passed_on: set[int] = set()
     pending = [transform]
     while pending:
         candidate = pending.pop()
@@ -87,7 +89,11 @@ def generator_owners(transform: Any) -> list[Any]:
             continue
         seen.add(id(candidate))
         if hasattr(candidate, "set_random_state"):
-            owners.append(candidate)
+            if id(candidate) not in passed_on:
+                owners.append(candidate)
+            if _is_from_library(type(candidate).set_random_state):
+                passed_on |= {id(child) for child in getattr(candidate, "transforms", ())}
+            pending += _references(candidate)
         elif candidate is transform or isinstance(candidate, _CONTAINERS) or not _is_from_library(candidate):
             pending += _references(candidate)
     return owners

@@ -140,12 +140,30 @@ def by_a_pipeline_of_another_module(image: Pixels) -> dict[str, Pixels]:
     return {"image": assets_rows.PIPELINE(image=image)["image"]}
 
 
+class InATransform(A.ImageOnlyTransform):
+    """A pipeline within a transform, as `SelfBlend` has one."""
+
+    def __init__(self) -> None:
+        super().__init__(p=1.0)
+        self.pipeline = A.Compose([A.GaussNoise(p=1.0)])
+
+    def apply(self, img: Pixels, **params: Any) -> Pixels:
+        noisy: Pixels = self.pipeline(image=img)["image"]
+        return noisy
+
+
+def noisy(image: Pixels, **params: Any) -> Pixels:
+    return by_a_pipeline_of_the_module(image)["image"]
+
+
 HOLDERS: dict[str, Callable[[], Callable[..., Any]]] = {
     "slots": lambda: InSlots(A.Compose([A.GaussNoise(p=1.0)])),
     "class": InItsClass,
     "method": ByAMethod,
     "base class": Inherited,
     "another module": lambda: by_a_pipeline_of_another_module,
+    "a transform": lambda: A.Compose([A.OneOf([InATransform()], p=1.0)]),
+    "Albumentations' Lambda": lambda: A.Compose([A.Lambda(image=noisy)]),
 }
 
 
