@@ -3,11 +3,13 @@
 torchvision's own functions for `KeyPoints` (0.29) do not agree on where 0 is: resizing, rotation and perspective count
 from the first pixel's corner, as we do, flips from its centre. Rotation with `expand` is off by up to a pixel and a
 half, elastic warps look up whole pixels in an inverse that is approximate, and padding by a mirrored border is refused.
-A `Mask` that is resized moves by up to half a pixel. These functions are registered anew for our subclasses.
+A `Mask` that is resized moves by up to half a pixel, and what is filled in gets the image's value. These functions are
+registered anew for our subclasses.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -23,7 +25,7 @@ class CornerPoints(tv_tensors.KeyPoints):  # type: ignore[misc]  # torchvision h
 
 
 class CentredMask(tv_tensors.Mask):  # type: ignore[misc]  # torchvision has no types
-    """A mask (H, W) of which each pixel, once resized, is the one whose centre is nearest."""
+    """A mask (H, W) of which each pixel, once resized, is the one whose centre is nearest; around the image it is 0."""
 
 
 def _like(points: CornerPoints, moved: torch.Tensor, **changed: Any) -> CornerPoints:
@@ -83,3 +85,23 @@ def _crop_and_resize(
     mask: CentredMask, *, top: int, left: int, height: int, width: int, size: Any, **_options: Any
 ) -> CentredMask:
     return _resize(functional.crop(mask, top, left, height, width), size)  # type: ignore[no-any-return]
+
+
+def _filled_with_zeros(transform: Callable[..., torch.Tensor]) -> Callable[..., CentredMask]:
+    """A function of torchvision for masks, to be called with the `fill` of their images."""
+
+    def transform_mask(mask: CentredMask, **options: Any) -> CentredMask:
+        options.pop("interpolation", None)
+        return transform(mask.as_subclass(torch.Tensor), **{**options, "fill": 0}).as_subclass(CentredMask)
+
+    return transform_mask
+
+
+for _transform, _of_masks in (
+    (functional.affine, functional.affine_mask),
+    (functional.elastic, functional.elastic_mask),
+    (functional.pad, functional.pad_mask),
+    (functional.perspective, functional.perspective_mask),
+    (functional.rotate, functional.rotate_mask),
+):
+    functional.register_kernel(_transform, CentredMask)(_filled_with_zeros(_of_masks))

@@ -155,6 +155,23 @@ def test_no_point_is_lost_outside_the_frame() -> None:
     np.testing.assert_allclose(face.hull, OUTLINE - (SIDE - 20) / 2)
 
 
+FILLED = {
+    "rotation": v2.RandomRotation((30, 30), fill=127), "affine map": v2.RandomAffine((30, 30), fill=127),
+    "perspective": v2.RandomPerspective(0.6, p=1, fill=127), "border": v2.Pad(20, fill=127),
+    "padded crop": v2.RandomCrop(300, pad_if_needed=True, fill=127), "zoomed out": v2.RandomZoomOut(fill=127, p=1),
+    "elastic warp": v2.ElasticTransform(alpha=400.0, fill=127),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FILLED)
+def test_what_fills_the_image_is_not_manipulated(name: str) -> None:
+    whole = Face.from_image(np.full((SIDE, SIDE, 3), 255, np.uint8))
+    face = apply(FILLED[name], replace(whole, mask=np.ones((SIDE, SIDE), np.uint8)), "mask")
+    assert face.mask is not None
+    assert {*np.unique(face.mask)} == {0, 1}
+    assert not face.mask[face.image[..., 0] == 127].any()
+
+
 def test_a_blended_mask_stays_one_of_shares() -> None:
     shares = cv2.GaussianBlur(area().astype(np.float32), (31, 31), 0)
     face = apply(v2.RandomHorizontalFlip(1), replace(a_face(), mask=shares), "mask")
