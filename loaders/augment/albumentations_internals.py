@@ -32,9 +32,11 @@ _SCALING_TRANSFORMS: Final = (
 
 
 def needs_mask(transform: Any) -> bool:
-    """Whether one of Albumentations' own transforms reads the mask; all others only transform it with the image."""
+    """Whether one of Albumentations' own transforms reads the mask or draws by it; others only transform it."""
     if type(transform).__name__ == "ConstrainedCoarseDropout":
         return transform.mask_indices is not None
+    if type(transform).__name__ == "PixelDropout":  # it draws more where there is one
+        return transform.mask_drop_value is not None
     return type(transform).__name__ in ("CropNonEmptyMaskIfExists", "Lambda", "MaskDropout")
 
 
@@ -74,6 +76,12 @@ def preserving_all_points(transform: Any) -> Any:
     if reflects:
         transform.border_mode = cv2.BORDER_CONSTANT
     return transform
+
+
+def resize_masks_by_centres(transform: Any) -> None:
+    """Makes a transform that resizes take the nearest pixels of masks from their centres, as it does of images."""
+    if scales_about_corner(transform) and getattr(transform, "mask_interpolation", None) == cv2.INTER_NEAREST:
+        transform.mask_interpolation = cv2.INTER_NEAREST_EXACT
 
 
 def scales_about_corner(transform: Any) -> bool:

@@ -10,7 +10,13 @@ from typing import Any
 import albumentations
 
 from ...pipeline.errors import UsageError
-from .albumentations_internals import allow_keys, leaves, needs_mask, register_points_target
+from .albumentations_internals import (
+    allow_keys,
+    leaves,
+    needs_mask,
+    register_points_target,
+    resize_masks_by_centres,
+)
 from .base import StableClassName
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
@@ -53,6 +59,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
                     "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
                 )
             register_points_target(transform, POINTS, partial(transform_points, transform))
+            resize_masks_by_centres(transform)
         _check_order([*leaves(self)])
 
     def __call__(self, *args: Any, force_apply: bool = False, **data: Any) -> dict[str, Any]:

@@ -287,3 +287,25 @@ def test_a_face_without_regions_is_a_face() -> None:
     result = FaceCompose([A.HorizontalFlip(p=1), RegionDropout(p=1), RegionCrop(p=1)])(**{**a_face(), "regions": {}})
     assert result["regions"] == {}
     assert result["landmarks"].tolist()[0] == [70, 64]
+
+
+ENLARGING = {
+    "resize": A.Resize(HEIGHT * 5 // 2, WIDTH * 5 // 2), "scale": A.RandomScale((0.5, 0.5), p=1),
+    "crop": A.RandomResizedCrop((2 * HEIGHT, 2 * WIDTH), scale=(0.2, 0.3), p=1),
+    "longest side": A.LongestMaxSize(max(HEIGHT, WIDTH) * 5 // 2), "border": A.CropAndPad(percent=-0.2, p=1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENLARGING)
+def test_a_mask_lies_on_its_image_once_both_are_resized(name: str) -> None:
+    """Each pixel of the mask is one of its image: half a pixel of an even number would lie between two."""
+    mask = np.random.default_rng(0).integers(0, 2, (HEIGHT, WIDTH), np.uint8)
+    compose = FaceCompose([ENLARGING[name]])
+    ENLARGING[name].interpolation = cv2.INTER_NEAREST_EXACT
+    result = compose(**a_face(np.repeat(mask[..., None] * np.uint8(255), 3, axis=2), mask))
+    assert (result["mask"] * 255 == result["image"][..., 0]).all()
+
+
+def test_a_mask_that_a_transform_draws_by_is_read_for_it() -> None:
+    assert FaceCompose([A.PixelDropout(mask_drop_value=0)]).wants_mask
+    assert not FaceCompose([A.PixelDropout()]).wants_mask
