@@ -215,8 +215,7 @@ class InputPipeline:
         if entry.source_id in (None, entry.video_id) or not entry.compared:
             return None
         cache = self._source.get(entry.source_id)
-        is_expected = expects_source(entry, self._job.options)
-        is_cached = cache is not None and (is_expected or entry.video_id in cache.matches)
+        is_cached = cache is not None and entry.video_id in cache.matches  # not, where it was made for another family
         exists = self._job.file_exists(entry.source_id)
         if not exists:  # also where its cache is there: it is empty if it failed
             self._absent = self._absent or entry.source_id
@@ -235,7 +234,9 @@ class InputPipeline:
             times_of = {fake: self._frame_times(fake) for fake in sorted(fakes)} if own else {}
         except InputError:
             own, times_of, signature = None, {}, None
-        matches = {fake: match_frames(times, own) for fake, times in times_of.items() if own and times}
+        matches = {
+            fake: match_frames(times, own) if own and (times := times_of.get(fake)) else {} for fake in sorted(fakes)
+        }
         needed = {index for frames in matches.values() for index in frames.values()}
         extra = frozenset(needed.difference(own.wanted_indices.tolist())) if own else frozenset[int]()
         # A fake is only compared with a source that is cropped already where it is, too.

@@ -76,7 +76,7 @@ class FrameTimes:
     wanted_indices: int64 (K,), frame indices, ascending.
     numbers: int64 (N,), of a clip of images: the numbers that the names end in; None where not all have one of their
         own, and for videos.
-    is_timed: False for a clip of images whose frame rate is unknown: its times only count frames.
+    is_timed: False for an image, and for a clip of images whose frame rate is unknown: its times only count frames.
     """
 
     pts_seconds: npt.NDArray[np.float64]

@@ -14,6 +14,7 @@ from pathlib import Path
 IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 
 _LAST_NUMBER = re.compile(r"([0-9]+)(?:\.[^.]*)?$")
+_DECIMAL = re.compile(r"([0-9]+)\.[0-9]+\.[^.]*$")
 _NUMBERS = re.compile(r"([0-9]+)")
 _MAX_NUMBER = (1 << 63) - 1
 
@@ -30,7 +31,12 @@ def frame_number(name: str) -> int | None:
 
 
 def frame_numbers(names: Sequence[str]) -> list[int] | None:
-    """The number of each frame; None unless every name ends in a number of its own."""
+    """The number of each frame; None unless every name ends in a number of its own.
+
+    Nor where these are the decimals of seconds: names whose last number follows different ones and a point.
+    """
+    if len({decimal[1] for name in names if (decimal := _DECIMAL.search(name))}) > 1:
+        return None
     numbers = [number for name in names if (number := frame_number(name)) is not None]
     return numbers if len(set(numbers)) == len(names) else None
 
@@ -40,6 +46,8 @@ def in_frame_order(names: Sequence[str]) -> list[str]:
 
     >>> in_frame_order(["frame10.png", "frame2.png"]), in_frame_order(["9_1.png", "10_0.png", "9_0.png"])
     (['frame2.png', 'frame10.png'], ['9_0.png', '9_1.png', '10_0.png'])
+    >>> in_frame_order(["3.05.png", "1.10.png", "2.20.png"])
+    ['1.10.png', '2.20.png', '3.05.png']
     """
     if numbers := frame_numbers(names):
         return [name for _, name in sorted(zip(numbers, names, strict=True))]

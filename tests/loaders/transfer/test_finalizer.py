@@ -74,14 +74,6 @@ def test_a_device_that_is_set_after_an_epoch_gets_normalised_images(dataset: Pat
         torch.testing.assert_close(images.cpu(), expected, rtol=0, atol=1e-6)
 
 
-def test_memory_of_batches_for_another_device_is_not_used_again(dataset: Path) -> None:
-    loader = loader_of(dataset)
-    next(iter(loader))
-    assert loader._batch_dataset.pool is not None
-    assert loader.to("cpu")._batch_dataset.pool is not None
-    assert loader.to("cuda")._batch_dataset.pool is None
-
-
 def test_a_prefetcher_over_a_loader_that_has_begun_is_refused(dataset: Path) -> None:
     loader = loader_of(dataset)
     batches = iter(loader)

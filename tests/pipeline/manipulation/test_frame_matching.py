@@ -215,6 +215,23 @@ def test_videos_of_equally_many_frames_are_compared_frame_by_frame(tmp_path: Pat
     assert all_unchanged(rows["fake.mp4"])
 
 
+def test_an_image_is_compared_with_no_frame_of_a_video(tmp_path: Path) -> None:
+    film(tmp_path / "original.mp4", CLIP)
+    cv2.imwrite(str(tmp_path / "0120.png"), scene(CLIP[20])[..., ::-1])
+    receipt, rows, _ = run(tmp_path, [ORIGINAL, entry("0120.png", "original.mp4")], Sampling(every=1))
+    assert shares(rows["0120.png"]) == [None]
+    assert receipt.inputs[1].faces_without_mask == 1
+
+
+def test_a_fake_apart_from_another_of_its_original_is_compared_too(tmp_path: Path) -> None:
+    """As in the unit of a table that did not name originals at first."""
+    for name in ("original.mp4", "fake.mp4", "between.mp4", "other.mp4"):
+        film(tmp_path / name, CLIP)
+    _, rows, _ = run(tmp_path, [FAKE, entry("between.mp4"), OTHER], Sampling(frames=8))
+    assert all_unchanged(rows["fake.mp4"])
+    assert all_unchanged(rows["other.mp4"])
+
+
 def test_faces_that_cannot_be_compared_are_counted(tmp_path: Path) -> None:
     """The original has a gap and ends early."""
     gap = [moment for moment in CLIP[:32] if not 0.3 < moment < 0.7]

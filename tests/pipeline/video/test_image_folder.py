@@ -62,6 +62,8 @@ def test_numbers_count_only_where_every_name_has_one_of_its_own() -> None:
         (["id0_id1_0003_9.png", "id0_id1_0003_120.png"], [9, 120]),
         (["left.png", "right.png"], [-1, -1]),
         (["9_0.png", "10_0.png"], [-1, -1]),
+        (["t_1.80.png", "t_2.05.png"], [-1, -1]),
+        (["scene2.0012.png", "scene2.0120.png"], [12, 120]),
         ([f"{(1 << 63) - 1}.png"], [(1 << 63) - 1]),
     ],
 )

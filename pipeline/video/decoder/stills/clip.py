@@ -36,8 +36,8 @@ class StillImage:
         yield Frame(0, 0.0, read_image(self.file, self.max_pixels))
 
     def times(self, sampling: Sampling) -> FrameTimes:  # noqa: ARG002 (as all media)
-        """Return the time of the one frame."""
-        return FrameTimes(np.zeros(1), np.zeros(1, np.int64))
+        """Return the one frame; when it was in the video that it is from is unknown."""
+        return FrameTimes(np.zeros(1), np.zeros(1, np.int64), is_timed=False)
 
     def probe(self) -> MediaInfo:
         """Return the picture's size from its header."""
