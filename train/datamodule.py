@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.pytorch import LightningDataModule
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ..loaders import FaceDataLoader, FaceDataset
 from ..loaders.sampling.balance import balance_from_name
@@ -20,6 +19,7 @@ from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
 from .config.options import DataOptions
 from .lightning_internals import RealignBatchProgress
+from .warning import warn
 
 __all__ = ["DataOptions", "FaceDataModule"]
 
@@ -115,7 +115,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             return
         self.resumed_at = loader.state_dict()["epoch"], loader.next_step
         RealignBatchProgress(loader).attach(self.trainer)
-        rank_zero_warn(
+        warn(
             f"global_batch={now}: the checkpoint is of {before} images a step; training continues at the "
             "same image, in steps of the new size. FaceClassifier's learning rate continues as in a run of such steps; "
             "a schedule of your own continues by its count of steps, so it may end too early or too late"
@@ -156,7 +156,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         labels = np.unique(dataset.index.numbers("label", dataset.rows))
         if len(labels) == 1 and getattr(dataset.face_transform, "self_blend", None) is None:
             label = _label_name(self.classes, int(labels[0]))
-            rank_zero_warn(
+            warn(
                 f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
                 "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
             )

@@ -193,6 +193,7 @@ LAYERS = {
         cli
     """,
     "train": """
+        warning
         checkpoints lightning_internals machine metrics torch_internals
         levers starvation
         config

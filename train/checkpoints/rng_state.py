@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
+
+from ..warning import warn
 
 
 def gather_rng_states(trainer: Any) -> list[dict[str, Any]]:
@@ -32,7 +33,7 @@ def restore_or_seed(trainer: Any, seed: int, saved: Sequence[dict[str, Any]]) ->
         _set_state(saved[trainer.global_rank])
         return
     if trainer.global_step:
-        rank_zero_warn(
+        warn(
             f"the checkpoint has random states of {len(saved)} ranks and this run has {trainer.world_size}: random "
             "numbers, such as dropout's, are drawn anew from here, by seed, step and rank"
         )

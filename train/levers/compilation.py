@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch import Callback, LightningModule
-from lightning.pytorch.utilities.rank_zero import rank_zero_info, rank_zero_warn
+from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from ..machine import TENSOR_CORES, Machine
 from ..torch_internals import dynamo_counters
+from ..warning import warn
 from .lever import Lever
 
 
@@ -89,7 +90,7 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         """Logs the counts."""
         metrics = self.metrics()
         if not metrics["graphs"]:
-            rank_zero_warn("compile: nothing was compiled: training_step calls none of the module's networks")
+            warn("compile: nothing was compiled: training_step calls none of the module's networks")
             return
         breaks = "; ".join(f"{count}x {reason.splitlines()[0]}" for reason, count in metrics["reasons"].items())
         rank_zero_info(

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from lightning.pytorch import LightningModule
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
@@ -18,6 +17,7 @@ from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
 from ..lightning_internals import logged_step, optimizer_steps_at
 from ..metrics.eval_metrics import METRIC_NAMES, EvalMetrics
+from ..warning import warn
 from .backbone import Backbone
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
@@ -92,7 +92,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
                 "max_epochs or max_steps, or take schedule='constant'"
             )
         if options.warmup_steps >= self._total_steps > 0:
-            rank_zero_warn(
+            warn(
                 f"warmup_steps={options.warmup_steps}: the whole run has {self._total_steps:.0f} optimizer steps, so "
                 f"the learning rate never comes to {options.learning_rate:g}; take fewer"
             )
@@ -179,10 +179,10 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         self._eval_metrics = EvalMetrics(self.options.classes)
         faces = scores.faces
         if not len(faces):
-            rank_zero_warn(f"{stage}: no face has a known label, so there is nothing to measure")
+            warn(f"{stage}: no face has a known label, so there is nothing to measure")
             return
         if note := scores.nan_note():
-            rank_zero_warn(f"{stage}: {note}")
+            warn(f"{stage}: {note}")
         log_p = torch.from_numpy(faces.log_p)
         logits = log_p[:, 1:] - log_p[:, :1] if self.options.loss == "bce" else log_p
         metrics = {"loss": float(self._loss(logits, torch.from_numpy(faces.labels))), **scores.result()}

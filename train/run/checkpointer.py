@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 import torch
 from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 from torch.distributed.tensor import DTensor
 
 from ...pipeline.files import sync_folder
@@ -19,6 +18,7 @@ from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
 from ..lightning_internals import count_next_epoch, run_validation
+from ..warning import warn
 from .graceful_stop import GracefulStop
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -125,7 +125,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         finite: bool = trainer.strategy.reduce_boolean_decision(_is_finite(trainer), all=True)
         if not finite and not self._warned:
             self._warned = True
-            rank_zero_warn(
+            warn(
                 f"not saved: weights or running statistics are NaN or infinite after step {trainer.global_step:,}; the "
                 f"last checkpoint is that of step {self._stop.last_saved_step:,}"
             )

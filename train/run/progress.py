@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ...pipeline.console import StatusBar, duration_text
+from ..warning import TrainingWarning
 from .checkpointer import logged_metrics
 from .throughput import Throughput
 
@@ -46,13 +47,12 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     @contextmanager
     def suppress_lightning(self) -> Iterator[None]:
-        """Context that silences Lightning's messages, and shows only warnings that concern the run."""
+        """Context that silences Lightning's messages, and shows no warnings but `TrainingWarning`s."""
         loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
         levels = [logger.level for logger in loggers]
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            shown = ".*training waits for data|warmup_steps=|not saved: |val: |test: "
-            warnings.filterwarnings("always", message=shown)
+            warnings.simplefilter("always", TrainingWarning)
             warnings.showwarning = self._show_warning
             for logger in loggers:
                 logger.setLevel(logging.ERROR)

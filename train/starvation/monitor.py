@@ -10,12 +10,12 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback
-from lightning.pytorch.utilities.rank_zero import rank_zero_warn
 
 from ...loaders import DevicePrefetcher, FaceDataLoader
 from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import FacefeedError, UsageError
 from ..lightning_internals import logged_step
+from ..warning import warn
 from .data_wait import DataWaitTimer, WaitWindow, attach, detach
 
 
@@ -115,7 +115,7 @@ class StarvationMonitor(Callback):  # type: ignore[misc]  # Lightning is not fol
         if self.on_starved == "fail":
             raise StarvedError(message, details=metrics)
         if not self._warned:
-            rank_zero_warn(message)
+            warn(message)
         self._warned = True
 
 

@@ -414,6 +414,17 @@ def _spoil(module: Any) -> None:
     list(module.parameters())[-1].data.fill_(float("nan"))
 
 
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_run_on_faces_of_one_class_shows_the_warning_of_it(tmp_path: Path, as_json: bool) -> None:
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 8),)),))
+    output = io.StringIO()
+    console = Console(file=output, soft_wrap=True)
+    train(tmp_path / "out", config(steps=1), tmp_path / "run", console=console, as_json=as_json)
+    lines = output.getvalue().splitlines()
+    shown = [json.loads(line).get("warning", "") for line in lines] if as_json else lines
+    assert any("all faces of train have the label real, so there is nothing to tell apart" in line for line in shown)
+
+
 def test_for_a_program_it_is_one_json_object_a_line(out: Path, tmp_path: Path) -> None:
     output = io.StringIO()
     train(out, config(), tmp_path / "run", console=Console(file=output, soft_wrap=True), as_json=True)
