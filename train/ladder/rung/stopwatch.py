@@ -82,11 +82,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
                 prefetched + _SETTLING_STEPS,
                 self.length.steps or self.steps_per_epoch or 1,
             )
-            if (
-                self.length.steps
-                and self.steps_per_epoch
-                and self._warm_up_steps + self._measured_steps > self.steps_per_epoch
-            ):
+            if self.steps_per_epoch and self._warm_up_steps + self._measured_steps > self.steps_per_epoch:
                 self._warm_up_steps = max(self._warm_up_steps, self.steps_per_epoch)
         self.on_step(0, self._warm_up_steps + self._measured_steps)
 
