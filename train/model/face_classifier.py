@@ -85,7 +85,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
     def on_train_start(self) -> None:
         """Reads the number of steps; any earlier, Lightning would start the epoch before restoring a checkpoint."""
         options, self._first_batch_checked = self.options, False
-        self._total_steps = self.trainer.estimated_stepping_batches
+        self.realign_schedule()
         if options.schedule != "constant" and (math.isinf(self._total_steps) or self._total_steps < 0):
             raise UsageError(
                 f"schedule={options.schedule!r}: falls until the last step, and this run has none; give the Trainer "
@@ -96,7 +96,6 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
                 f"warmup_steps={options.warmup_steps}: the whole run has {self._total_steps:.0f} optimizer steps, so "
                 f"the learning rate never comes to {options.learning_rate:g}; take fewer"
             )
-        self._realign_schedule()
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Validates the first batch of a fit: on a device, a label out of range is only an opaque indexing error."""
@@ -127,13 +126,15 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         schedule = LambdaLR(optimizer, lr_lambda)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
-    def _realign_schedule(self) -> None:
-        """After a resume with another global batch size, moves the schedule to the equivalent step.
+    def realign_schedule(self) -> None:
+        """Reads the number of steps and, after a resume with another global batch size, moves the schedule, once.
 
-        That is the step at the same image of a run that had the new batch size from its start. The schedule saves its
-        step count in checkpoints, so later resumes start from there. A run limited by `max_steps` has the same number
-        of steps whatever the batch size, so its schedule stays.
+        That is to the step at the same image of a run that had the new batch size from its start. The schedule saves
+        its step count in checkpoints, so later resumes start from there. A run limited by `max_steps` has the same
+        number of steps whatever the batch size, so its schedule stays. A callback that saves at the start of training,
+        before `on_train_start`, calls this first.
         """
+        self._total_steps = self.trainer.estimated_stepping_batches
         data, schedule = self.trainer.datamodule, self.lr_schedulers()
         if isinstance(data, FaceDataModule) and self._total_steps == self.trainer.max_steps:
             data.resumed_at = None

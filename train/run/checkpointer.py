@@ -79,6 +79,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._step = trainer.global_step
         restore_or_seed(trainer, self._seed, self._rng_states)
         if self._validation_is_due:
+            pl_module.realign_schedule()  # before a save, which stores the new global batch size
             run_validation(trainer)
             self._save_last(trainer)
         count_next_epoch(trainer)

@@ -10,8 +10,12 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from assets_fit import CallAtHook
 from assets_train import TRAIN_FACES, Foreign, RecordFaces, SaveEach, classifier, data, small_dataset, trainer
 from facefeed.train.levers.accumulate import ShortGroupRescaling
+from facefeed.train.run.checkpointer import RunCheckpointer
+from facefeed.train.run.graceful_stop import GracefulStop
+from facefeed.train.run.signals import Signals
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -148,6 +152,33 @@ def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: P
         classifier(**options), data(out, batch_size=size), ckpt_path=tmp_path / "3.ckpt"
     )
     assert later.steps == pytest.approx(expected.steps[steps_done + 3 :])
+
+
+def test_killed_after_the_validation_that_a_resume_repeats_the_learning_rate_still_is_that_of_the_new_size(
+    out: Path, tmp_path: Path
+) -> None:
+    options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
+    expected, resumed = _Rates(), _Rates()
+    trainer(max_epochs=2, callbacks=[expected]).fit(classifier(**options), data(out, batch_size=4))
+    last = tmp_path / "last.ckpt"
+
+    def fit(callback: lightning.Callback, size: int) -> None:
+        with Signals() as signals:
+            stop = GracefulStop(signals, tmp_path, save_every_minutes=60)
+            saving = RunCheckpointer(tmp_path, stop, metric="val/loss", mode="min", seed=0)
+            trainer(max_epochs=2, enable_checkpointing=True, callbacks=[callback, stop, saving]).fit(
+                classifier(**options), data(out, batch_size=size), ckpt_path=last if last.exists() else None
+            )
+
+    for hook, size in (("on_validation_start", SIZE), ("on_train_batch_start", 4)):
+        with pytest.raises(LookupError):
+            fit(CallAtHook(hook, 1, _killed), size)
+    fit(resumed, 4)
+    assert resumed.steps == pytest.approx(expected.steps[math.ceil(TRAIN_FACES / 4) :])
+
+
+def _killed() -> None:
+    raise LookupError("killed")
 
 
 def test_a_warning_says_that_steps_are_of_another_size(out: Path, tmp_path: Path) -> None:
