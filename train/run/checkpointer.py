@@ -81,7 +81,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         if self._validation_is_due:
             pl_module.realign_schedule()  # before a save, which stores the new global batch size
             run_validation(trainer)
-            self._save_last(trainer)
+            self.on_train_epoch_end(trainer, pl_module)
         count_next_epoch(trainer)
         trainer.should_stop |= self._training_ended  # otherwise a run that had stopped early would train another epoch
 
@@ -107,7 +107,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             self._save(trainer, BEST)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Saves the end of the epoch."""
+        """Saves the end of the epoch, which after an early stop is that of training; a signal raises instead."""
+        self._training_ended |= trainer.should_stop
         self._save_last(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:

@@ -179,11 +179,12 @@ def test_what_is_frozen_is_in_the_result_and_does_not_learn(out: Path, tmp_path:
     assert "backbone.net.classifier.weight" not in same
 
 
-def test_a_run_that_stopped_early_stays_stopped(out: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("hook", ["on_train_end", "on_test_start"])
+def test_a_run_that_stopped_early_stays_stopped(out: Path, tmp_path: Path, hook: str) -> None:
     run, levers = tmp_path / "run", "early_stop:val/loss:1"
     changes: dict[str, Any] = {"levers": levers, "epochs": 6, "model": {"learning_rate": 1e-9}}
-    with pytest.raises(LookupError):  # between the end of training and that of the test
-        trained(out, run, CallAtHook("on_test_start", 1, _lost), **changes)
+    with pytest.raises(LookupError):  # between the end of the last epoch and that of the test
+        trained(out, run, CallAtHook(hook, 1, _lost), **changes)
     result, seen = trained(out, run, **changes)
     assert seen == []
     assert result.epochs < 6
