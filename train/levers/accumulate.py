@@ -19,8 +19,8 @@ class Accumulate(Lever, name="accumulate", form="accumulate:N"):
     Gives: the step of a batch `batches` times as large, in the memory of one; fewer all-reduces under DDP. An epoch's
     incomplete last group is averaged over the batches it has (Lightning alone would divide by `batches`). Costs: fewer
     steps per epoch; BatchNorm still sees single batches. All batches have equal weight, so images of an epoch's shorter
-    last batch weigh more, as they do without the lever. Under ZeRO an incomplete last group continues in the next
-    epoch. A validation interval in batches (`val_check_interval=100`) becomes one in optimizer steps.
+    last batch weigh more, as they do without the lever. A validation interval in batches (`val_check_interval=100`)
+    becomes one in optimizer steps.
     """
 
     batches: int

@@ -23,6 +23,8 @@ _CONFLICTS = (
      "8-bit state has one scale for; leave adamw8bit out"),
     ("zero", "channels_last", f"zero {_FLATTENS} a layout is lost; leave channels_last out"),
     ("fsdp", "channels_last", "fsdp splits weights that lie contiguous alone; leave channels_last out"),
+    ("zero", "accumulate", "Lightning and DeepSpeed both divide the loss by the number of batches, so gradients are "
+     "too small, and DeepSpeed's groups continue across epochs; take fsdp, or leave accumulate out"),
     ("zero:3", "compile", "zero:3 fetches weights from inside the module's calls, where torch.compile cannot follow; "
      "take zero:2, or leave compile out"),
 )  # fmt: skip

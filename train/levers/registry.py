@@ -102,7 +102,7 @@ LEVERS: Mapping[str, type[Lever]] = _LazyLevers()
 
 
 def parse(text: str) -> tuple[Lever, ...]:
-    """Parses levers from a text such as `bf16,accumulate:4,zero:2:offload`, in its order; none from an empty one.
+    """Parses levers from a text such as `bf16,clip:1,zero:2:offload`, in its order; none from an empty one.
 
     Raises `LeverError` on an unknown name, or on values that its lever does not take.
     """

@@ -96,6 +96,7 @@ def test_a_text_that_cannot_be_meant_is_refused_with_its_form(text: str, message
         ("fsdp:4", AMPERE, "there are 2 GPUs; take fsdp:2"),
         ("compile,zero:3", AMPERE, "take zero:2"),
         ("channels_last,zero:2", AMPERE, "a layout is lost"),
+        ("accumulate:4,zero:2:offload", AMPERE, "both divide the loss by the number of batches.*take fsdp"),
         ("checkpointing,zero:3,freeze:net.0*", AMPERE, "DeepSpeed frees frozen weights"),
     ],
 )
@@ -112,7 +113,7 @@ def test_what_cannot_work_is_refused_with_the_reason(text: str, machine: Machine
         ("bf16,tf32,compile,fused,clip:1,ddp", AMPERE),
         ("ddp:2:4", AMPERE),
         ("clip:1,fp16,fused", AMPERE),
-        ("zero:2:offload,fp16,clip:1,accumulate:2,freeze:net.0*", AMPERE),
+        ("zero:2:offload,fp16,clip:1,freeze:net.0*", AMPERE),
         ("zero:3,checkpointing", AMPERE),
         ("fsdp,bf16,checkpointing,accumulate:2,freeze:net.0*,clip:1,compile", AMPERE),
         ("fsdp:2", BARE),
