@@ -66,14 +66,19 @@ def test_a_video_that_was_replaced_for_a_while_gets_the_rows_of_what_is_back(one
     assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
 
 
+def copy_rows_of_gone_video(one_out: OneOut) -> None:
+    """`real/c.mp4` goes, and its rows are copied, as another video of its unit has changed."""
+    one_out.source.remove("real/c.mp4")
+    one_out.put("real/a.mp4", "one")
+    one_out.run()
+
+
 def test_so_does_one_whose_rows_were_copied_meanwhile_as_it_was_gone(one_out: OneOut) -> None:
     one_out.put("real/a.mp4", "long")
     one_out.put("real/c.mp4", "one")
     before = one_out.source.contents["real/c.mp4"], one_out.source.times["real/c.mp4"]
     one_out.run_while_replaced("real/c.mp4", "two")
-    one_out.source.remove("real/c.mp4")
-    one_out.put("real/a.mp4", "one")
-    one_out.run()
+    copy_rows_of_gone_video(one_out)
     assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None)), "its rows are kept"
     one_out.source.before["real/c.mp4"] = before
     one_out.put_back("real/c.mp4")
@@ -87,9 +92,7 @@ def test_a_new_time_that_was_compared_is_known_after_the_rows_of_a_gone_video_we
     one_out.run()
     one_out.touch("real/c.mp4")
     one_out.run()
-    one_out.source.remove("real/c.mp4")
-    one_out.put("real/a.mp4", "one")
-    one_out.run()
+    copy_rows_of_gone_video(one_out)
     one_out.put_back("real/c.mp4")
     assert run_precompute(one_out.source, one_out.out, "usual").changes.touched == []
 
