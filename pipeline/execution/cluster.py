@@ -5,18 +5,16 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
-import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
 import distributed.core
-import distributed.utils
 from distributed import Client, LocalCluster, SchedulerPlugin, Security
 
 from ..errors import FacefeedError, StoppedError
@@ -35,8 +33,6 @@ _DASK_LOGGERS = (
     "tornado.general",
 )
 
-_PRELOADED_MODULES = ["distributed.nanny", "facefeed.pipeline.execution.unit_task"]
-
 _DASK_CONFIG = {
     # Dask must not retry a unit whose worker dies: the driver halves it to find the input at fault.
     "distributed.scheduler.allowed-failures": 0,
@@ -46,8 +42,7 @@ _DASK_CONFIG = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,  # a worker that waits for memory it holds itself would wait for ever
     "distributed.worker.memory.terminate": 0.95,
-    "distributed.worker.multiprocessing-method": "forkserver",
-    "distributed.nanny.pre-spawn-environ": {},  # they would stay set in this process
+    "distributed.worker.multiprocessing-method": "spawn",
     # The scheduler's record of finished tasks takes the driver's memory: keep it short.
     "distributed.admin.log-length": 100,
     "distributed.admin.low-level-log-length": 100,
@@ -68,14 +63,12 @@ def local_client(num_workers: int) -> Iterator[Client]:
     Whoever can submit to a Dask cluster runs code as its user. So all connections are TLS, with a certificate that is
     made for this cluster and that only its processes have, in memory: other users of the machine cannot connect.
     """
-    threads = max(1, usable_cores() // num_workers)
-    names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    environment = {name: os.environ.get(name, str(threads)) for name in names}
-    with _configured_dask(), dask.config.set({"distributed.nanny.environ": environment}):
+    with _configured_dask():
+        threads = max(1, usable_cores() // num_workers)
+        environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
         try:
-            with _defer_interrupts():
-                _start_fork_server(environment)
+            with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _defer_interrupts():
                 cluster = LocalCluster(
                     n_workers=num_workers,
                     threads_per_worker=1,
@@ -93,27 +86,6 @@ def local_client(num_workers: int) -> Iterator[Client]:
                 with suppress(TimeoutError):
                     cluster.close(timeout=10)
             _release_schedulers()
-
-
-def _start_fork_server(environment: dict[str, str]) -> None:
-    """Starts the process that workers are forked from, with these variables, unless this process has one.
-
-    It imports what they need a single time: workers start in milliseconds, also those of later clusters, and share its
-    memory. Where the path of the temporary folder is too long for its socket, each worker imports all by itself.
-    """
-    vars(distributed.utils)["_forkserver_preload_set"] = True  # else Dask imports pandas and others, to preload them
-    multiprocessing.get_context("forkserver").set_forkserver_preload(_PRELOADED_MODULES)
-    missing = {name: value for name, value in environment.items() if name not in os.environ}
-    os.environ.update(missing)  # libraries read them as they are imported
-    try:
-        forkserver.ensure_running()
-    except OSError:
-        dask.config.set({
-            "distributed.worker.multiprocessing-method": "spawn", "distributed.nanny.pre-spawn-environ": environment,
-        })  # fmt: skip
-    finally:
-        for name in missing:
-            del os.environ[name]
 
 
 def _release_schedulers() -> None:

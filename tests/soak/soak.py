@@ -210,12 +210,11 @@ class Soak:
         return [name for name in left if name not in semaphores or not self.tally["struck by KILL"]]
 
     def _temporary_files(self) -> list[str]:
-        """But Dask's lock files, which stay, and the folder of the socket of each fork server that was killed, or whose
-        process was."""
+        """But Dask's lock files, which stay, and the folder of the socket of each fork server that was killed."""
         known = {assets_in_process._workplace().name, "dask-scratch-space"}
         left = [path.name for path in (self.folder / "tmp").iterdir() if path.name not in known]
         sockets = [name for name in left if name.startswith("pymp-")]
-        if len(sockets) <= self.tally["readers killed"] + self.tally["struck by KILL"]:
+        if len(sockets) <= self.tally["readers killed"]:
             left = [name for name in left if name not in sockets]
         scratch = (self.folder / "tmp" / "dask-scratch-space").glob("*")
         return left + [path.name for path in scratch if path.suffix != ".lock"]

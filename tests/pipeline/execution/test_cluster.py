@@ -21,7 +21,6 @@ from assets_cluster import certificate_in_configuration
 from distributed import Client, LocalCluster, Security
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution.cluster import local_client, remote_client, stop_on_cluster_error
-from facefeed.pipeline.machine import usable_cores
 
 PATIENCE_SECONDS = 60.0
 JOB = """
@@ -100,38 +99,6 @@ def test_a_process_that_runs_again_and_again_keeps_no_scheduler() -> None:
     del client
     gc.collect()
     assert [scheduler() for scheduler in schedulers[:-1]] == [None, None]
-
-
-def threads_of_workers(client: Client) -> set[str | None]:
-    return {*client.run(os.getenv, "OMP_NUM_THREADS").values()}
-
-
-@pytest.mark.parametrize("limit", [None, "7"])
-def test_workers_share_the_cores_unless_the_environment_says_otherwise(
-    monkeypatch: pytest.MonkeyPatch, limit: str | None
-) -> None:
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    if limit is not None:
-        monkeypatch.setenv("OMP_NUM_THREADS", limit)
-    with local_client(1) as client:
-        assert threads_of_workers(client) == {limit or str(usable_cores())}
-    assert os.environ.get("OMP_NUM_THREADS") == limit
-
-
-def test_workers_start_too_where_the_path_of_the_temporary_folder_is_too_long_for_a_socket(tmp_path: Path) -> None:
-    folder = tmp_path / ("long" * 30)
-    folder.mkdir()
-    code = (
-        "from facefeed.pipeline.execution.cluster import local_client\n"
-        "if __name__ == '__main__':\n    with local_client(1) as client: print(client.submit(max, 1, 2).result())\n"
-    )
-    script = tmp_path / "script.py"
-    script.write_text(code)
-    environment = {**os.environ, "TMPDIR": str(folder)}
-    result = subprocess.run(
-        [sys.executable, str(script)], env=environment, capture_output=True, text=True, check=True, timeout=120
-    )
-    assert result.stdout == "2\n"
 
 
 @pytest.mark.parametrize("is_killed", [False, True])
