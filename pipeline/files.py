@@ -101,12 +101,20 @@ def make_folder(folder: Path) -> None:
 
 
 def files_below(folder: Path) -> list[Path]:
-    """All files in a folder and below it, sorted. Unlike `Path.rglob`, raises `OSError` where one cannot be read."""
+    """All files in a folder and below it, sorted. Unlike `Path.rglob`, raises `OSError` where one cannot be read.
+
+    Without hidden files, which no reader of datasets opens: `.DS_Store`, or `.nfs*` while a removed file is in use.
+    """
 
     def fail(error: OSError) -> NoReturn:
         raise error
 
-    return sorted(Path(parent) / name for parent, _, names in os.walk(folder, onerror=fail) for name in names)
+    return sorted(
+        Path(parent) / name
+        for parent, _, names in os.walk(folder, onerror=fail)
+        for name in names
+        if not name.startswith(".")
+    )
 
 
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from .commit.adoption import adopt_files
 from .commit.finalize import (
     build_manifest,
     publish_manifest,
@@ -49,6 +50,7 @@ from .planning.incremental import Changes, compare_with_plan, next_plan_part
 from .planning.job_part import JobPart
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan, PlanPart
+from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState
 from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
@@ -62,7 +64,7 @@ class Summary:
     `part`: the part of the job that it did, None for all of it; `totals` and `seconds` are its own, everything else is
     of OUT. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a
     part of a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished
-    so far, and is not on disk.
+    so far, and is not on disk. `parts_at_work`: how many other parts were at work when this one ended.
     """
 
     manifest: Manifest
@@ -78,6 +80,7 @@ class Summary:
     incomplete_columns: list[IncompleteSet] = field(default_factory=list)
     part: JobPart | None = None
     units_left: int = 0
+    parts_at_work: int = 0
 
 
 def precompute(
@@ -153,18 +156,21 @@ def precompute(
         _remove_empty_out_on_refusal(job.paths),
         hold_lease(job.paths.lease, progress.on_wait, part=job_part) as lease,
     ):
-        run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
-        changes = run.find_changes(run_state)
+        plan = Plan.load(job.paths)
+        RecordedDataset(job.paths, plan).refuse_other(config)  # another run may have planned since `prepare_job`
+        run_state = RunState(job.paths, plan, job.config_hash)
         orphans = run.clean_up(run_state, lease)
+        changes = run.find_changes(run_state)
         run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes, lease)
         with lease.shared_with_parts():
             totals = run.process_pending_units(run_state, workers, scheduler)
-        units_left = sum(1 for _ in run_state.pending_units())
+        units_left, parts_at_work = sum(1 for _ in run_state.pending_units()), len(lease.parts_at_work())
         lease.check()
         manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
-        manifest=manifest, part=job_part, units_left=units_left, listing=listing, changes=changes, totals=totals,
-        orphans=orphans, seconds=time.monotonic() - started, failures=collect_failures(run_state, changes.refused),
+        manifest=manifest, part=job_part, units_left=units_left, parts_at_work=parts_at_work, listing=listing,
+        changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
+        failures=collect_failures(run_state, changes.refused),
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
@@ -184,6 +190,14 @@ class _Run:
     part: JobPart | None
     progress: Progress
 
+    def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
+        """Finishes or removes what killed runs left, unless parts are at work; returns the files moved to `_tmp`."""
+        if lease.parts_at_work():
+            return []
+        remove_attempts(self.job.paths)
+        adopt_files(run_state)
+        return quarantine_orphans(run_state)
+
     def find_changes(self, run_state: RunState) -> Changes:
         """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
         job, listing = self.job, self.listing
@@ -193,13 +207,6 @@ class _Run:
         planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
         refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit, self.part)
         return changes
-
-    def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
-        """Removes what killed runs have left, unless other parts are at work; returns the files moved to `_tmp`."""
-        if lease.parts_at_work():
-            return []
-        remove_attempts(self.job.paths)
-        return quarantine_orphans(run_state)
 
     def next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
         """Plans the units that the changes need."""

@@ -54,6 +54,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "lost_units": totals.lost_units,
         },
         "units_left": summary.units_left,
+        "parts_at_work": summary.parts_at_work,
         "incomplete_columns": [str(columns) for columns in summary.incomplete_columns],
         "changes": {
             "added": len(changes.added),
@@ -90,9 +91,10 @@ def print_summary(summary: Summary, src: Path, out: Path) -> None:
     if summary.forecast:
         console.print(_forecast(summary.forecast, summary))
     if summary.units_left:
+        others = f"of which {summary.parts_at_work or 'none'} {'are' if summary.parts_at_work > 1 else 'is'} at work"
         console.print(
-            f"{plural(summary.units_left, 'unit')} left to other parts; the last part to end finishes the dataset, or "
-            "the same command without --part"
+            f"{plural(summary.units_left, 'unit')} left to other parts, {others}; the last part to end finishes the "
+            "dataset, or the same command without --part, also if SRC has changed since parts ended"
         )
         return
     console.print(escape(printable(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))

@@ -87,7 +87,8 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
 def remove_superseded(run_state: RunState) -> None:
     """Removes the files and receipts of superseded units, and the added columns of these and of units without rows.
 
-    Durably: the rows of a file that came back after a power failure would be there twice.
+    Durably: the rows of a file that came back after a power failure would be there twice. A file with rows that could
+    not be copied, as it is damaged, and not be computed again, as their video is gone, is moved to `_tmp`.
     """
     current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
     # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
@@ -96,12 +97,25 @@ def remove_superseded(run_state: RunState) -> None:
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
         remove_files_of(run_state.paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
+        unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
         for unit in superseded:
-            run_state.paths.unit_file(unit.split, unit.unit_id).unlink(missing_ok=True)
+            path = run_state.paths.unit_file(unit.split, unit.unit_id)
+            if path.exists() and _had_faces_of(run_state, unit, unreadable):
+                move_to_quarantine(path, run_state.paths)
+            path.unlink(missing_ok=True)
             run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
         for folder in {run_state.paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
             if folder.is_dir():  # a split may have had no face at all
                 sync_folder(folder)
+
+
+def _had_faces_of(run_state: RunState, unit: Unit, videos: set[str]) -> bool:
+    """Whether the unit's file has, or had before it was damaged, a row of any of the videos."""
+    try:
+        receipt = run_state.receipt(unit)
+    except CorruptDataError:
+        return True
+    return receipt is not None and any(outcome.faces and outcome.video_id in videos for outcome in receipt.inputs)
 
 
 def remove_attempts(paths: OutPaths) -> None:

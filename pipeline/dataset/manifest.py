@@ -105,7 +105,8 @@ class InputOutcome:
     `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
     for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
     they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
-    decoded. `size_bytes`: as planned. `mtime_ns`: of the file that was decoded, which may have changed since.
+    decoded. `size_bytes`: as planned. `mtime_ns`: of the file that was decoded, which may have changed since; -1
+    where it is uncertain which one that was, as it changed meanwhile.
     `absent`: path of a file that was planned with, but was not there: of the input itself, whose rows are then those of
     its last content that was, of the original that it would have been compared with, or of its own mask; else None.
     `source_sha256`: `sha256` of the original that a fake was compared with; empty where that changed meanwhile, or

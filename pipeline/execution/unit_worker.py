@@ -4,32 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..commit.publish import (
-    attempt_path,
-    check_unit_file,
-    move_to_quarantine,
-    publish,
-    sha256_of,
-    unit_file_metadata,
-    write_receipt,
-)
+from ..commit.adoption import adopt_file, receipt_metadata, with_file
+from ..commit.publish import attempt_path, publish, unit_file_metadata, write_receipt
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError, StoppedError
 from ..files import stop_on_any_disk_error, stop_on_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from ..planning.run_state import lists_inputs_of
 from ..rows.input_pipeline import InputPipeline
 from .decode_pool import DecodePool
-
-_RECEIPT_KEY = "facefeed.receipt"
 
 OnInput = Callable[[InputOutcome], None]
 
@@ -59,11 +48,6 @@ class _RowGroupWriter:
         self._writer.write_table(joined.slice(0, rows), row_group_size=rows)
         self._buffered = joined.slice(rows).to_batches()
         self._num_buffered -= rows
-
-
-def _reproducible(receipt: Receipt) -> Receipt:
-    """The receipt without timings and flags that differ between attempts, so that equal rows give equal files."""
-    return replace(receipt, inputs=[replace(outcome, seconds=0.0, reused=False) for outcome in receipt.inputs])
 
 
 class UnitWorker:
@@ -97,7 +81,7 @@ class UnitWorker:
         """
         with stop_on_any_disk_error(self.job.out):
             try:
-                receipt = self._adopt(unit) or self._build(unit, on_input)
+                receipt = adopt_file(self.job.paths, unit, self.job.config_hash) or self._build(unit, on_input)
             except Exception:
                 self._raise_if_closing()  # replaces the error of a decoder that was ended in progress
                 raise
@@ -105,22 +89,6 @@ class UnitWorker:
             if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
                 (self.job.out / receipt.file).unlink(missing_ok=True)
             return valid_receipt
-
-    def _adopt(self, unit: Unit) -> Receipt | None:
-        path = self.job.paths.unit_file(unit.split, unit.unit_id)
-        if not path.exists():
-            return None
-        with stop_on_disk_error(path):
-            try:
-                check_unit_file(path, unit.unit_id, self.job.config_hash)
-                stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
-                receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
-                if not lists_inputs_of(unit, receipt):
-                    raise CorruptDataError(f"{path.name}: its receipt lists other inputs")
-            except (CorruptDataError, KeyError):
-                move_to_quarantine(path, self.job.paths)
-                return None
-            return self._with_file(receipt, path, sha256_of(path))
 
     def _build(self, unit: Unit, on_input: OnInput) -> Receipt:
         attempt = attempt_path(self.job.paths, unit.unit_id)
@@ -143,7 +111,7 @@ class UnitWorker:
                 writer.add_key_value_metadata(
                     {
                         **unit_file_metadata(unit.unit_id, self.job.config_hash, row_groups.rows),
-                        _RECEIPT_KEY: _reproducible(receipt).to_json(),
+                        **receipt_metadata(receipt),
                     }
                 )
             self._raise_if_closing()
@@ -152,8 +120,8 @@ class UnitWorker:
             final = self.job.paths.unit_file(unit.split, unit.unit_id)
             digest = publish(attempt, final, unit.unit_id, self.job.config_hash, receipt.rows)
             if digest is not None:
-                return self._with_file(receipt, final, digest)
-            adopted = self._adopt(unit)
+                return with_file(receipt, final, self.job.paths, digest)
+            adopted = adopt_file(self.job.paths, unit, self.job.config_hash)
             if adopted is None:
                 raise CorruptDataError(f"{final.name}: another attempt published it damaged; it was set aside")
             return adopted
@@ -169,7 +137,3 @@ class UnitWorker:
     def _raise_if_closing(self) -> None:
         if self._closing:
             raise StoppedError("this worker was stopped; run the same command again")
-
-    def _with_file(self, receipt: Receipt, path: Path, digest: str) -> Receipt:
-        file = path.relative_to(self.job.out).as_posix()
-        return replace(receipt, file=file, bytes=path.stat().st_size, sha256=digest)

@@ -131,15 +131,12 @@ def find_renamed(
 
 
 def _recorded_hashes(run_state: RunState, entries: Sequence[Entry]) -> dict[str, str]:
-    """SHA-256 of those `entries` of which one is recorded, by id."""
+    """SHA-256 of those `entries` of which one is recorded, by id; also where their rows are still to be copied."""
     names = {entry.video_id for entry in entries}
     if not names:
         return {}
-    return {
-        outcome.video_id: outcome.sha256
-        for _, outcome in run_state.outcomes()
-        if outcome.sha256 and outcome.video_id in names
-    }
+    outcomes = chain(run_state.outcomes_to_reuse(), (outcome for _, outcome in run_state.outcomes()))
+    return {outcome.video_id: outcome.sha256 for outcome in outcomes if outcome.sha256 and outcome.video_id in names}
 
 
 def _digests(

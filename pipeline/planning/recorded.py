@@ -17,11 +17,14 @@ from .plan import Plan
 
 
 class RecordedDataset:
-    """The plan that OUT holds; none in a new OUT. Raises `UsageError` or `RefusedError` where OUT is something else."""
+    """The plan that OUT holds, `plan` where it was read already; none in a new OUT.
 
-    def __init__(self, paths: OutPaths) -> None:
+    Raises `UsageError` or `RefusedError` where OUT is something else.
+    """
+
+    def __init__(self, paths: OutPaths, plan: Plan | None = None) -> None:
         self._paths = paths
-        self._plan = _load_plan(paths)
+        self._plan = _load_plan(paths) if plan is None else plan
 
     @property
     def config(self) -> dict[str, Any] | None:

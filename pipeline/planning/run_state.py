@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
@@ -80,6 +81,16 @@ class RunState:
                 if self.unit_of_video[outcome.video_id] == planned.unit_id:
                     yield planned, outcome
 
+    def outcomes_to_reuse(self) -> Iterator[InputOutcome]:
+        """Outcomes of inputs whose rows unfinished units are to copy, in the units that these replace."""
+        for unit in self.pending_units():
+            left = set(unit.reuses)
+            for receipt in superseded_receipts(unit, self.paths, self.config_hash) if left else ():
+                for outcome in receipt.inputs:
+                    if outcome.video_id in left:
+                        left.remove(outcome.video_id)
+                        yield outcome
+
     def parquet_files(self) -> list[tuple[Path, str]]:
         """The files that make up the dataset, as `(path, name relative to OUT)`, sorted by name."""
         names = sorted(receipt.file for _, _, receipt in self.finished_units() if receipt.file)
@@ -111,6 +122,16 @@ def trusted_receipt_of(unit: Unit, paths: OutPaths, config_hash: str) -> Receipt
     """The receipt of `unit` as it is on disk now; see `RunState.trusted_receipt`."""
     receipt = trusted_receipt(paths, unit.unit_id, config_hash)
     return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
+
+
+def superseded_receipts(unit: Unit, paths: OutPaths, config_hash: str) -> Iterator[Receipt]:
+    """The trusted receipts of the units that `unit` replaces, newest first, and of their halves."""
+    names = deque(unit.supersedes)
+    while names:
+        receipt = trusted_receipt(paths, names.popleft(), config_hash)
+        if receipt is not None:
+            names.extendleft(reversed(receipt.children))
+            yield receipt
 
 
 def lists_inputs_of(unit: Unit, receipt: Receipt) -> bool:

@@ -15,11 +15,12 @@ from ..dataset.manifest import InputOutcome
 from ..errors import PASSING_REASONS, InputError, StoppedError
 from ..manipulation.frame_matching import match_frames
 from ..manipulation.source_frames import CurrentSource, SourceFrameCache, TrackedFaces
-from ..planning.content_hash import StatSignature, content_sha256, latest_mtime_ns, stat_signature
+from ..planning.content_hash import stat_signature
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
 from ..video import DecodeSummary, Frame, FrameTimes, MediaReader
+from .decoded_file import DecodedFile, sha256_if_unchanged
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows
 from .row_builder import RowBuilder
@@ -75,12 +76,10 @@ class InputPipeline:
     def _process(self, entry: Entry, split: str, family: Sequence[Entry]) -> ProcessedInput:
         """Decodes one input; one that fails half-way gives no rows."""
         started = time.monotonic()
-        path = self._job.root / entry.video_id
-        before = stat_signature(path, self._job.roots) if self._job.file_exists(entry.video_id) else None
-        common: dict[str, Any] = {
-            "video_id": entry.video_id, "size_bytes": entry.size_bytes,
-            "mtime_ns": latest_mtime_ns(before) if before else entry.mtime_ns,
-        }  # fmt: skip
+        file = DecodedFile(
+            entry, self._job.root / entry.video_id, self._job.roots, exists=self._job.file_exists(entry.video_id)
+        )
+        common: dict[str, Any] = {"video_id": entry.video_id, "size_bytes": entry.size_bytes}
         max_damaged_percent = self._job.limits.max_damaged_percent
         # Not straight to the unit's file: a damaged frame may come last, and an input that fails must give no row.
         spool = self._memory.open()
@@ -101,7 +100,7 @@ class InputPipeline:
                 **common, outcome="failed", reason=error.reason, detail=error.detail or None,
                 max_damaged_percent=max_damaged_percent if error.reason == "decode_error" else None,
                 # Reading a file that stalled the decoder may never return.
-                sha256=None if error.reason == "timeout" else self._sha256(path, before),
+                sha256=None if error.reason == "timeout" else file.sha256(self._is_closed), mtime_ns=file.mtime_ns(),
                 frames_wanted=error.frames_wanted, frames_decoded=error.frames_decoded, seconds=_seconds_since(started),
             ))  # fmt: skip
         own_mask = self._own_mask
@@ -110,7 +109,7 @@ class InputPipeline:
             reason="decode_error" if decoded.damage else None, detail=decoded.damage or None,
             max_damaged_percent=max_damaged_percent if decoded.damage else None,
             frames_wanted=decoded.frames_wanted, frames_decoded=decoded.frames_decoded,
-            sha256=self._sha256(path, before), seconds=_seconds_since(started),
+            sha256=file.sha256(self._is_closed), mtime_ns=file.mtime_ns(), seconds=_seconds_since(started),
             faces_without_mask=without_mask if entry.mask_id or self.is_compared(entry) else 0,
             faces_with_own_mask=faces - without_mask if own_mask.frames else 0, own_mask_problem=own_mask.problem_text,
             absent=self._absent, source_sha256=self._source_sha256(),
@@ -138,16 +137,16 @@ class InputPipeline:
         is_older = entry.video_id not in unit.reuses
         return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
 
-    def _sha256(self, path: Path, before: StatSignature | None) -> str | None:
-        """The hash of a file; None if it is missing or has changed since `before`."""
-        roots = self._job.roots
-        digest = content_sha256(path, roots, cancelled=lambda: self._closed) if before else None
-        return digest if stat_signature(path, roots) == before else None
+    def _is_closed(self) -> bool:
+        return self._closed
 
     def _source_sha256(self) -> str | None:
         """The hash of the original that the input in progress was compared with; see `InputOutcome`."""
         cache = self._compared_with
-        return None if cache is None else self._sha256(self._job.root / cache.video_id, cache.signature) or ""
+        if cache is None:
+            return None
+        path = self._job.root / cache.video_id
+        return sha256_if_unchanged(path, self._job.roots, cache.signature, self._is_closed) or ""
 
     def batches(
         self,

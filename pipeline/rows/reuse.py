@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,9 +10,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commit.publish import sha256_of
-from ..dataset.manifest import InputOutcome, Receipt, trusted_receipt
+from ..dataset.manifest import InputOutcome, Receipt
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
+from ..planning.run_state import superseded_receipts
 from ..sources import Entry
 
 
@@ -39,12 +39,7 @@ class SupersededRows:
         return reused, rows.cast(self._schema).to_batches()
 
     def _newest(self, video_id: str, unit: Unit) -> tuple[Receipt | None, InputOutcome | None]:
-        names = deque(unit.supersedes)
-        while names:
-            receipt = trusted_receipt(self._job.paths, names.popleft(), self._job.config_hash)
-            if receipt is None:
-                continue
-            names.extendleft(reversed(receipt.children))
+        for receipt in superseded_receipts(unit, self._job.paths, self._job.config_hash):
             for outcome in receipt.inputs:
                 if outcome.video_id == video_id:
                     return receipt, outcome

@@ -50,7 +50,7 @@ from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unr
 from .layouts.table import TableFile
 from .listing import Entry, FoundFile, Listing, unlabelled_name
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .media.media_files import find_media, find_named
+from .media.media_files import digest_of_images, find_media, find_named
 from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
 
@@ -70,6 +70,7 @@ __all__ = [
     "LinkCoverage",
     "Listing",
     "detect_layout",
+    "digest_of_images",
     "find_media",
     "find_named",
     "is_inside",

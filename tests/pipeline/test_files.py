@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from facefeed.pipeline.files import make_folder
+from facefeed.pipeline.files import files_below, make_folder
 
 
 def test_a_folder_may_be_created_in_one_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +22,10 @@ def test_a_folder_may_be_created_in_one_that_cannot_be_listed(tmp_path: Path, mo
     make_folder(tmp_path / "runs/first")
     make_folder(tmp_path / "runs")
     assert (tmp_path / "runs/first").is_dir()
+
+
+def test_hidden_files_of_a_desktop_or_of_nfs_are_no_files_of_a_dataset(tmp_path: Path) -> None:
+    for name in ("train/a.parquet", "train/.DS_Store", ".nfs0123"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert files_below(tmp_path) == [tmp_path / "train/a.parquet"]

@@ -268,6 +268,15 @@ def _stat_frames(root: Path, folder: str, roots: Sequence[Path]) -> FoundFile | 
     return FoundFile.of_frames(folder, frames) if frames else None
 
 
+def digest_of_images(folder: Path, roots: Sequence[Path]) -> str | None:
+    """The `images_digest` that `folder` has now; None where it has no image, or cannot be read."""
+    try:
+        found = _stat_frames(folder.parent, folder.name, roots)
+    except OSError:
+        return None
+    return None if found is None else found.images_digest
+
+
 def _suffix(name: str) -> str:
     stem, _, end = name.rpartition(".")  # constructing a Path per file is slow
     return f".{end.lower()}" if stem and end else ""

@@ -9,6 +9,7 @@ import pyarrow.dataset as pads
 import pytest
 from assets_in_process import in_process, new_folder
 from assets_video import numbered, write_video
+from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
@@ -51,6 +52,30 @@ def test_a_renamed_video_is_in_the_split_that_it_was_in(capsys: pytest.CaptureFi
     printed = " ".join(capsys.readouterr().err.split())
     assert "renamed or moved, with rows under both names: 8 inputs (fake/1.mp4 is now fake/new-1.mp4" in printed
     assert not run(source, out).changes.renamed
+
+
+def test_a_video_renamed_after_a_run_that_was_stopped_is_in_the_split_that_it_was_in() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    videos = [source / "real" / f"{number}.mp4" for number in range(24)]
+    for number, path in enumerate(videos):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_video(path, [numbered(3 * number + frame, 64, 48) for frame in range(2)])
+    run(source, out)
+    before = split_of(out)
+    changed, *others = [path for path in videos if before[f"real/{path.name}"] == "test"]
+    write_video(changed, [numbered(200 + frame, 64, 48) for frame in range(3)])
+
+    def stop(*_: object) -> None:
+        raise StoppedError("killed")
+
+    with pytest.raises(StoppedError), in_process(stop):
+        precompute(source, out, options=OPTIONS, detector=FixedBoxDetector())
+    for path in others:
+        path.rename(path.with_name(f"new-{path.name}"))
+    assert len(run(source, out).changes.renamed) == len(others)
+    after = split_of(out)
+    assert {after[f"real/new-{path.name}"] for path in others} == {"test"}
 
 
 def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from assets_fresh_runs import Version, fresh
 from assets_one_out import OneOut
 
@@ -85,6 +86,23 @@ def test_added_columns_go_with_the_rows_of_a_gone_video_whose_file_was_damaged(o
     file.unlink()  # as `verify` advises
     one_out.run()
     assert not (one_out.out / "columns/colour" / file.name).exists()
+
+
+@pytest.mark.parametrize("how", ["flip", "cut"])
+def test_a_damaged_file_is_kept_that_has_the_only_rows_of_a_gone_video(one_out: OneOut, how: str) -> None:
+    one_out.put("real/a.mp4", "long")
+    one_out.put("real/c.mp4", "one")
+    one_out.run()
+    (file,) = (one_out.out / "faces/train").iterdir()
+    data = file.read_bytes()
+    damaged = data[:100] + bytes([data[100] ^ 0xFF]) + data[101:] if how == "flip" else data[:-1]
+    file.write_bytes(damaged)
+    one_out.source.remove("real/c.mp4")
+    one_out.model.may_hold["real/c.mp4"].add("unreadable")
+    one_out.put("real/a.mp4", "one")
+    one_out.run()
+    assert one_out.held("real/c.mp4").reason == "unreadable"
+    assert [path.read_bytes() for path in (one_out.out / "_tmp").iterdir()] == [damaged]
 
 
 def test_a_retried_video_is_there_once_though_the_file_of_its_first_unit_is_lost(one_out: OneOut) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from assets_fresh_runs import Version, fresh, run_precompute
 from assets_in_process import in_process, new_folder
 from assets_one_out import OneOut
-from assets_tiny_source import TinySource
+from assets_tiny_source import TinySource, content_of
 from assets_video import write_video
 from facefeed.pipeline.errors import InputError, Reason
 from facefeed.pipeline.execution.unit_worker import UnitWorker
@@ -62,6 +63,27 @@ def test_a_video_that_was_replaced_for_a_while_gets_the_rows_of_what_is_back(one
     one_out.run_while_replaced("real/c.mp4", "two")
     assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
     one_out.put_back("real/c.mp4")
+    one_out.run()
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
+
+
+def test_so_does_one_that_was_replaced_only_while_it_was_decoded(
+    one_out: OneOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_out.put("real/c.mp4", "one")
+    path, elsewhere = one_out.source.folder / "real/c.mp4", one_out.source.folder / "elsewhere.mp4"
+    batches = InputPipeline.batches
+
+    def replace_meanwhile(*given: Any, **more: Any) -> Iterator[object]:
+        path.rename(elsewhere)
+        path.write_bytes(content_of("two"))
+        yield from batches(*given, **more)
+        elsewhere.rename(path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(InputPipeline, "batches", replace_meanwhile)
+        run_precompute(one_out.source, one_out.out, "usual")
+    assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("two", None))
     one_out.run()
     assert one_out.held("real/c.mp4") == fresh("usual", "real/c.mp4", Version("one", None))
 
