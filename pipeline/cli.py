@@ -219,7 +219,7 @@ def _dry_run(src: Path, out: Path, arguments: dict[str, Any], failure_limit: Fai
     from .dryrun.verdict import exit_code  # noqa: PLC0415
 
     result = dry_run(src, out, **arguments)
-    allowed = failure_limit.max_failures(result.survey.inputs)
+    allowed = failure_limit.max_failures(result.inputs_in_out)  # as the run counts
     print_dry_run(result, src, allowed)
     if as_json:
         click.echo(json.dumps(dry_run_json(result, allowed)))

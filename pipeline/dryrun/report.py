@@ -46,7 +46,7 @@ def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
     console.print(escape(printable(f"{src}: layout {survey.layout}{evidence}")))
     length = duration_text(3600 * survey.hours)
     hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
-    todo = "" if survey.new == survey.inputs else f"; {survey.new:,} of them to do"
+    todo = "" if result.pending == survey.inputs else f"; {result.pending:,} of them to do"
     console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
     if survey.clips:
         console.print(f"of these, {plural(survey.clips, 'clip')} of {plural(survey.images, 'image')}")

@@ -35,6 +35,7 @@ _FINALIZE_FRACTION = 1.0
 class DryRunResult:
     """Result of a dry run.
 
+    `inputs_in_out`: number of inputs that OUT would have, with those that are gone from the source since.
     `pending`: number of inputs to process. `forecast`: None where there are none, or none could be tried.
     `known_failures`: number of inputs that have failed already, or fail before they are read. `tried`: number of inputs
     that were tried. `failures`: those of them that failed. `partial`: number of those with some damaged frames.
@@ -42,6 +43,7 @@ class DryRunResult:
     """
 
     survey: Survey
+    inputs_in_out: int
     pending: int
     forecast: Forecast | None
     known_failures: int
@@ -96,6 +98,7 @@ def dry_run(
     )  # fmt: skip
     return DryRunResult(
         survey=survey_source(listing, changes, planned.plan, cost, leak=leak, caveats=caveats),
+        inputs_in_out=len(planned.unit_of_video) + len(changes.refused),
         pending=sum(len(unit.inputs_to_decode) for unit in units),
         forecast=guess,
         known_failures=len(failures_in_source(planned, changes.refused, changes.gone)),

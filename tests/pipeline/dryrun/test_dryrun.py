@@ -336,6 +336,9 @@ def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
     off = re.search(r"made [\d.]+ kB \(([+-]\d+) %\)", capsys.readouterr().err)
     assert off is not None
     assert abs(int(off[1])) < 200, "a file's own overhead is most of so little"
+    (src / "real/later.mp4").unlink()
+    dry_result = run_dry(src, out, small_options, cluster_address)
+    assert (dry_result.survey.inputs, dry_result.inputs_in_out) == (9, 10), "rows of what is gone stay and count"
 
 
 def test_what_failed_while_it_was_tried_is_reported(

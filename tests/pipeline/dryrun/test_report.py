@@ -19,10 +19,10 @@ SURVEY = Survey(
 )  # fmt: skip
 
 
-def report_of(survey: Survey, capsys: pytest.CaptureFixture[str]) -> str:
+def report_of(survey: Survey, capsys: pytest.CaptureFixture[str], pending: int = 0) -> str:
     result = DryRunResult(
-        survey=survey, pending=0, forecast=None, known_failures=0, tried=0, failures=[], partial=0, any_face=True,
-        seconds=0.0,
+        survey=survey, inputs_in_out=6, pending=pending, forecast=None, known_failures=0, tried=0, failures=[],
+        partial=0, any_face=True, seconds=0.0,
     )  # fmt: skip
     print_dry_run(result, Path("src"), allowed=0)
     return capsys.readouterr().err
@@ -39,6 +39,10 @@ def test_classes_stand_in_the_labels_order_whichever_is_the_larger(capsys: pytes
     header, train, *_ = table_of(replace(SURVEY, by_split=by_split), capsys)
     assert " ".join(header) == "split │ real │ fake │ unknown │ all"
     assert " ".join(train) == "train │ 1 │ 2 │ 3 │ 6"
+
+
+def test_what_a_stopped_run_has_left_is_to_do_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert "6 inputs, 0 bytes; 2 of them to do" in report_of(replace(SURVEY, new=0), capsys, pending=2)
 
 
 def test_of_many_classes_the_largest_have_a_column_and_the_rest_are_added_up(

@@ -87,12 +87,12 @@ def _damage(path: Path, data: bytes, how: Damage, at: float) -> None:
 def _expect_lost_rows(one_out: OneOut, unit_id: str, what: str, *, all_units: bool) -> None:
     """Rows of a video that is gone cannot be computed again.
 
-    Without its receipt a unit's file is adopted, unless an input of it has changed: then all of the unit is done again.
+    Without its receipt a unit's file is adopted.
     """
     run_state = run_state_of(one_out.out)
     assert run_state is not None
     for _, unit, receipt in run_state.finished_units():
-        adopts = what == "receipt" and receipt.file is not None and not one_out.has_new_times
+        adopts = what == "receipt" and receipt.file is not None
         is_lost = unit.unit_id == unit_id and what in ("rows", "receipt") and not adopts
         for entry in unit.inputs if is_lost or all_units else ():
             if entry.video_id not in one_out.source.contents:

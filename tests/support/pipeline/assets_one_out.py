@@ -74,7 +74,7 @@ class OneOut:
 
     @property
     def has_new_times(self) -> bool:
-        """Whether a video has another time than when a run last ended: without its receipt it counts as changed."""
+        """Whether a video has another time than when a run last ended."""
         return not self.source.times.items() <= self._seen.items()
 
     @property
