@@ -141,7 +141,7 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     out = Path(out)
     with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
         folder = OutPaths(out).columns / name
-        if not name.isidentifier() or not folder.is_dir():
+        if folder.parent != OutPaths(out).columns or name == ".." or not folder.is_dir():
             raise _no_such_set(out, name, manifest)
         try:
             column_set = ColumnSet.read(out, name)

@@ -168,9 +168,8 @@ class ColumnSet:
         except FileNotFoundError:
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
-            raise CorruptDataError(
-                f"{path}: does not describe added columns ({error}); run `facefeed remove {out} {name}`"
-            ) from error
+            remedy = f"run `facefeed remove {shlex.quote(str(out))} {shlex.quote(name)}`"
+            raise CorruptDataError(f"{path}: does not describe added columns ({error}); {remedy}") from error
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,7 @@ import hashlib
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Final
 
 _MAX_CHARACTERS: Final = 60  # with frame, track and suffix, a name fits the 100 bytes of a plain tar header
@@ -57,6 +57,20 @@ def unique_names(
         for number in clashing:
             level[number] += 1
             names[number] = levels[level[number]](video_ids[number])
+
+
+def names_of_texts(texts: Iterable[str], clean: Callable[[str], str] = safe_name) -> dict[str, str]:
+    """A name for each text, such as a class: as `clean` makes it, with a hash where that is the name of another too.
+
+    >>> names_of_texts(["v1.0", "a b", "a_b"])
+    {'v1.0': 'v1_0', 'a b': 'a_b~c8687a08aa5d6ed2', 'a_b': 'a_b~648fa9b31bc7ff7e'}
+    """
+    names = {text: clean(text) for text in texts}
+    counts = Counter(name.casefold() for name in names.values())
+    return {
+        text: name if counts[name.casefold()] == 1 else f"{name}{_HASH_MARK}{_hash(text)}"
+        for text, name in names.items()
+    }
 
 
 def column_names(columns: Sequence[str], fields: Sequence[str]) -> dict[str, str]:

@@ -219,7 +219,9 @@ def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]
     except FacefeedError as error:
         yield Finding("index", "index.arrow", str(error))
         return
-    if index.fingerprint != manifest.fingerprint or index.num_rows != manifest.rows:
+    metadata = index.schema.metadata
+    is_of_manifest = all(metadata.get(key, text) == text for key, text in manifest.face_schema().metadata.items())
+    if not is_of_manifest or index.fingerprint != manifest.fingerprint or index.num_rows != manifest.rows:
         yield Finding("index", "index.arrow", "belongs to another state of the dataset")
         return
     if files is None:
@@ -242,10 +244,28 @@ def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileRea
             return False
         stored_batch = stored.get_batch(number)
         stored_batch.validate(full=True)  # before its offsets are used
-        if not stored_batch.equals(batch):
+        if not _with_float_bits(stored_batch).equals(_with_float_bits(batch)):
             return False
         number += 1
     return number == int(stored.num_record_batches)
+
+
+def _with_float_bits(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the bits of floats as integers: a NaN does not equal itself."""
+    types = [_with_float_bits_type(column.type) for column in batch.columns]
+    columns = [
+        column if column.type == type_ else column.view(type_)
+        for column, type_ in zip(batch.columns, types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _with_float_bits_type(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_floating(type_):
+        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[type_.bit_width]
+    if pa.types.is_fixed_size_list(type_):
+        return pa.list_(_with_float_bits_type(type_.value_type), type_.list_size)
+    return pa.list_(_with_float_bits_type(type_.value_type)) if pa.types.is_list(type_) else type_
 
 
 def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:

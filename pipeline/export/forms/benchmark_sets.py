@@ -6,11 +6,11 @@ A set that it does not know is called by its `dataset`, and its classes `<set>_R
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..naming import safe_name
+from ..naming import names_of_texts, safe_name
 
 NO_COMPRESSION: Final = "unknown"
 """Where a set has grades of compression, but a video has none."""
@@ -75,16 +75,35 @@ class Place:
     name_group: str
 
 
-def place_of(video: Video) -> Place:
+def places_of(videos: Sequence[Video]) -> list[Place]:
     """Where DeepfakeBench has a video of its sets; a place of its own for one of any other set."""
+    sets = names_of_texts(dict.fromkeys(video.dataset or _UNNAMED_SET for video in videos), _clean_set)
+    classes = names_of_texts(dict.fromkeys(video.label for video in videos), _clean_class)
+    return [_place_of(video, sets, classes) for video in videos]
+
+
+def clean_name(text: str) -> str:
+    """A safe name in a path of DeepfakeBench, whose loader replaces each "frames" in it by "masks" or "landmarks"."""
+    return safe_name(text).replace("frames", "Frames")
+
+
+def _clean_set(text: str) -> str:
+    name = clean_name(text)
+    return f"{name}_" if name in DATASETS else name
+
+
+def _clean_class(text: str) -> str:
+    return {"real": "Real", "fake": "Fake"}.get(text) or clean_name(text)
+
+
+def _place_of(video: Video, sets: Mapping[str, str], classes: Mapping[str, str]) -> Place:
     is_fake = {"real": False, "fake": True}.get(video.label)
     known = None if is_fake is None else _known_place(video, is_fake=is_fake)
     if known:
         label, folder = known
         return Place(label, int(bool(is_fake)), folder, _NAME_GROUPS.get(label, folder))
-    name = safe_name(video.dataset or _UNNAMED_SET)
-    name = f"{name}_" if name in DATASETS else name
-    label = f"{name}_{'Fake' if is_fake else 'Real' if is_fake is False else safe_name(video.label)}"
+    name = sets[video.dataset or _UNNAMED_SET]
+    label = f"{name}_{classes[video.label]}"
     return Place(label, video.number if is_fake is None else int(is_fake), f"{name}/{label}", name)
 
 
@@ -134,7 +153,7 @@ def _dfdcp(video: Video, is_fake: bool) -> _Known:
 
 def _deeperforensics(video: Video, is_fake: bool) -> _Known:
     if is_fake:
-        return "DF_fake", f"DeeperForensics-1.0/manipulated_videos/{safe_name(video.method or 'end_to_end')}"
+        return "DF_fake", f"DeeperForensics-1.0/manipulated_videos/{clean_name(video.method or 'end_to_end')}"
     return "DF_real", "DeeperForensics-1.0/source_videos"
 
 

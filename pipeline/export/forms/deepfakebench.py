@@ -31,10 +31,10 @@ from ...dataset.frame_numbers import frame_names
 from ...dataset.image_codec import decode_rgb_strictly
 from ...errors import CorruptDataError
 from ...machine import usable_cores
-from ..naming import safe_name, unique_names
+from ..naming import unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
-from .benchmark_sets import WITH_COMPRESSION, Video, place_of
+from .benchmark_sets import WITH_COMPRESSION, Video, clean_name, places_of
 from .dataset_json import FRAMES, LANDMARKS, MASKS, ExportedVideo, datasets_of, frame_path, write_dataset_json
 from .form import OnRows, Part, PartRows, undamaged
 
@@ -69,8 +69,8 @@ class DeepfakeBench:
         )
         keys, first = np.unique(self._keys(self._kept), return_index=True)
         videos = [self._video(int(row)) for row in self._kept[first]]
-        places = [place_of(video) for video in videos]
-        names = unique_names(_ids(videos), [place.name_group for place in places], _clean)
+        places = places_of(videos)
+        names = unique_names(_ids(videos), [place.name_group for place in places], clean_name)
         self._videos = {
             int(key): (video, place, name) for key, video, place, name in zip(keys, videos, places, names, strict=True)
         }
@@ -156,19 +156,19 @@ class DeepfakeBench:
 
 
 def _ids(videos: Sequence[Video]) -> list[str]:
-    """What videos are called by: their ids, with the label where the frames of one have several."""
+    """What videos are called by: their ids, with the label where the frames of one have several; all differ."""
     counts = Counter(video.video_id for video in videos)
-    stems = [PurePosixPath(video.video_id) for video in videos]
-    return [
-        video.video_id
-        if counts[video.video_id] == 1
-        else str(path.with_name(f"{path.stem}_{video.label}{path.suffix}"))
-        for video, path in zip(videos, stems, strict=True)
-    ]
-
-
-def _clean(text: str) -> str:
-    return safe_name(text).replace("frames", "Frames")
+    used, ids = {*counts}, []
+    for video in videos:
+        name = video.video_id
+        if counts[name] > 1:
+            path = PurePosixPath(name)
+            name = str(path.with_name(f"{path.stem}_{video.label}{path.suffix}"))
+            while name in used:
+                name += "_"
+        used.add(name)
+        ids.append(name)
+    return ids
 
 
 def _largest_faces(stored: StoredRows, rows: Rows) -> Rows:

@@ -15,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from ..naming import column_names, safe_name, unique_names
+from ...sources import unlabelled_name
+from ..naming import column_names, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
 from .csv_table import as_csv_columns
 from .form import OnRows, Part, PartRows, undamaged
 
-UNKNOWN_CLASS: Final = "unknown"
 _FIELDS: Final = ("file_name", "class")
 _BATCH_ROWS: Final = 4096
 
@@ -35,7 +35,8 @@ class Folders:
         video_ids = stored.index.categories("video_id")
         self._names = unique_names(video_ids, [0] * len(video_ids))
         labels = stored.index.labels
-        self._classes = unique_names([*labels, UNKNOWN_CLASS], [0] * (len(labels) + 1), safe_name)
+        classes = [*labels, unlabelled_name(labels)]
+        self._classes = unique_names(classes, [0] * len(classes))
 
     def write(self, part: Part, folder: Path, on_rows: OnRows) -> PartRows:
         """See `Form.write`."""

@@ -57,8 +57,8 @@ def histograms(index: Index, videos: VideoTable) -> list[Histogram]:
 
 
 def _group_by_class(values: Values, classes: dict[str, NDArray[np.bool_]]) -> dict[str, Values]:
-    """The known values of each class, without classes that have none. `classes`: masks like `values`."""
-    known = ~np.isnan(values)
+    """The finite values of each class, without classes that have none. `classes`: masks like `values`."""
+    known = np.isfinite(values)
     return {name: selected for name, mask in classes.items() if len(selected := values[known & mask])}
 
 

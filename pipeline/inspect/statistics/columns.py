@@ -112,11 +112,16 @@ MEASURES: Final = (FACE_SIZE, CROP_SIZE, SCORE, LANDMARK_SCORE, SHARPNESS, YAW, 
 
 def measures_of(index: Index) -> tuple[Measure, ...]:
     """`MEASURES`, and one for each other added column of numbers."""
-    known = {measure.column for measure in MEASURES}
-    return MEASURES + tuple(
-        Measure(field.name, field.name, "", "an added column", field.name, _any_to_floats)
+    known, keys = {measure.column for measure in MEASURES}, {measure.key for measure in MEASURES}
+    fields = [
+        field
         for field in index.added_fields
         if field.name not in known and (pa.types.is_integer(field.type) or pa.types.is_floating(field.type))
+    ]
+    names = [f"added:{field.name}" if field.name in keys else field.name for field in fields]
+    return MEASURES + tuple(
+        Measure(name, field.name, "", "an added column", field.name, _any_to_floats)
+        for name, field in zip(names, fields, strict=True)
     )
 
 

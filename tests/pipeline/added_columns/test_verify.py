@@ -25,7 +25,7 @@ from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.errors import StoppedError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
@@ -134,6 +134,43 @@ def test_a_record_that_says_nothing_is_found_and_can_be_removed(copy: Path) -> N
     remove_columns(copy, "colour")
     assert findings(copy) == []
     assert "brightness" not in Index(copy).schema.names
+
+
+def test_a_copy_of_a_set_in_its_folder_is_removed_by_the_command_that_the_error_names(copy: Path) -> None:
+    shutil.copytree(copy / "columns/colour", copy / "columns/colour old")
+    with pytest.raises(CorruptDataError, match=r"run `facefeed remove .* 'colour old'`"):
+        add_columns(copy, Colour(), workers=1)
+    remove_columns(copy, "colour old")
+    assert findings(copy) == []
+    assert "brightness" in Index(copy).schema.names
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "../faces", "colour/_receipts"])
+def test_nothing_but_a_set_is_removed(copy: Path, name: str) -> None:
+    with pytest.raises(UsageError, match="has no added columns"):
+        remove_columns(copy, name)
+    assert findings(copy) == []
+
+
+def test_columns_with_values_that_are_no_numbers_are_sound(copy: Path) -> None:
+    schema = pa.schema([("one", pa.float32()), ("two", pa.list_(pa.float64(), 2))])
+
+    def compute(faces: Any) -> dict[str, Any]:
+        values = np.full((len(faces), 2), np.nan)
+        return {"one": values[:, 0], "two": values}
+
+    add_columns(copy, Returning(compute, schema), workers=1)
+    assert findings(copy) == []
+
+
+def test_an_index_with_the_classes_in_another_order_is_found(copy: Path) -> None:
+    path = copy / "index.arrow"
+    data = path.read_bytes()
+    assert data.count(b'["real", "fake"]') == 2, "in the schema at both ends of the file"
+    path.write_bytes(data.replace(b'["real", "fake"]', b'["fake", "real"]'))
+    assert [kind for kind, *_ in findings(copy)] == ["index"]
+    assert rebuild_index_file(copy)
+    assert findings(copy) == []
 
 
 def test_a_file_of_no_unit_is_found(copy: Path) -> None:

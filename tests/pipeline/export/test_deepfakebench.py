@@ -18,7 +18,7 @@ from assets_export import TWO_FACES, exported, files_below, named, run_export
 from assets_rows import stored_pixels, stored_rows
 from facefeed.loaders import FaceDataset
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Video, place_of
+from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Place, Video, dataset_of, places_of
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.video import Frame
 from numpy.typing import NDArray
@@ -171,6 +171,16 @@ def test_a_video_that_is_fake_in_part_stands_in_both_classes_under_two_names(tmp
     assert files_below(tmp_path / "dest/datasets/rgb/noise") >= set(frames)
 
 
+def test_its_two_names_are_not_those_of_another_video(tmp_path: Path) -> None:
+    partly = {"label": 1, "fake_segments": ((0.0, 0.07),), "outside_label": 0}
+    make_dataset(
+        tmp_path / "out", (("train", (named("part/a.mp4", 5, **partly), named("part/a_fake.mp4", 3, label=1))),)
+    )
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    frames = [path for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))]
+    assert len(frames) == len(set(frames)) == 8
+
+
 def one_line(text: str) -> str:
     """Text without the line breaks of the terminal."""
     return " ".join(text.split())
@@ -302,7 +312,7 @@ def test_the_settings_name_no_grade_where_no_set_has_a_level_for_it(tmp_path: Pa
 def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name(
     dataset: str | None, label: int, method: str | None, video_id: str, expected: tuple[str, str]
 ) -> None:
-    place = place_of(Video(video_id, "train", ("real", "fake")[label], label, dataset, method, None))
+    place = only_place(Video(video_id, "train", ("real", "fake")[label], label, dataset, method, None))
     assert (place.label, place.folder, place.number) == (*expected, label)
     known = {name for labels in DATASETS.values() for name in labels}
     assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
@@ -323,14 +333,32 @@ def test_videos_of_one_name_in_several_folders_of_a_class_are_all_in_the_json(tm
     assert all(as_the_loader_reads(tmp_path / "dest", path)[0] is not None for *_, path in frames)
 
 
+def only_place(video: Video) -> Place:
+    (place,) = places_of([video])
+    return place
+
+
+@pytest.mark.parametrize("labels", [("真", "假"), ("bona fide", "bona_fide"), ("a", "A")])
+def test_classes_whose_names_are_alike_without_special_characters_stay_apart(labels: tuple[str, str]) -> None:
+    places = places_of(
+        [Video("a.mp4", "train", label, number, "set", None, None) for number, label in enumerate(labels)]
+    )
+    assert len({place.label.casefold() for place in places}) == len({place.folder.casefold() for place in places}) == 2
+
+
+def test_sets_whose_names_are_alike_without_special_characters_stay_apart() -> None:
+    places = places_of([Video("a.mp4", "train", "fake", 1, name, None, None) for name in ("my set", "my_set")])
+    assert len({place.label for place in places}) == len({dataset_of(place) for place in places}) == 2
+
+
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
-    place = place_of(Video("a.mp4", "train", "screen replay", 2, None, None, None))
+    place = only_place(Video("a.mp4", "train", "screen replay", 2, None, None, None))
     assert (place.label, place.number) == ("facefeed_screen_replay", 2)
 
 
-def test_no_name_of_a_video_has_what_the_loader_replaces(tmp_path: Path) -> None:
-    make_dataset(tmp_path / "out", (("train", (Clip("real/my_frames.mp4", 2),)),))
+def test_no_name_of_a_video_or_a_set_has_what_the_loader_replaces(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", (named("real/my_frames.mp4", 2, dataset="frames_2"),)),))
     exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
-    paths = [path for *_, path in frames_of(dataset_json(tmp_path / "dest", "noise"))]
+    paths = [path for *_, path in frames_of(dataset_json(tmp_path / "dest", "Frames_2"))]
     assert [path.count("frames") for path in paths] == [1, 1]
     assert all(as_the_loader_reads(tmp_path / "dest", path)[1].shape == (5, 2) for path in paths)

@@ -122,6 +122,14 @@ def test_a_row_of_unknown_label_has_a_folder_of_its_own(tmp_path: Path) -> None:
     assert len(files_below(tmp_path / "dest" / "train" / "unknown")) == 2
 
 
+def test_a_class_that_is_called_unknown_has_the_folder_of_its_name(tmp_path: Path) -> None:
+    clips = Clip("real/a.mp4", 2), named("other/b.mp4", 3, label=1), named("other/c.mp4", 4, label=-1)
+    make_dataset(tmp_path / "out", (("train", clips),), labels=("real", "unknown"))
+    exported(tmp_path / "out", tmp_path / "dest", "folders")
+    folders = {folder.name: len(files_below(folder)) for folder in (tmp_path / "dest/train").iterdir()}
+    assert folders == {"real": 2, "unknown": 3, "no_label": 4}
+
+
 PARTLY = {"label": 1, "fake_segments": ((0.0, 0.07), (0.1, 0.15)), "outside_label": 0}
 
 

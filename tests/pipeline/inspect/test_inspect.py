@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from assets_columns import Returning
 from assets_dataset import (
     HALVED,
     INPUTS,
@@ -28,6 +29,7 @@ from assets_dataset import (
     open_run_state,
 )
 from click.testing import CliRunner, Result
+from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.console import percent
@@ -35,6 +37,7 @@ from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
+from facefeed.pipeline.inspect.figures.histograms import histograms
 from facefeed.pipeline.inspect.figures.source_pairs import matching_source_row
 from facefeed.pipeline.inspect.findings import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
@@ -135,6 +138,27 @@ def test_measures_are_those_of_the_rows(dataset: Path) -> None:
             expected = np.quantile(known, (0, 0.05, 0.5, 0.95, 1))
             measured = (spread.least, spread.p05, spread.median, spread.p95, spread.most)
             assert measured == pytest.approx(expected, rel=1e-5)
+
+
+def test_an_added_column_with_the_name_of_a_measure_does_not_replace_it(copy: Path) -> None:
+    (before, *_) = Statistics.of(Index(copy)).classes.values()
+    schema = pa.schema([("crop_px", pa.float32())])
+    add_columns(copy, Returning(lambda faces: {"crop_px": np.full(len(faces), 777.0)}, schema), workers=1)
+    (after, *_) = Statistics.of(Index(copy)).classes.values()
+    assert after.measures["crop_px"] == before.measures["crop_px"]
+    added = after.measures["added:crop_px"]
+    assert added is not None
+    assert added.median == 777.0
+
+
+def test_an_infinite_value_is_left_out_of_a_histogram(copy: Path) -> None:
+    def compute(faces: Any) -> dict[str, Any]:
+        return {"value": np.where(np.arange(len(faces)) == 0, -np.inf, np.arange(len(faces)))}
+
+    add_columns(copy, Returning(compute), workers=1)
+    index = Index(copy)
+    (plot,) = (plot for plot in histograms(index, Statistics.of(index).videos) if plot.name == "value")
+    assert np.isfinite(plot.edges).all()
 
 
 def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
