@@ -28,7 +28,7 @@ def profile(
     """Runs a step on a loader's batches as training would, and measures how long it waits for data, with bounds.
 
     The steps run in one piece, after the queue was drained: a pause would let it fill, and a full queue hides for
-    hundreds of steps that a loader is too slow.
+    hundreds of steps that a loader is too slow. What it fills by while the number of steps is decided is discarded.
 
     Inside a torch.distributed job all ranks have to call it; each runs the same number of steps, which are expected to
     keep the ranks together, as summing gradients does. The verdict is that on the job, and `ranks` in the result holds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ Step = Callable[[Any], Any]
 
 _MAX_DRAIN_SECONDS = 5.0
 _DEFAULT_MAX_IN_FLIGHT = 64  # batches that a loader which does not say so may have waiting
+_MIN_PERIOD_SECONDS = 1e-6
 
 
 def raw_clock() -> float:
@@ -64,9 +66,7 @@ class MeasuredLoop:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
         deadline = clock() + _MAX_DRAIN_SECONDS
         for _ in range(self.max_in_flight if self._is_torch_loader else _DEFAULT_MAX_IN_FLIGHT):
-            self._next()
-            if self._batch_timings:
-                self._batch_timings.popleft()
+            self._next_unmeasured()
             if clock() > deadline:
                 return
 
@@ -80,7 +80,8 @@ class MeasuredLoop:
 
     def record(
         self, num_steps: int, step: Step, *, step_clock: StepClock | None = None, batches_out: list[Any] | None = None,
-        extra_steps: Callable[[Recording], int] | None = None, max_seconds: float = float("inf"),
+        extra_steps: Callable[[Recording], int] | None = None, all_max: Callable[[int], int] = int,
+        max_seconds: float = float("inf"),
     ) -> Recording:  # fmt: skip
         """Runs and measures steps.
 
@@ -90,7 +91,8 @@ class MeasuredLoop:
             step_clock: clock of the device that runs the step; None: the host's.
             batches_out: list that the batches are appended to.
             extra_steps: called with the recording so far once `num_steps` are done; returns how many more steps to run.
-                Its own time is not measured.
+                Its own time is not measured, and the queue is as deep as before it when measuring continues.
+            all_max: the largest value of any rank, so that all run equally many unmeasured steps.
             max_seconds: ends early after so long.
 
         Raises:
@@ -102,12 +104,32 @@ class MeasuredLoop:
         while True:
             while len(marks) < num_steps and not (len(marks) and clock() > deadline):
                 self._run_step(marks, step, batches_out)
-            recording = self._recording(marks)
+            paused_at, recording = clock(), self._recording(marks)
             num_extra = extra_steps(recording) if extra_steps and clock() <= deadline else 0
             if num_extra <= 0:
                 return recording
             num_steps += num_extra
             marks.is_paused = True
+            self._catch_up(marks, step, all_max(self._num_missed_batches(recording, clock() - paused_at)))
+
+    def _num_missed_batches(self, recording: Recording, pause_seconds: float) -> int:
+        """Batches that the loop would have consumed in a pause, as far as the queue had room for them."""
+        room = recording.queue_room if self._is_torch_loader else _DEFAULT_MAX_IN_FLIGHT
+        return min(math.ceil(pause_seconds / max(float(recording.period_seconds.mean()), _MIN_PERIOD_SECONDS)), room)
+
+    def _catch_up(self, marks: _StepMarks, step: Step, num_missed: int) -> None:
+        """Brings the queue back to where it was before a pause, in which it filled.
+
+        Discards the batches that steps would have consumed meanwhile. The workers start all those anew at once, so as
+        many steps run unmeasured until they are out of step again.
+        """
+        for _ in range(num_missed):
+            if self._next_unmeasured()[1]:
+                marks.advance(is_first=True)
+        for _ in range(num_missed):
+            marks.batch, is_first = self._next_unmeasured()
+            marks.advance(is_first=is_first)
+            step(marks.batch)
 
     def _run_step(self, marks: _StepMarks, step: Step, batches_out: list[Any] | None) -> None:
         requested_mark, host_requested_at = marks.step_clock.mark(), clock()
@@ -117,15 +139,23 @@ class MeasuredLoop:
         marks.host_times += (host_requested_at, host_received_at, raw_clock())
         step(marks.batch)
         marks.marks += (requested_mark, received_mark, marks.step_clock.mark())
-        marks.segment_steps.append(
-            0 if is_first or not marks.segment_steps else marks.segment_steps[-1] + 1 + marks.is_paused
-        )
+        marks.advance(is_first=is_first)
+        if marks.is_paused and marks.segment_step == marks.segment_steps[-1] + 1:
+            marks.segment_step += 1
+        marks.segment_steps.append(marks.segment_step)
         marks.is_paused = False
         marks.num_images.append(count_images(marks.batch))
         if self._batch_timings:  # a prefetcher runs ahead, and so do the timings
             marks.batch_timings.append(self._batch_timings.popleft())
         if batches_out is not None:
             batches_out.append(marks.batch)
+
+    def _next_unmeasured(self) -> tuple[Any, bool]:
+        """`_next`, its timing discarded."""
+        batch, is_first = self._next()
+        if self._batch_timings:
+            self._batch_timings.popleft()
+        return batch, is_first
 
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
@@ -180,6 +210,7 @@ class _StepMarks:
         self.marks: list[Any] = []
         self.host_times: list[float] = []
         self.segment_steps: list[int] = []
+        self.segment_step = -1
         self.num_images: list[int] = []
         self.batch_timings: list[BatchTiming] = []
         self.is_paused = False  # since the last step: to look at what was seen is no part of its time
@@ -188,6 +219,10 @@ class _StepMarks:
 
     def __len__(self) -> int:
         return len(self.segment_steps)
+
+    def advance(self, *, is_first: bool) -> None:
+        """Counts a step of the current segment; `is_first`: of a new one."""
+        self.segment_step = 0 if is_first else self.segment_step + 1
 
     def series(self) -> dict[str, Any]:
         """The time series of a `Recording`, by name."""

@@ -76,6 +76,13 @@ class Recording(StepTimes):
         return num_ready
 
     @property
+    def queue_room(self) -> int:
+        """Batches by which the queue could grow at the end of the recording, as far as its depth is known."""
+        max_in_flight = self.num_workers * self.prefetch_factor
+        known = self.queue_depth[self.queue_depth >= 0][-max(max_in_flight, 1) :]
+        return max_in_flight - int(np.median(known)) if len(known) else max_in_flight
+
+    @property
     def steady_seconds(self) -> float:
         """Duration of the steady state."""
         return float(self.period_seconds[self.is_steady].sum())

@@ -68,6 +68,7 @@ class LoaderMeasurement:
                 self._with_progress("the loader"),
                 step_clock=self.step_clock(self.step),
                 extra_steps=self._num_extra_steps,
+                all_max=self.ranks.all_max,
             )
         )
         if not self._job_steps(live).is_steady.any():

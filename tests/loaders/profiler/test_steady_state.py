@@ -74,6 +74,24 @@ def test_a_loader_that_is_a_little_too_slow_cannot_hide_in_its_queue(
     assert verdict.kind is VerdictKind.STARVED
 
 
+@pytest.mark.parametrize(("workers", "prefetch"), [(8, 2), (16, 4)])
+def test_a_loader_that_is_too_slow_cannot_hide_in_the_queue_that_fills_while_the_profiler_decides(
+    workers: int, prefetch: int, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It decides four times, for a second each, in which all batches ahead are loaded."""
+    decide = loader_verdict.LoaderMeasurement._num_extra_steps
+
+    def decide_slowly(measurement: loader_verdict.LoaderMeasurement, recording: Recording) -> int:
+        clock.pass_by(1.0)
+        return decide(measurement, recording)
+
+    monkeypatch.setattr(loader_verdict.LoaderMeasurement, "_num_extra_steps", decide_slowly)
+    loader = Queued(clock, workers * STEP * 1.025, workers, prefetch)
+    verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
+    assert verdict.num_steps > 2 * loader_verdict._CHUNK_STEPS
+    assert verdict.wait_share.value == pytest.approx(0.025 / 1.025, abs=0.001)
+
+
 @pytest.mark.parametrize(("workers", "prefetch"), [(2, 1), (8, 2), (16, 8)])
 def test_a_loader_with_room_to_spare_feeds_the_step_at_the_defaults(workers: int, prefetch: int, clock: Clock) -> None:
     loader = Queued(clock, workers * STEP / 1.3, workers, prefetch)
@@ -307,3 +325,37 @@ def test_what_the_profiler_takes_to_look_at_what_it_saw_is_no_part_of_the_loops_
     assert measured.period_seconds == pytest.approx(np.full(300, STEP))
     assert measured.unexplained_share < 0.001
     assert measured.is_steady.sum() == 299
+
+
+def test_of_a_queue_that_was_full_nothing_is_discarded_after_a_pause() -> None:
+    full, empty = (recording_of(np.full(500, load * STEP), STEP, workers=4, prefetch=2) for load in (0.5, 8.0))
+    assert full.queue_room <= 1
+    assert empty.queue_room >= 6
+    assert recording_of(np.full(500, STEP / 2), STEP, workers=0).queue_room == 0
+
+
+def test_a_loader_without_workers_loses_no_batch_in_a_pause(clock: Clock) -> None:
+    def pause_once(recording: Recording) -> int:
+        clock.pass_by(100 * STEP)
+        return 0 if len(recording) > 10 else 10
+
+    batches: list[Any] = []
+    loader = torch.utils.data.DataLoader(range(40), batch_size=None)  # type: ignore[arg-type]
+    measured_loop.MeasuredLoop(loader).record(
+        10, lambda _: clock.pass_by(STEP), extra_steps=pause_once, batches_out=batches
+    )
+    assert batches == list(range(20))
+
+
+def test_an_epoch_that_ends_after_a_pause_does_not_join_the_steps_before_and_after_it(clock: Clock) -> None:
+    """The pause of four steps discards the rest of the epoch, and leaves out four of the next one."""
+
+    def pause_once(recording: Recording) -> int:
+        clock.pass_by(4 * STEP)
+        return 0 if len(recording) > 4 else 2
+
+    measured = measured_loop.MeasuredLoop([torch.zeros(1)] * 8).record(
+        4, lambda _: clock.pass_by(STEP), extra_steps=pause_once
+    )
+    assert measured.segment_step.tolist() == [0, 1, 2, 3, 5, 6]
+    assert measured.period_seconds == pytest.approx(np.full(6, STEP))
