@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ....pipeline.errors import UsageError
+from ...loader.face_dataloader import FaceDataLoader
 from . import page_cache
 from .batch_timing import BatchTiming, clock, timing_cost_seconds
 from .instrument import instrument
@@ -42,11 +43,9 @@ class MeasuredLoop:
     def __init__(self, loader: Any) -> None:
         self._batch_timings: deque[BatchTiming] = deque()
         torch_loader = torch_loader_of(loader)
-        self._loader = (
-            loader
-            if torch_loader is None
-            else with_torch_loader(loader, instrument(torch_loader, self._batch_timings.append))
-        )
+        instrumented = None if torch_loader is None else instrument(torch_loader, self._batch_timings.append)
+        self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
+        self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
         self._is_torch_loader = torch_loader is not None
         self._num_workers = torch_loader.num_workers if torch_loader is not None else 0
         self._prefetch_factor = (
@@ -71,7 +70,7 @@ class MeasuredLoop:
                 return
 
     def restart_epoch(self) -> None:
-        """Makes the next batch the first of a new iteration.
+        """Makes the next batch the first of a new iteration, of a `FaceDataLoader` over a whole epoch.
 
         The current iteration and its workers stay until then, so that their shutdown is part of the wait for that
         batch, as it is at the end of an epoch.
@@ -162,6 +161,8 @@ class MeasuredLoop:
         started_at = clock()
         if self._restart_pending:
             self._iterator, self._restart_pending = None, False
+            if self._face_sampler is not None:  # else it would first deliver the rest of the epoch
+                self._face_sampler.set_epoch(self._face_sampler.epoch + 1)
             self._batch_timings.clear()
         is_first = self._iterator is None
         iterator = self._open_iterator() if self._iterator is None else self._iterator
@@ -192,7 +193,7 @@ class MeasuredLoop:
 
     def close(self) -> None:
         """Releases the iteration and its workers."""
-        self._iterator = self._loader = None
+        self._iterator = self._loader = self._face_sampler = None
 
     def _open_iterator(self) -> Iterator[Any]:
         started_at = clock()
