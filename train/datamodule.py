@@ -30,10 +30,13 @@ VIDEOS_KEY = "videos"
 
 
 class EvaluationLoader(FaceDataLoader):
-    """A `FaceDataLoader` whose every iteration is epoch 0: a transform that draws at random draws the same each time.
+    """A `FaceDataLoader` whose transforms draw the same for a face each time, and in which every iteration is epoch 0.
 
-    A Trainer sets the epoch of validation loaders to that of training, and `best` would compare unlike images.
+    Else `best` would compare unlike images, and the same checkpoint be judged by others on another number of ranks. A
+    Trainer sets the epoch of validation loaders to that of training.
     """
+
+    draws_by_row = True
 
     def __iter__(self) -> Any:
         """Iterates over epoch 0 from its beginning."""

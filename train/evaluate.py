@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..loaders import FaceDataLoader, FaceDataset
+from ..loaders import FaceDataset
 from ..pipeline.console import plural
 from ..pipeline.errors import UsageError
 from .checkpoints.plain import read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
-from .datamodule import VIDEOS_KEY, eval_transform_arguments
+from .datamodule import VIDEOS_KEY, EvaluationLoader, eval_transform_arguments
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
@@ -196,7 +196,7 @@ def _evaluate_dataset(
     notes: list[str], progress: Callable[[str, int, int], None],
 ) -> Evaluation:  # fmt: skip
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    loader = FaceDataLoader(
+    loader = EvaluationLoader(
         dataset, data.batch_size, shuffle=False, seed=data.seed, fields=_FIELDS, num_workers=data.num_workers,
         device=device if device.type == "cuda" else None,
     )  # fmt: skip

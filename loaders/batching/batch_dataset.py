@@ -60,6 +60,7 @@ class BatchDataset(FaceDataset):
         collate_fn: the user's own, or None.
         clips: that requests ask for, or None where they ask for images.
         mask_size: cells of the masks along each axis; None: the pixels of the images.
+        draws_by_row: whether transforms draw by (seed, row), else by (seed, epoch, step, position in the step).
 
     """
 
@@ -68,13 +69,13 @@ class BatchDataset(FaceDataset):
     def __init__(  # not super().__init__: a copy of `dataset`, with the stages that were wrapped or replaced in it
         self, dataset: FaceDataset, *, fields: Sequence[str], normalised: bool, mixes: bool, blends: bool, seed: int,
         replace_corrupt: bool, kept_columns: Sequence[str], collate_fn: Collate | None, clips: ClipItems | None = None,
-        mask_size: int | None = None,
+        mask_size: int | None = None, draws_by_row: bool = False,
     ) -> None:  # fmt: skip
         self.__dict__.update(dataset.__dict__)
         self.fields, self.normalised, self.seed = tuple(fields), normalised, seed
         self.mixes, self.blends = mixes, blends
         self.replace_corrupt, self.kept_columns, self.collate_fn = replace_corrupt, tuple(kept_columns), collate_fn
-        self.clips, self.mask_size = clips, mask_size
+        self.clips, self.mask_size, self.draws_by_row = clips, mask_size, draws_by_row
         check_fields(self.fields, self.index, () if clips is None else CLIP_COLUMNS)
         if "landmarks_68" in self.fields and not self.has_68:
             raise UsageError(
@@ -302,7 +303,10 @@ class _BatchLoad:
         blend = bool(number % 2) if dataset.blends else None
         if blend:
             global_position -= 1  # the same randomness for both
-        self._reseeder.reseed(derive_seed(dataset.seed, request.epoch, request.step, global_position))
+        drawn_from = (
+            (int(self._rows[number, 0]),) if dataset.draws_by_row else (request.epoch, request.step, global_position)
+        )
+        self._reseeder.reseed(derive_seed(dataset.seed, *drawn_from))
         into = self._buffer.decode_target(position)
         return dataset.load_face(row, partner=partner, blend=blend, into=into)
 

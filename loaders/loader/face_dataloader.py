@@ -8,7 +8,7 @@ import weakref
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.context import BaseContext
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 
@@ -113,6 +113,9 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         WorkerDiedError: a worker died; within seconds.
 
     """
+
+    draws_by_row: ClassVar[bool] = False
+    """Whether transforms draw by (seed, row): for evaluation, where a face is to be the same on any rank."""
 
     def __init__(
         self,
@@ -220,7 +223,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             normalised=self._normalises_in_worker(), mixes=check_mixup(dataset, self.balance),
             blends=check_blend_pairs(dataset, self.balance),
             replace_corrupt=self.on_corrupt == "replace", kept_columns=kept_columns(dataset, self.balance),
-            collate_fn=collate_fn, clips=clips, mask_size=self.mask_size,
+            collate_fn=collate_fn, clips=clips, mask_size=self.mask_size, draws_by_row=self.draws_by_row,
         )  # fmt: skip
 
     def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:

@@ -222,6 +222,31 @@ def test_every_validation_sees_the_same_draws_of_its_transform(
     assert all(torch.equal(torch.cat(first), torch.cat(other)) for other in others)
 
 
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_evaluation_draws_the_same_for_a_face_in_any_batch_and_on_any_rank(
+    out: Path, tmp_path: Path, split: str
+) -> None:
+    brightness = albumentations.RandomBrightnessContrast(brightness_limit=0.8, p=1.0)
+    albumentations.save(albumentations.Compose([brightness]), str(tmp_path / "a.yaml"), data_format="yaml")
+
+    def images(batch_size: int, seed: int = 0, **ranks: int) -> dict[int, torch.Tensor]:
+        module = data(out, eval_transform=str(tmp_path / "a.yaml"), batch_size=batch_size, seed=seed)
+        more = {**module.loader_arguments(), **ranks}
+        module.loader_arguments = lambda: more  # type: ignore[method-assign]
+        loader = getattr(module, f"{split}_dataloader")()
+        return {
+            row: image
+            for batch in loader
+            for row, image in zip(batch["row"].tolist(), batch["image"].clone(), strict=True)
+        }
+
+    small, large = images(2), images(7)
+    on_two = images(3, rank=0, num_replicas=2) | images(3, rank=1, num_replicas=2)
+    assert small.keys() == large.keys() == on_two.keys()
+    assert all(torch.equal(image, large[row]) and torch.equal(image, on_two[row]) for row, image in small.items())
+    assert not torch.equal(small[min(small)], images(2, seed=1)[min(small)])
+
+
 def test_evaluation_never_takes_fakes_that_were_made_of_real_faces(out: Path) -> None:
     module = data(out, eval_transform="self_blend_64.yaml")
     for loader in (module.val_dataloader, module.test_dataloader):

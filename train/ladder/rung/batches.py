@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, RandomSampler
 from ....loaders import FaceDataLoader
 from ....loaders.workers.processes import default_num_workers
 from ...config.recipes import Config
-from ...datamodule import FaceDataModule, eval_transform_arguments
+from ...datamodule import EvaluationLoader, FaceDataModule, eval_transform_arguments
 from ..messages import Subject
 
 
@@ -38,7 +38,7 @@ class RungDataModule(FaceDataModule):
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
         """Returns a loader over OUT's val split by `eval_transform`, shuffled by the seed."""
         dataset = self.dataset("val", **eval_transform_arguments(self.options.eval_transform))
-        return FaceDataLoader(dataset, shuffle=True, **self.loader_arguments()) if len(dataset) else []
+        return EvaluationLoader(dataset, shuffle=True, **self.loader_arguments()) if len(dataset) else []
 
     def loader_arguments(self) -> dict[str, Any]:
         """Returns the arguments of `FaceDataModule`, without fields for a user's module."""
