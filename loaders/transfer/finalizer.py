@@ -14,6 +14,7 @@ from ..batching.shared_pool import SharedBatchPool, empty_pinned
 from ..batching.worker_batch import WorkerBatch
 from ..device.seeded_transform import SeededTransform
 from ..normalise import normalise
+from ..torch_internals import pin_batch
 from .jpeg_decoder import JpegDecoder
 from .prefetch import prefetch_to_device
 
@@ -64,7 +65,7 @@ class BatchFinalizer:
         self._is_cuda = self._device.type == "cuda"
 
     def __call__(self, batches: Iterator[WorkerBatch]) -> Iterator[tuple[Any, int]]:
-        """See the class. The output of the user's own collate_fn is passed on unchanged."""
+        """See the class. The output of the user's own collate_fn is passed on unchanged, on the CPU."""
         if self._is_cuda:
             return prefetch_to_device(batches, self._finalize, self._device)
         return (self._finalize(batch) for batch in batches)
@@ -72,9 +73,13 @@ class BatchFinalizer:
     def _finalize(self, batch: WorkerBatch) -> tuple[Any, int]:
         """On CUDA this enqueues copies and kernels on the current stream, and does not wait for them."""
         if batch.collated is not None:
-            return batch.collated, batch.count
+            return pin_batch(batch.collated) if self.pin_memory else batch.collated, batch.count
         if batch.jpegs is None:
-            images = self._transfer(self._images(batch))
+            images = self._images(batch)
+            if self.pin_memory and not self.channels_last and not self._is_cuda:  # rearranged later, it would be copied
+                images = self._transfer(images.movedim(-1, -3)).movedim(-3, -1)
+            else:
+                images = self._transfer(images)
         else:
             assert self.decoder is not None
             batch, images = self.decoder(batch)

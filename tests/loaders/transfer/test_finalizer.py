@@ -19,6 +19,7 @@ from facefeed.loaders.batching.worker_batch import WorkerBatch
 from facefeed.loaders.normalise import normalise
 from facefeed.loaders.transfer.finalizer import BatchFinalizer
 from facefeed.pipeline.errors import UsageError
+from torch.utils.data import default_collate
 
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 
@@ -167,7 +168,8 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
     assert [int(images.unique()) for (images,) in copied] == [0, 1, 2, 3, 4, 5]
 
 
-def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits() -> None:
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits(channels_last: bool) -> None:
     allocated: list[torch.Tensor] = []
 
     def allocate(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
@@ -176,13 +178,15 @@ def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits() 
 
     columns = {"label": np.array([1, 0]), "hull": [np.ones((3, 2), np.float32), np.zeros((4, 2), np.float32)]}
     finalizer = BatchFinalizer(
-        pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True,
+        pool=None, dtype="uint8", channels_last=channels_last, as_dict=True, device=None, pin_memory=True,
         allocate_pinned=allocate,
     )  # fmt: skip
-    images = torch.zeros((2, 4, 4, 3), dtype=torch.uint8)
+    images = torch.arange(96, dtype=torch.uint8).view(2, 4, 4, 3)
     ((batch, _),) = finalizer(iter([WorkerBatch(0, 2, None, images, {**columns, "names": ["a", None]})]))
     given = [batch["image"], batch["label"], *batch["hull"]]
     assert [tensor.data_ptr() for tensor in given] == [tensor.data_ptr() for tensor in allocated]
+    assert torch.equal(batch["image"], images.movedim(-1, -3))
+    assert batch["image"].is_contiguous() is not channels_last
     assert (batch["label"].tolist(), batch["hull"][0].tolist()) == ([1, 0], [[1, 1]] * 3)
 
 
@@ -214,6 +218,21 @@ def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     assert count == 5
 
 
+class Pinnable:
+    """As a batch class of one's own that torch can pin."""
+
+    def pin_memory(self) -> str:
+        return "page-locked"
+
+
+def test_pin_memory_holds_for_the_output_of_a_collate_fn_too() -> None:
+    finalizer = BatchFinalizer(
+        pool=None, dtype="float32", channels_last=True, as_dict=False, device=None, pin_memory=True
+    )
+    ((batch, _),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated={"image": Pinnable()})])))
+    assert batch == {"image": "page-locked"}
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 @pytest.mark.parametrize("options", [{}, {"dtype": "uint8"}, {"num_workers": 2}, {"channels_last": False}], ids=str)
 def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
@@ -228,8 +247,9 @@ def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_pinned_batches_are_page_locked_and_the_same(dataset: Path) -> None:
-    batches = list(loader_of(dataset, pin_memory=True))
+@pytest.mark.parametrize("options", [{}, {"channels_last": False}, {"collate_fn": default_collate}], ids=str)
+def test_pinned_batches_are_page_locked_and_the_same(dataset: Path, options: dict[str, Any]) -> None:
+    batches = list(loader_of(dataset, pin_memory=True, **options))
     assert all(images.is_pinned() for images, _ in batches)
     assert shown(batches) == shown(loader_of(dataset))
 
