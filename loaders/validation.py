@@ -148,6 +148,16 @@ def check_loader_options(unsupported: Mapping[str, Any], sampler: Any, **options
         raise UsageError(
             f"collate_fn: gets (image, label) pairs of float32 and int, so {name} cannot hold; leave it out"
         )
+    check_collate_device(options["collate_fn"], options["device"])
+
+
+def check_collate_device(collate_fn: Any, device: Any) -> None:
+    """Raises `UsageError` where the output of the user's collate_fn would have to be moved to a device."""
+    if collate_fn is not None and _device_type(device) not in (None, "cpu"):
+        raise UsageError(
+            f"collate_fn: its output is delivered as it is, so device={str(device)!r} cannot hold; leave device out, "
+            "and move batches in the training step"
+        )
 
 
 def check_dataset_options_unset(options: Mapping[str, Any], constructor: Callable[..., Any]) -> None:

@@ -380,6 +380,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def to(self, device: str | torch.device) -> Self:
         """Delivers the batches of later iterations on a device; see the argument `device`."""
         validation.check_options(device=device)
+        validation.check_collate_device(self._batch_dataset.collate_fn, device)
         if self.decode == "device":
             check_can_decode(torch.device(device))
         if self._iterator is not None or self._current_iterator() is not None:

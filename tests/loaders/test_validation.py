@@ -133,6 +133,18 @@ def test_collate_fn(dataset: Path) -> None:
             loader_of(dataset, collate_fn=torch.utils.data.default_collate, **options)
 
 
+def test_a_collate_fn_for_a_gpu_is_refused_before_its_first_batch(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    message = "collate_fn: its output is delivered as it is, so device='cuda:0' cannot hold; .* in the training step"
+    with pytest.raises(UsageError, match=message):
+        loader_of(dataset, fields=None, collate_fn=list, device="cuda:0")
+    with pytest.raises(UsageError, match=message):
+        loader_of(dataset, fields=None, collate_fn=list).to("cuda:0")
+    assert loader_of(dataset, fields=None, collate_fn=list, device="cpu").to("cpu")
+
+
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")
 def test_pin_memory(dataset: Path) -> None:
     loader = loader_of(dataset, pin_memory=True)
