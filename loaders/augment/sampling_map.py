@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _GRID_STEP_PX: Final = 8
+_MISSED_BY_PX: Final = 0.5  # a larger error, and the search started in a fold, or in the wrong part of the map
 _MAX_NEWTON_STEPS: Final = 10
 _TOLERANCE_PX: Final = 0.01
 _MIN_DETERMINANT: Final = 0.05  # a map that shrinks areas more than twentyfold is treated as this steep
@@ -18,16 +19,33 @@ def invert_map(
 ) -> NDArray[np.float32]:
     """Positions of points (N, 2 or more) in an image drawn by `out[q] = in[map(q)]`: the q with map(q) = point.
 
-    Newton's method from the nearest node of a coarse grid; the iterate with the smallest error is returned, so a fold
-    in the map does no harm. Outside the frame the map is extrapolated from its edge.
+    Newton's method from the nearest node of a coarse grid; where that misses the point, as beside a fold of the map,
+    from the nearest pixel. The iterate with the smallest error is returned. Outside the frame the map is extrapolated
+    from its edge.
     """
     sampling_map = np.dstack([map_x, map_y]).astype(np.float32)
-    height, width = sampling_map.shape[:2]
-    targets = points[:, :2]
-    rows, columns = np.arange(0, height, _GRID_STEP_PX), np.arange(0, width, _GRID_STEP_PX)
-    coarse = sampling_map[::_GRID_STEP_PX, ::_GRID_STEP_PX].reshape(-1, 2)
-    nearest = ((targets[:, None] - coarse) ** 2).sum(axis=2).argmin(axis=1)
-    at = np.column_stack([columns[nearest % len(columns)], rows[nearest // len(columns)]]).astype(np.float32)
+    result = points.copy()
+    result[:, :2], error = _search(sampling_map, points[:, :2], _nearest_node(sampling_map, points, _GRID_STEP_PX))
+    for missed in np.flatnonzero(error > _MISSED_BY_PX):  # one by one: each compares all pixels
+        point = points[missed : missed + 1, :2]
+        found, smaller = _search(sampling_map, point, _nearest_node(sampling_map, point, 1))
+        if smaller[0] < error[missed]:
+            result[missed, :2] = found[0]
+    return result
+
+
+def _nearest_node(sampling_map: NDArray[np.float32], points: NDArray[np.float32], step_px: int) -> NDArray[np.float32]:
+    """The nodes of a grid, x and y of (N, 2), that the map takes from nearest to the points."""
+    nodes = sampling_map[::step_px, ::step_px]
+    nearest = ((points[:, None, :2] - nodes.reshape(-1, 2)) ** 2).sum(axis=2).argmin(axis=1)
+    rows, columns = np.divmod(nearest, nodes.shape[1])
+    return (step_px * np.column_stack([columns, rows])).astype(np.float32)
+
+
+def _search(
+    sampling_map: NDArray[np.float32], targets: NDArray[np.float32], at: NDArray[np.float32]
+) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Newton's method from `at`, (N, 2): the best iterates, and by how many px each misses its target, (N,)."""
     best, best_error = at, np.full(len(at), np.inf, np.float32)
     for _ in range(_MAX_NEWTON_STEPS):
         residual = _interpolate(sampling_map, at) - targets
@@ -37,9 +55,7 @@ def invert_map(
         if best_error.max() < _TOLERANCE_PX:
             break
         at = at - _newton_step(sampling_map, at, residual)
-    result = points.copy()
-    result[:, :2] = best
-    return result
+    return best, best_error
 
 
 def _newton_step(

@@ -17,6 +17,7 @@ from facefeed.loaders.augment import (
     RegionCrop,
     RegionDropout,
 )
+from facefeed.loaders.augment.sampling_map import invert_map
 from facefeed.loaders.face import Face
 
 HEIGHT, WIDTH = 160, 200
@@ -126,6 +127,17 @@ def test_a_point_stays_on_its_pixels_to_a_tenth_of_one(transform: Any) -> None:
         points = {tuple(point) for point in result["landmarks"].round(2).tolist()}
         x, y = centre_of(result["image"])
         assert min(np.hypot(x - a, y - b) for a, b in points) < 0.12
+
+
+def test_points_beside_a_fold_of_a_warp_lie_where_the_image_shows_them() -> None:
+    """As `ThinPlateSpline` folds an image where its splines are strong."""
+    ys, xs = np.mgrid[:160, :160].astype(np.float32)
+    map_x, map_y = xs + 20 * np.sin(xs / 12) * np.cos(ys / 12), ys + 20 * np.sin(ys / 12 + 1)
+    rows, columns = np.random.default_rng(0).integers(10, 150, (2, 200))
+    shown = np.column_stack([map_x[rows, columns], map_y[rows, columns]])
+    columns, rows = np.rint(invert_map(shown, map_x, map_y)).astype(int).clip(0, 159).T
+    seen_there = np.column_stack([map_x[rows, columns], map_y[rows, columns]])
+    assert np.hypot(*(seen_there - shown).T).max() < 2  # a pixel of the warp is 2.7 px of the image at most
 
 
 def test_a_crop_that_is_brought_to_another_size_keeps_its_points_on_their_pixels() -> None:
