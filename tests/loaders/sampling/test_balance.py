@@ -70,6 +70,24 @@ def test_over_many_epochs_all_rows_of_a_value_come_equally_often(real: int, fake
             assert max(times) - min(times) <= 1
 
 
+@pytest.mark.parametrize("balance", [EVEN, Weights({"fake": 3.0})], ids=["quotas", "weights"])
+def test_unshuffled_epochs_go_on_through_the_rows_until_one_asks_for_the_first_again(
+    dataset: Path, balance: Any
+) -> None:
+    loader = FaceDataLoader(
+        dataset, 8, shuffle=False, balance=balance, image_size=8, num_workers=0, fields=("image", "row")
+    )
+
+    def rows() -> list[int]:
+        return [row for batch in loader for row in batch["row"].tolist()]
+
+    first, second = rows(), rows()
+    assert first != second
+    for _ in range(2):
+        loader.set_epoch(0)
+        assert rows() == first
+
+
 def test_the_minority_comes_round_again_and_every_row_of_the_majority_gets_its_turn() -> None:
     rows = rows_of(10, 90)
     order = order_of(rows, 10, balance=EVEN)
