@@ -6,8 +6,10 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from numbers import Real
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -167,6 +169,18 @@ def check_dataset_options_unset(options: Mapping[str, Any], constructor: Callabl
         default = defaults[name].default
         if value is not default and (default is None or type(value) is not type(default) or value != default):
             raise UsageError(f"{name}: belongs to the dataset; give it to FaceDataset(...), or give the folder here")
+
+
+def check_no_overrides(dataset: Any, base: type) -> None:
+    """Raises `UsageError` where a subclass of a user overrides methods of `base`: the loader calls those of `base`."""
+    replaceable = {name for name, member in vars(base).items() if isinstance(member, (FunctionType, property))}
+    subclasses = takewhile(lambda cls: cls is not base, type(dataset).__mro__)
+    own = {name for cls in subclasses if not cls.__module__.startswith("facefeed.") for name in vars(cls)}
+    if overridden := sorted(own & replaceable - {"__init__"}):
+        raise UsageError(
+            f"{type(dataset).__name__}: {', '.join(overridden)} of its own would not be called, since a loader reads "
+            "complete batches; give it as transform, face_transform or collate_fn, or take torch's DataLoader"
+        )
 
 
 def check_unsupported(arguments: Mapping[str, Any], sampler: Any) -> None:

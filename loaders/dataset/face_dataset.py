@@ -34,6 +34,8 @@ Transform = Callable[..., Any]
 DEFAULT_IMAGE_SIZE = 224
 """Side of an image, px, where no crop protocol gives another."""
 
+_OPTIONS = ("split", "image_size", "crop", "face_transform", "transform", "filters", "frames_per_video")
+
 
 class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     """The faces of one split, each as `(image, label)`.
@@ -61,7 +63,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         frames_per_video: number of frames to select from each video, evenly spaced; None: all.
 
     Raises:
-        UsageError: `out` is no finished dataset, or a setting is out of range.
+        UsageError: `out` is no finished dataset, a setting is out of range, or one is changed later.
         CorruptDataError: the bytes of a row are damaged, or index and manifest are of two states.
         StoppedError: storage does not return a file.
 
@@ -143,6 +145,13 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """Whether faces come with `landmarks_68`: rows have them, and `face_transform` moves them."""
         return self._gives_68 and "landmarks_68" in self.index.schema.names
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OPTIONS and name in self.__dict__:  # rows, cuts and how transforms are called follow from them
+            raise UsageError(
+                f"{name}: cannot change once the dataset is made; make another FaceDataset(..., {name}=...)"
+            )
+        super().__setattr__(name, value)
+
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None}
 
@@ -153,7 +162,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             setattr(wrapped, f"_{name}", wrap(name.partition("_")[0], getattr(self, f"_{name}")))
         for name in ("face_transform", "transform"):
             if (stage := getattr(self, name)) is not None:
-                setattr(wrapped, name, wrap("augment", stage))
+                wrapped.__dict__[name] = wrap("augment", stage)
         return wrapped
 
     @property

@@ -39,12 +39,13 @@ Datasets: TypeAlias = str | Path | FaceDataset | Sequence[str | Path] | Mapping[
 def as_dataset(dataset: Datasets, *, rename: Rename | None, **options: Any) -> FaceDataset:
     """The dataset of a folder, or of several, with these options, or the dataset itself.
 
-    Raises `UsageError` where it has options of its own.
+    Raises `UsageError` where it has options, or methods, of its own.
     """
     if is_several(dataset):
         return MixtureDataset(folders_by_name(dataset), rename=rename, **options)  # type: ignore[arg-type]
     if isinstance(dataset, FaceDataset):
         validation.check_dataset_options_unset(options, FaceDataset)
+        validation.check_no_overrides(dataset, FaceDataset)
     else:
         dataset = FaceDataset(dataset, **options)  # type: ignore[arg-type]
     if rename is not None and as_mixed(dataset.index) is None:

@@ -108,7 +108,7 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
         if source.image_size is None:
             return {}
         plain = copy.copy(source)
-        plain.transform = plain.face_transform = None
+        plain.__dict__.update(transform=None, face_transform=None)
         variants["evaluation transform"] = loader.with_batch_dataset(plain)
         source = plain
     if source.image_size is not None:

@@ -159,6 +159,34 @@ def test_options_of_a_dataset_are_refused_beside_one_whatever_they_are(dataset: 
             FaceDataLoader(FaceDataset(dataset), filters=filters, num_workers=0)
 
 
+class Relabelled(FaceDataset):
+    def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
+        return super().__getitem__(position)[0], 7
+
+
+class Opened(FaceDataset):
+    """With what the loader need not call."""
+
+    def __init__(self, out: Path) -> None:
+        super().__init__(out)
+        self.opened = True
+
+
+def test_a_dataset_of_ones_own_is_refused_where_the_loader_would_not_call_what_is_new(dataset: Path) -> None:
+    with pytest.raises(UsageError, match=r"Relabelled: __getitem__ of its own would not be called.* torch's DataLoad"):
+        FaceDataLoader(Relabelled(dataset), num_workers=0)
+    assert Relabelled(dataset)[0][1] == 7
+    assert len(FaceDataLoader(Opened(dataset), 107, num_workers=0)) == 1
+
+
+@pytest.mark.parametrize("name", ["transform", "face_transform", "image_size", "filters", "split"])
+def test_what_is_set_after_a_dataset_was_made_is_refused_with_what_to_do(dataset: Path, name: str) -> None:
+    faces = FaceDataset(dataset)
+    with pytest.raises(UsageError, match=rf"{name}: .* make another FaceDataset\(\.\.\., {name}=\.\.\.\)"):
+        setattr(faces, name, top_level)
+    assert getattr(faces, name) is getattr(FaceDataset(dataset), name)
+
+
 def test_an_epoch_without_a_batch_is_logged(dataset: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert len(FaceDataLoader(dataset, 1000, drop_last=True, num_workers=0)) == 0
     assert "drop_last leaves no batch of the 107 faces" in caplog.text
