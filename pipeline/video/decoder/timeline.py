@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
+from itertools import pairwise
 
 import av
 import av.container
 import av.error
 import av.packet
 import av.video
+import numpy as np
 
 FALLBACK_RATE = Fraction(25)
 """Frames per second of raw streams that state none; FFmpeg's default."""
@@ -123,6 +125,30 @@ def must_decode_to_count(
         or context.codec.canonical_name in _COUNTED_CODECS
         or str(getattr(context, "field_order", "progressive")).lower() not in _PROGRESSIVE
     )
+
+
+def seconds_of_frames(pts: Sequence[int | None], time_base: Fraction, rate: Fraction) -> list[float]:
+    """Return the times of decoded frames, rising; one that is missing or repeated is interpolated.
+
+    Before the first known time and after the last one, frames are `1 / rate` apart. Where times go back, as those that
+    FFmpeg makes up for B-frames in AVI, or where most are missing, all are counted from 0 at `rate`.
+
+    >>> seconds_of_frames([0, 500, 500, 750, None, 1000, 1000], Fraction(1, 1000), Fraction(4))
+    [0.0, 0.5, 0.625, 0.75, 0.875, 1.0, 1.25]
+    >>> seconds_of_frames([250, 750, 500], Fraction(1, 1000), Fraction(4))
+    [0.0, 0.25, 0.5]
+    """
+    known = [(index, value) for index, value in enumerate(pts) if value is not None]
+    own = [known[0], *(later for earlier, later in pairwise(known) if later[1] > earlier[1])] if known else []
+    if any(earlier[1] > later[1] for earlier, later in pairwise(known)) or 2 * len(own) < len(pts):
+        return [float(index / rate) for index in range(len(pts))]
+    (first, first_pts), (last, last_pts) = own[0], own[-1]
+    anchors = {
+        0: float(first_pts * time_base - first / rate),
+        **{index: float(value * time_base) for index, value in own},
+        len(pts) - 1: float(last_pts * time_base + (len(pts) - 1 - last) / rate),
+    }
+    return [float(value) for value in np.interp(range(len(pts)), list(anchors), list(anchors.values()))]
 
 
 _PROGRESSIVE = frozenset(("progressive", "unknown", "0", "1", "none"))

@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from itertools import pairwise
 
 import av.container
 import av.video
@@ -19,7 +18,7 @@ from .decoding import DecoderHealth, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import RgbConverter
 from .sniffing import MediaFile
-from .timeline import FALLBACK_RATE, PacketTable, must_decode_to_count, read_packets
+from .timeline import FALLBACK_RATE, PacketTable, must_decode_to_count, read_packets, seconds_of_frames
 from .truncation import check_not_truncated
 from .wanted_frames import DamageBudget, FrameRequest
 
@@ -130,10 +129,7 @@ class VideoFile:
         _check_decoded(health)
         if health.num_errors:
             raise InputError("decode_error", health.first_error)
-        known = [pts for pts in times if pts is not None]
-        if len(known) == len(times) and all(a < b for a, b in pairwise(known)):
-            return Timeline([float(pts * packets.time_base) for pts in known], keys)
-        return Timeline([float(index / rate) for index in range(len(times))], keys)
+        return Timeline(seconds_of_frames(times, packets.time_base, rate), keys)
 
     def _decode_wanted(
         self, timeline: Timeline, packets: PacketTable, wanted: list[int], *, only_keys: bool

@@ -6,6 +6,7 @@ import gc
 import os
 from collections import deque
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -14,6 +15,7 @@ import pytest
 from assets_video import numbered, read_number, spoil, write_audio, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import DecoderLimits, DecodeSummary, Frame, MediaInfo, MediaReader, Sampling
+from facefeed.pipeline.video.decoder.timeline import seconds_of_frames
 from facefeed.pipeline.video.decoder.wanted_frames import DamageBudget
 from PIL import Image
 
@@ -156,6 +158,40 @@ def test_true_times_of_a_variable_frame_rate(reader: MediaReader, tmp_path: Path
     frames = list(reader.frames(path, ALL))
     assert [frame.pts_seconds for frame in frames] == pytest.approx([time / 1000 for time in times])
     assert indices(list(reader.frames(path, Sampling(fps=2)))) == [0, 4]
+
+
+@pytest.mark.parametrize("index", [3, 5], ids=["middle", "last"])
+def test_a_time_that_is_repeated_costs_no_other_frame_its_own(reader: MediaReader, tmp_path: Path, index: int) -> None:
+    times = [1400, 1440, 1445, 1700, 2400, 2433]
+    sound = write_video(tmp_path / "sound.mkv", [numbered(i) for i in range(6)], times=times, options={"bf": "0"})
+    shown = [times[index - 1] if number == index else time for number, time in enumerate(times)]
+    with av.open(str(sound)) as source, av.open(str(tmp_path / "repeated.mkv"), "w") as target:
+        stream = target.add_stream_from_template(source.streams.video[0])
+        for packet, milliseconds in zip(source.demux(video=0), shown, strict=False):
+            packet.stream, packet.pts, packet.dts = stream, milliseconds, milliseconds - 2000
+            target.mux(packet)
+    frames = list(reader.frames(tmp_path / "repeated.mkv", ALL))
+    assert indices(frames) == list(range(6))
+    seconds = [frame.pts_seconds for frame in frames]
+    assert seconds == sorted(set(seconds))
+    assert np.delete(seconds, index) == pytest.approx(np.delete(times, index) / 1000)
+
+
+@pytest.mark.parametrize(
+    ("pts", "expected"),
+    [
+        ([0, 40, None, 130], [0, 0.04, 0.085, 0.13]),
+        ([0, 40, 40, 40, 100], [0, 0.04, 0.06, 0.08, 0.1]),
+        ([None, None, 500, 540, 600, None], [0.42, 0.46, 0.5, 0.54, 0.6, 0.64]),
+        ([500, 500], [0.5, 0.54]),
+        ([500, None, None], [0, 0.04, 0.08]),
+        ([None, None, None], [0, 0.04, 0.08]),
+        ([40, 120, 80, 200], [0, 0.04, 0.08, 0.12]),
+    ],
+    ids=["missing", "repeated", "both ends", "two frames", "most missing", "none", "back as in AVI"],
+)
+def test_frames_without_a_time_lie_between_their_neighbours(pts: list[int | None], expected: list[float]) -> None:
+    assert seconds_of_frames(pts, Fraction(1, 1000), Fraction(25)) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
