@@ -264,7 +264,7 @@ class RowBuilder:
                 "method": entry.method,
                 "compression": entry.compression,
                 "split": split,
-                "label": entry.label_at(frame.pts_seconds),
+                "label": entry.label_at(frame.elapsed_seconds),
                 "fake_segments": entry.fake_segments,
                 "frame_index": frame.frame_index,
                 "frame_number": frame.frame_number,

@@ -71,8 +71,8 @@ class Entry:
             relative as `video_id` is.
         mask_size_bytes: size of that file, or of all images; where it changes, as after a broken download, the input is
             done again.
-        fake_segments: when it is fake, as (start, end) in seconds, end excluded; its other frames have the label
-            `outside_label`. None: `label` holds for all frames.
+        fake_segments: when it is fake, as (start, end) in seconds since its first frame, end excluded; its other frames
+            have the label `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
         whole_frame: whether it is cropped already: each frame is one face, and the detector is not run.
         compared: whether its frames show the same as those of its original: not where one of the two is cropped
@@ -125,9 +125,9 @@ class Entry:
         """The entry without an own mask."""
         return replace(self, mask_id=None, mask_size_bytes=0) if self.mask_id else self
 
-    def label_at(self, pts_seconds: float) -> int:
-        """Label of the frame that is presented at that time."""
-        if self.fake_segments is None or any(start <= pts_seconds < end for start, end in self.fake_segments):
+    def label_at(self, elapsed_seconds: float) -> int:
+        """Label of the frame that is shown that long after the video's first one."""
+        if self.fake_segments is None or any(start <= elapsed_seconds < end for start, end in self.fake_segments):
             return self.label
         return self.outside_label
 

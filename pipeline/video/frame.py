@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+_SLACK_SECONDS: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -19,6 +21,7 @@ class Frame:
     rgb: uint8 (H, W, 3), contiguous, full-range RGB; x right, y down. The receiver may modify the array.
     frame_number: of a clip of images: the number that the image's name ends in; -1 where not all names of the clip end
         in one of their own, and for videos.
+    start_seconds: `pts_seconds` of the video's first frame, sampled or not.
 
     Raises ValueError where a field breaks this.
     """
@@ -27,16 +30,24 @@ class Frame:
     pts_seconds: float
     rgb: npt.NDArray[np.uint8]
     frame_number: int = -1
+    start_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.frame_index < 0:
             raise ValueError(f"frame_index={self.frame_index}: must be at least 0")
         if self.frame_number < -1:
             raise ValueError(f"frame_number={self.frame_number}: must be at least 0, or -1 for none")
-        if not math.isfinite(self.pts_seconds):
-            raise ValueError(f"pts_seconds={self.pts_seconds}: must be finite")
+        for name in ("pts_seconds", "start_seconds"):
+            if not math.isfinite(getattr(self, name)):
+                raise ValueError(f"{name}={getattr(self, name)}: must be finite")
         if self.rgb.ndim != 3 or self.rgb.shape[2] != 3 or self.rgb.dtype != np.uint8 or self.rgb.size == 0:
             raise ValueError(f"rgb is {self.rgb.dtype} {self.rgb.shape}: must be uint8 (H, W, 3), not empty")
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """Time since the video's first frame, as frame numbers count it, and at most 1 ns more."""
+        # Floats do not subtract exactly, and a frame at the start of a segment must not come to lie before it.
+        return self.pts_seconds - self.start_seconds + _SLACK_SECONDS if self.start_seconds else self.pts_seconds
 
     @property
     def height(self) -> int:

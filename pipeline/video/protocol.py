@@ -1,9 +1,8 @@
 """Wire protocol between the reader and its decoder process.
 
 Parent to child: one JSON object per line, one line per file. Child to parent: messages of a header (kind, payload
-size in bytes) and a payload: `FRAME` is frame_index, frame_number, pts_seconds, height and width, then the pixels;
-`HEARTBEAT` is empty; `TIMES` is three arrays; the others are JSON. The answer to a request ends with exactly one of
-`END`, `INFO`, `TIMES` and `ERROR`.
+size in bytes) and a payload: `FRAME` is the fields of a `Frame`, then its pixels; `HEARTBEAT` is empty; `TIMES` is
+three arrays; the others are JSON. The answer to a request ends with exactly one of `END`, `INFO`, `TIMES` and `ERROR`.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import numpy as np
 from .frame import Frame, FrameTimes
 
 HEADER = struct.Struct("<BxxxxxxxQ")
-FRAME_HEADER = struct.Struct("<qqdII")
+FRAME_HEADER = struct.Struct("<qqddII")
 MAX_JSON_BYTES = 1 << 20
 """Longest valid JSON payload; a header that states more is corrupt."""
 TIMES_HEADER = struct.Struct("<QQQQ")
@@ -61,7 +60,9 @@ def send_json(fd: int, kind: MessageKind, fields: dict[str, Any] | None = None) 
 
 def send_frame(fd: int, frame: Frame) -> None:
     """Send one frame."""
-    head = FRAME_HEADER.pack(frame.frame_index, frame.frame_number, frame.pts_seconds, frame.height, frame.width)
+    head = FRAME_HEADER.pack(
+        frame.frame_index, frame.frame_number, frame.pts_seconds, frame.start_seconds, frame.height, frame.width
+    )
     write_all(fd, HEADER.pack(MessageKind.FRAME, len(head) + frame.rgb.nbytes), head, frame.rgb.data.cast("B"))
 
 

@@ -240,14 +240,14 @@ class MediaReader:
         assert self._child is not None
         header = bytearray(FRAME_HEADER.size)
         self._child.read_into(memoryview(header))
-        frame_index, frame_number, pts_seconds, height, width = FRAME_HEADER.unpack(header)
+        frame_index, frame_number, pts_seconds, start_seconds, height, width = FRAME_HEADER.unpack(header)
         is_valid_size = 0 < height * width <= self.limits.max_pixels
         if not is_valid_size or num_bytes != FRAME_HEADER.size + height * width * 3:
             raise _protocol_error(f"a frame of {height} x {width} in {num_bytes} bytes")
         rgb = np.empty((height, width, 3), np.uint8)
         self._child.read_into(rgb.data.cast("B"))
         try:
-            return Frame(frame_index, pts_seconds, rgb, frame_number)
+            return Frame(frame_index, pts_seconds, rgb, frame_number, start_seconds)
         except ValueError as error:
             raise _protocol_error(f"a frame that is none ({error})") from None
 

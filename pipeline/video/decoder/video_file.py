@@ -178,7 +178,7 @@ class VideoFile:
                 if is_intact:
                     rgb = converter.convert(frame)
                     due.popleft()
-                    yield Frame(index, timeline.pts_seconds[index], rgb)
+                    yield Frame(index, timeline.pts_seconds[index], rgb, start_seconds=timeline.pts_seconds[0])
         _check_decoded(health)
         damage.drop_due(due, health.first_error, before=len(timeline.pts_seconds))
 

@@ -6,19 +6,27 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 from assets_dataset import Clip, make_dataset
 from assets_rows import stored_rows
+from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader, Pairs
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker
 from facefeed.pipeline.inspect.statistics.groups import Statistics
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan
+from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.sources.metadata.segments import parse_segments
+from facefeed.pipeline.video import MediaReader, Sampling
 
 SEGMENTS = ((0.0, 0.08), (0.2, 0.28))
 
@@ -68,6 +76,28 @@ def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(out
     assert all(row["fake_segments"] is None for row in real)
     planned = Plan.load(OutPaths(out)).parts[0].units[0].inputs
     assert {entry.fake_segments for entry in planned} == {None, SEGMENTS}  # as they were, so that a rerun changes none
+
+
+@pytest.mark.parametrize("start_ms", [0, 80, 1400])
+@pytest.mark.parametrize("sampling", [Sampling(every=1), Sampling(frames=3)], ids=["every", "frames"])
+def test_segments_count_from_the_first_frame_also_where_its_time_is_not_zero(
+    tmp_path: Path, start_ms: int, sampling: Sampling
+) -> None:
+    times_ms = [start_ms + 40 * number for number in range(10)]
+    write_video(tmp_path / "a.mkv", map(numbered, range(10)), times=times_ms)
+    entry = Entry(video_id="a.mkv", label=1, fake_segments=SEGMENTS, outside_label=0)
+    options = Options(keep=FaceFilter(min_face_px=8))
+    builder = RowBuilder(JobSpec(
+        root=tmp_path, out=tmp_path, options=options, detector=FixedBoxDetector(), landmarker=TemplateLandmarker(),
+        labels=("real", "fake"), config_hash="",
+    ))  # fmt: skip
+    with MediaReader() as reader:
+        rows = pa.Table.from_batches(builder.batches(entry, "train", reader.frames(tmp_path / "a.mkv", sampling)))
+        builder.close()
+    label_of = dict(zip(rows["frame_index"].to_pylist(), rows["label"].to_pylist(), strict=True))
+    assert label_of == {number: int(number in (0, 1, 5, 6)) for number in label_of}
+    assert rows["fake_segments"].to_pylist() == [[list(segment) for segment in SEGMENTS]] * len(label_of)
+    assert rows["pts_seconds"].to_pylist() == pytest.approx([times_ms[number] / 1000 for number in label_of])
 
 
 def test_inspect_counts_each_moment_in_the_class_of_its_label(out: Path) -> None:
