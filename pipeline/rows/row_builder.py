@@ -194,7 +194,8 @@ class RowBuilder:
                 tracked = _track(frame, faces, tracker)
             if own_cache is not None:
                 own_cache.add(frame, tracked)
-            yield _FrameFaces(frame, tracked.faces, shapes, source_frame), self._frame_boxes(frame, tracked)
+            frame_boxes = self._frame_boxes(frame, tracked, shot=tracker.num_cuts)
+            yield _FrameFaces(frame, tracked.faces, shapes, source_frame), frame_boxes
 
     def _search_of(self, whole_frame: bool) -> FaceSearch:
         return self._whole_frame_search if whole_frame else self._search
@@ -202,10 +203,10 @@ class RowBuilder:
     def _margin(self, entry: Entry) -> float:
         return 0.0 if entry.whole_frame else self._options.margin
 
-    def _frame_boxes(self, frame: Frame, tracked: TrackedFaces) -> FrameBoxes:
-        align = self._options.align
+    def _frame_boxes(self, frame: Frame, tracked: TrackedFaces, shot: int) -> FrameBoxes:
+        align, boxes_xyxy = self._options.align, tracked.faces.boxes_xyxy.astype(np.float64)
         tilts = np.array([tilt_degrees(points) if align else 0.0 for points in tracked.faces.landmarks], np.float64)
-        return FrameBoxes(frame.pts_seconds, tracked.track_ids, tracked.faces.boxes_xyxy.astype(np.float64), tilts)
+        return FrameBoxes(frame.pts_seconds, tracked.track_ids, boxes_xyxy, tilts, shot)
 
     def _source_faces(self, source_frame: AlignedSourceFrame | None) -> TrackedFaces | None:
         """The source's faces, where a fake's are taken from there (`boxes="source"`)."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
 import numpy as np
@@ -29,21 +29,24 @@ class FrameBoxes:
     """Boxes to crop around and rotations of the N faces of one sampled frame.
 
     `track_ids`: (N,) int32. `boxes_xyxy`: (N, 4) float64, `frame` px. `degrees`: (N,) float64, clockwise as seen.
+    `shot`: of the frame; frames with a cut between them have different ones.
     """
 
     pts_seconds: float
     track_ids: NDArray[np.int32]
     boxes_xyxy: NDArray[np.float64]
     degrees: NDArray[np.float64]
+    shot: int = 0
 
 
 def smooth_boxes(frames: Iterable[tuple[T, FrameBoxes]], margin: float) -> Iterator[tuple[T, FrameBoxes]]:
     """Yield the same (payload, boxes) pairs in order, with boxes and rotations smoothed along each track.
 
     A box becomes a square with the smoothed centre and longer side; its rotation becomes the smoothed rotation. Both
-    are means over the face's track, weighted by a Hann window of .25 s and at most 6 sampled frames on each side, so
-    uniform motion is followed without lag. At least half of `margin`, a share of the box's longer side, remains on
-    every side of the detector's box: smoothing is limited to that.
+    are means over the face's track within its shot, since people lie elsewhere after a cut. They are weighted by a Hann
+    window of .25 s and at most 6 sampled frames on each side, so uniform motion is followed without lag. At least half
+    of `margin`, a share of the box's longer side, remains on every side of the detector's box: smoothing is limited to
+    that.
     Frames further apart than the window are unchanged. Buffers at most 7 items.
     """
     waiting: deque[tuple[T, FrameBoxes]] = deque()
@@ -67,7 +70,9 @@ def _smooth_oldest(
     payload, current = waiting.popleft()
     window = [*past, current, *(frame for _, frame in waiting)]
     weighted_window = [
-        (weight, frame) for frame in window if (weight := _hann_weight(frame.pts_seconds - current.pts_seconds)) > 0
+        (weight, frame)
+        for frame in window
+        if frame.shot == current.shot and (weight := _hann_weight(frame.pts_seconds - current.pts_seconds)) > 0
     ]
     past.append(current)
     boxes, degrees = current.boxes_xyxy.copy(), current.degrees.copy()
@@ -81,7 +86,7 @@ def _smooth_oldest(
         smoothed = np.average(_to_squares(track_boxes), axis=0, weights=weights)
         boxes[face] = _to_box(_keep_margin(smoothed, _to_squares(current.boxes_xyxy[face]), margin))
         degrees[face] = _mean_angle(angles, weights)
-    return payload, FrameBoxes(current.pts_seconds, current.track_ids, boxes, degrees)
+    return payload, replace(current, boxes_xyxy=boxes, degrees=degrees)
 
 
 def _hann_weight(distance_seconds: float) -> float:

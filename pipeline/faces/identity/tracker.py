@@ -90,6 +90,8 @@ class Tracker:
         self._next_id = first_id
         self._updates = 0
         self._scene: NDArray[np.float32] | None = None
+        self.num_cuts = 0
+        """How often the scene has changed between two frames in a row."""
 
     def update(self, rgb: NDArray[np.uint8], faces: Faces, pts_seconds: float) -> NDArray[np.int32]:
         """Return the ids (N,) int32 of the faces of a frame (H, W, 3) uint8 shown at `pts_seconds`.
@@ -100,7 +102,8 @@ class Tracker:
         if not math.isfinite(pts_seconds):
             raise UsageError(f"pts_seconds={pts_seconds}: must be finite; a track has a place in time")
         boxes, descriptors = faces.boxes_xyxy.astype(np.float64), describe_faces(rgb, faces.boxes_xyxy)
-        tracks_by_face = self._match_by_position(boxes, descriptors, pts_seconds, self._min_similarity(rgb))
+        min_similarity = -math.inf if self._continues_scene(rgb) else _MIN_SIMILARITY_ACROSS_CUT
+        tracks_by_face = self._match_by_position(boxes, descriptors, pts_seconds, min_similarity)
         for face, track in tracks_by_face.items():
             track.move_to(boxes[face], pts_seconds)
         for face, track in self._match_by_appearance(descriptors, tracks_by_face).items():
@@ -119,7 +122,7 @@ class Tracker:
         self, rgb: NDArray[np.uint8], faces: Faces, track_ids: NDArray[np.int32], pts_seconds: float
     ) -> None:
         """Update the tracks with the faces of a frame whose ids (N,) int32 are known; call it in place of `update`."""
-        self._scene = describe_frame(rgb)
+        self._continues_scene(rgb)
         tracks_by_id = {track.track_id: track for track in self._tracks}
         tracks = []
         for box, track_id in zip(faces.boxes_xyxy.astype(np.float64), track_ids.tolist(), strict=True):
@@ -135,13 +138,14 @@ class Tracker:
             track.descriptor, track.last_seen_seconds, track.last_update = descriptor, pts_seconds, self._updates
         self._drop_oldest_lost()
 
-    def _min_similarity(self, rgb: NDArray[np.uint8]) -> float:
+    def _continues_scene(self, rgb: NDArray[np.uint8]) -> bool:
+        """Store the scene of a frame; return whether it is that of the previous frame."""
         previous, self._scene = self._scene, describe_frame(rgb)
-        is_same_scene = (
-            previous is not None
-            and appearance_similarity(previous[None], self._scene[None]).item() >= _SAME_SCENE_SIMILARITY
-        )
-        return -math.inf if is_same_scene else _MIN_SIMILARITY_ACROSS_CUT
+        if previous is None:
+            return False
+        is_same = appearance_similarity(previous[None], self._scene[None]).item() >= _SAME_SCENE_SIMILARITY
+        self.num_cuts += not is_same
+        return is_same
 
     def _match_by_position(
         self, boxes: NDArray[np.float64], descriptors: NDArray[np.float32], pts_seconds: float, min_similarity: float

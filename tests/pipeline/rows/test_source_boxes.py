@@ -1,0 +1,97 @@
+"""--boxes source: the faces of a fake are where its original's are, and those of the original where they were."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from facefeed.data.portraits import load_portrait
+from facefeed.pipeline.faces import FaceFilter, Faces
+from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker
+from facefeed.pipeline.manipulation.source_frames import SourceFrameCache
+from facefeed.pipeline.planning.options import JobSpec, Options
+from facefeed.pipeline.rows.row_builder import RowBuilder
+from facefeed.pipeline.sources import Entry
+from facefeed.pipeline.video import Frame
+from numpy.typing import NDArray
+
+Rgb = NDArray[np.uint8]
+Row = dict[str, Any]
+X, Y = 225.0, 123.0
+"""The middle of the astronaut's face."""
+
+
+def faces_at(*centres: tuple[float, float]) -> Faces:
+    """Faces of 100 px."""
+    boxes = np.array([(x - 50, y - 50, x + 50, y + 50) for x, y in centres], np.float32).reshape(-1, 4)
+    landmarks = np.array([(-20, -15), (20, -15), (0, 0), (-15, 20), (15, 20)], np.float32)
+    points = boxes.reshape(-1, 2, 2).mean(axis=1)[:, None] + landmarks
+    return Faces(boxes, np.ones(len(boxes), np.float32), points.astype(np.float32))
+
+
+@dataclass
+class Scripted:
+    """A detector that gives the faces of each frame by the value of its last pixel."""
+
+    faces: Sequence[Faces]
+    frames_at_once: int = 2
+    calls: list[list[int]] = field(default_factory=list)
+    fingerprint = "scripted"
+
+    def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
+        self.calls.append([int(rgb[-1, -1, 0]) for rgb in frames])
+        return [self.faces[number] for number in self.calls[-1]]
+
+
+def video(numbers: Sequence[int], *, cut_at: int = 1000) -> list[Frame]:
+    """The astronaut, 120 px further right from frame `cut_at` on; the last pixel is the frame's number."""
+    portrait = np.ascontiguousarray(load_portrait("astronaut").image[..., ::-1])
+    frames = []
+    for number in numbers:
+        rgb = np.roll(portrait, 120 * (number >= cut_at), axis=1)
+        rgb[-1, -1] = number
+        frames.append(Frame(number, number / 25, rgb))
+    return frames
+
+
+def pair_rows(
+    tmp_path: Path,
+    detector: Scripted,
+    original: Sequence[Frame],
+    fake: Sequence[Frame],
+    *,
+    extra: Sequence[int] = (),
+    landmarker: Any = None,
+    **options: Any,
+) -> tuple[list[Row], list[Row]]:
+    """The rows of an original and of a fake whose frames are those of the original by number."""
+    options = {"boxes": "source", "keep": FaceFilter(min_face_px=8), **options}
+    builder = RowBuilder(JobSpec(
+        root=tmp_path, out=tmp_path, options=Options(**options), detector=detector, labels=("real", "fake"),
+        landmarker=landmarker or TemplateLandmarker(), config_hash="",
+    ))  # fmt: skip
+    matches = {"fake.mp4": {frame.frame_index: frame.frame_index for frame in fake}}
+    cache = SourceFrameCache("real.mp4", tmp_path, matches, frozenset(extra))
+    entries = Entry(video_id="real.mp4", label=0), Entry(video_id="fake.mp4", label=1, source_id="real.mp4")
+    real = builder.batches(entries[0], "train", original, own_cache=cache)
+    real_rows = [row for batch in real for row in batch.to_pylist()]
+    made = builder.batches(entries[1], "train", fake, source_cache=cache)
+    fake_rows = [row for batch in made for row in batch.to_pylist()]
+    builder.close()
+    cache.discard()
+    return real_rows, fake_rows
+
+
+def test_smoothing_stops_at_a_cut_in_the_original_and_in_the_fake(tmp_path: Path) -> None:
+    """The tracks go on, since the person is the same; only her place is another one."""
+    shaking = np.random.default_rng(0).normal(0, 2, (12, 2))
+    faces = [faces_at((X + 120 * (number >= 6) + x, Y + y)) for number, (x, y) in enumerate(shaking.tolist())]
+    frames = video(range(12), cut_at=6)
+    for rows in pair_rows(tmp_path, Scripted(faces), frames, frames, smooth=True):
+        assert [row["track_id"] for row in rows] == [0] * 12
+        together = [row["crop_xyxy"] for row in rows]
+        shots = [pair_rows(tmp_path, Scripted(faces), shot, shot, smooth=True)[0] for shot in (frames[:6], frames[6:])]
+        assert together == [row["crop_xyxy"] for shot in shots for row in shot]
