@@ -49,6 +49,12 @@ class FaceSearch:
             return [faces for faces, _ in self(frames)]
         return [self._keep(faces) for faces in detect_faces(self._detector, frames)]
 
+    def of_known(self, rgb: NDArray[np.uint8], faces: Faces) -> tuple[NDArray[np.intp], list[FaceShape]]:
+        """The indices of those of a frame's known faces that pass, and their shapes."""
+        (shapes,) = self.shapes([rgb], [faces])
+        indices = self._passing_indices(shapes)
+        return indices, [shapes[index] for index in indices]
+
     def shapes(self, frames: Frames, faces: Sequence[Faces]) -> list[list[FaceShape]]:
         """The shapes of known faces; raises `UsageError` where a landmarker of the user's breaks its contract."""
         shapes = self._landmarker.locate(frames, faces)
@@ -59,7 +65,12 @@ class FaceSearch:
         return shapes
 
     def _passing(self, faces: Faces, shapes: list[FaceShape]) -> LocatedFaces:
-        scores = np.array([np.inf if shape.score is None else shape.score for shape in shapes])
-        indices = np.flatnonzero(scores >= self._min_landmark_score)
+        indices = self._passing_indices(shapes)
         indices = indices[self._keep.passing_indices(faces.select(indices))]
         return faces.select(indices), [shapes[index] for index in indices]
+
+    def _passing_indices(self, shapes: list[FaceShape]) -> NDArray[np.intp]:
+        if not self._min_landmark_score:
+            return np.arange(len(shapes))
+        scores = np.array([np.inf if shape.score is None else shape.score for shape in shapes])
+        return np.flatnonzero(scores >= self._min_landmark_score)

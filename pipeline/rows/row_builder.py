@@ -187,8 +187,9 @@ class RowBuilder:
         located = iter(search(to_search))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
-                tracker.update_with_ids(frame.rgb, known.faces, known.track_ids, frame.pts_seconds)
-                tracked, (shapes,) = known, search.shapes([frame.rgb], [known.faces])
+                passing, shapes = search.of_known(frame.rgb, known.faces)
+                tracked = TrackedFaces(known.faces.select(passing), known.track_ids[passing])
+                tracker.update_with_ids(frame.rgb, tracked.faces, tracked.track_ids, frame.pts_seconds)
             else:
                 faces, shapes = next(located)
                 tracked = _track(frame, faces, tracker)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.faces import FaceFilter, Faces
+from facefeed.pipeline.faces.landmarks import FaceShape
 from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker
 from facefeed.pipeline.manipulation.source_frames import SourceFrameCache
 from facefeed.pipeline.planning.options import JobSpec, Options
@@ -18,6 +19,8 @@ from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame
 from numpy.typing import NDArray
 
+COVERED = 100
+"""Added to the last pixel of a frame whose face the landmarker does not see."""
 Rgb = NDArray[np.uint8]
 Row = dict[str, Any]
 X, Y = 225.0, 123.0
@@ -44,6 +47,21 @@ class Scripted:
     def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
         self.calls.append([int(rgb[-1, -1, 0]) for rgb in frames])
         return [self.faces[number] for number in self.calls[-1]]
+
+
+@dataclass(frozen=True)
+class Scoring:
+    """A dense landmarker that is sure of all faces but those of covered frames."""
+
+    fingerprint = "scoring"
+    is_dense = True
+
+    def locate(self, frames: Sequence[Rgb], faces: Sequence[Faces]) -> list[list[FaceShape]]:
+        shapes = TemplateLandmarker().locate(frames, faces)
+        return [
+            [replace(shape, method="scoring", score=float(rgb[-1, -1, 0] < COVERED)) for shape in in_frame]
+            for rgb, in_frame in zip(frames, shapes, strict=True)
+        ]
 
 
 def video(numbers: Sequence[int], *, cut_at: int = 1000) -> list[Frame]:
@@ -95,3 +113,15 @@ def test_smoothing_stops_at_a_cut_in_the_original_and_in_the_fake(tmp_path: Path
         together = [row["crop_xyxy"] for row in rows]
         shots = [pair_rows(tmp_path, Scripted(faces), shot, shot, smooth=True)[0] for shot in (frames[:6], frames[6:])]
         assert together == [row["crop_xyxy"] for shot in shots for row in shot]
+
+
+def test_a_minimum_landmark_score_drops_faces_of_a_fake_too(tmp_path: Path) -> None:
+    original, fake = video(range(4)), video(range(4))
+    fake[2].rgb[-1, -1] += COVERED
+    detector = Scripted([faces_at((X, Y), (X + 150, Y + 200))] * 4)
+    real_rows, fake_rows = pair_rows(tmp_path, detector, original, fake, landmarker=Scoring(), min_landmark_score=0.5)
+    assert [row["frame_index"] for row in real_rows] == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert [row["frame_index"] for row in fake_rows] == [0, 0, 1, 1, 3, 3]
+    assert [row["track_id"] for row in fake_rows] == [0, 1] * 3
+    everything = pair_rows(tmp_path, detector, original, fake, landmarker=Scoring())[1]
+    assert [row["frame_index"] for row in everything] == [0, 0, 1, 1, 2, 2, 3, 3]
