@@ -14,7 +14,7 @@ _SLACK_SECONDS: Final = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """One decoded frame, upright and with square pixels.
+    """One decoded frame, upright; of a video with square pixels.
 
     frame_index: ordinal in presentation order in the whole video, from 0.
     pts_seconds: the file's presentation time, not shifted: a stream that starts at 1.5 s has its first frame at 1.5.

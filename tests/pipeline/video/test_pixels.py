@@ -16,7 +16,7 @@ from assets_video import mark_corner, with_mark, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import MediaReader, Sampling
 from facefeed.pipeline.video.decoder.deinterlace import bob_upper_field
-from PIL import Image
+from PIL import Image, ImageCms
 
 FIRST = Sampling(frames=1)
 COLOURS = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255), (0, 0, 0), (200, 120, 90), (30, 60, 200), (9, 9, 9)]
@@ -174,6 +174,14 @@ def test_alpha_is_ignored_and_the_stored_colour_counts(reader: MediaReader, tmp_
     assert first(reader, tmp_path / "alpha.png")[5, 5].tolist() == [200, 0, 0]
     Image.fromarray(see_through[:, :, [0, 3]]).save(tmp_path / "grey_alpha.png")
     assert first(reader, tmp_path / "grey_alpha.png")[5, 5].tolist() == [200, 200, 200]
+
+
+def test_samples_of_images_count_as_srgb_with_square_pixels_whatever_their_tags(
+    reader: MediaReader, tmp_path: Path
+) -> None:
+    profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("XYZ")).tobytes()
+    Image.fromarray(with_mark()).save(tmp_path / "tagged.png", icc_profile=profile, dpi=(72, 36))
+    assert (first(reader, tmp_path / "tagged.png") == with_mark()).all()
 
 
 @pytest.mark.parametrize("mode", ["L", "P", "1", "CMYK", "YCbCr", "RGBA"])

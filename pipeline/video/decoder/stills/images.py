@@ -42,8 +42,8 @@ Image.MAX_IMAGE_PIXELS = None  # our own limit below is checked first
 def read_image(file: MediaFile, max_pixels: int) -> Rgb:
     """Decode a picture to uint8 (H, W, 3), upright by its EXIF orientation; of several pages, the first.
 
-    Alpha is ignored (colours are not blended), 16-bit samples keep their upper 8 bits, CMYK is converted without a
-    profile, floats are taken as 0..1. Raises InputError: too_large, truncated, decode_error or unreadable.
+    Colour profiles, pixel aspect ratios and alpha are ignored (colours are not blended), 16-bit samples keep their
+    upper 8 bits, floats are taken as 0..1. Raises InputError: too_large, truncated, decode_error or unreadable.
     """
     with _open_image(file) as image:
         _check_size(image, max_pixels)
