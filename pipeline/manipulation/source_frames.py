@@ -6,9 +6,8 @@ The source video is decoded and searched for faces once for all of its fakes.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -102,6 +101,11 @@ class SourceFrameCache:
         self._file.write(data)
         self._frames[frame.frame_index] = _CachedFrame(offset, len(data), tracked)
 
+    def set_faces(self, frame_index: int, tracked: TrackedFaces) -> None:
+        """Sets the faces of a frame that was stored without them, if it was stored."""
+        if (cached := self._frames.get(frame_index)) is not None:
+            self._frames[frame_index] = replace(cached, tracked=tracked)
+
     def lookup(self, fake_id: str, frame_index: int) -> _CachedFrame | None:
         """The frame that matches frame `frame_index` of the fake, if there is one in the cache."""
         own_index = self.matches.get(fake_id, {}).get(frame_index)
@@ -109,7 +113,7 @@ class SourceFrameCache:
 
     def first_with_faces(self) -> _CachedFrame | None:
         """The first frame in the cache that has a face."""
-        frames = self._frames.values()
+        frames = (self._frames[index] for index in sorted(self._frames))
         return next((frame for frame in frames if frame.tracked is not None and len(frame.tracked.faces)), None)
 
     def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
@@ -163,13 +167,11 @@ def _resized(rgb: NDArray[np.uint8], tracked: TrackedFaces | None, size: tuple[i
 class CurrentSource:
     """Holds the cache of one source video at a time, while its fakes are processed; the next one replaces it.
 
-    `decode_source` yields the frames of a source that is not in the cache yet, each with its faces where these are
-    wanted, and raises `InputError`. For the thread that builds the rows, while no input is in progress.
+    `decode_source` stores the frames of a source in its cache, with their faces where these are wanted, and raises
+    `InputError`. For the thread that builds the rows, while no input is in progress.
     """
 
-    def __init__(
-        self, decode_source: Callable[[SourceFrameCache], Generator[tuple[Frame, TrackedFaces | None], None, None]]
-    ) -> None:
+    def __init__(self, decode_source: Callable[[SourceFrameCache], None]) -> None:
         self._decode_source = decode_source
         self._current: SourceFrameCache | None = None
 
@@ -186,9 +188,7 @@ class CurrentSource:
         """Makes `cache` the current one and decodes its source into it; empty if that cannot be read to its end."""
         self.replace(cache)
         try:
-            with closing(self._decode_source(cache)) as frames:
-                for frame, tracked in frames:
-                    cache.add(frame, tracked)
+            self._decode_source(cache)
         except InputError as error:
             cache.fail(error)
 

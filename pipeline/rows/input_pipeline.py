@@ -14,7 +14,7 @@ import pyarrow as pa
 from ..dataset.manifest import InputOutcome
 from ..errors import PASSING_REASONS, InputError, StoppedError
 from ..manipulation.frame_matching import match_frames
-from ..manipulation.source_frames import CurrentSource, SourceFrameCache, TrackedFaces
+from ..manipulation.source_frames import CurrentSource, SourceFrameCache
 from ..planning.content_hash import stat_signature
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
@@ -258,12 +258,8 @@ class InputPipeline:
                 raise
             return None
 
-    def _decode_source(self, cache: SourceFrameCache) -> Generator[tuple[Frame, TrackedFaces | None], None, None]:
-        frames = self._frames(cache.video_id, cache.extra_indices)
-        if self._job.options.boxes == "source":
-            yield from self._row_builder.track_faces(frames, whole_frame=cache.whole_frame)
-        else:
-            yield from ((frame, None) for frame in self._row_builder.prefetched(frames))
+    def _decode_source(self, cache: SourceFrameCache) -> None:
+        self._row_builder.fill_cache(cache, self._frames(cache.video_id, cache.extra_indices))
 
     def _frames(
         self, video_id: str, extra_indices: Iterable[int], summary: DecodeSummary | None = None

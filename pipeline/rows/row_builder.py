@@ -9,6 +9,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any
@@ -31,16 +32,13 @@ from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames
 from ..planning.options import JobSpec
 from ..sources import Entry
 from ..video import Frame
+from .cache_filler import CacheFiller
 from .face_search import FaceSearch
+from .frame_batches import frame_batches
 from .landmark_columns import dense_columns, points_columns
 from .prefetch import prefetch_one
 
 _BATCH_FRAMES = 16
-MAX_BATCH_PIXELS = 32 << 20
-"""Maximum number of pixels in a detector batch of several frames.
-
-Each of the three stages holds one batch, the second and third another one where frames are compared with a source.
-"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,34 +76,29 @@ class RowBuilder:
         with prefetch_one(frames, self.read_executor) as prefetched:
             yield from prefetched
 
-    def track_faces(self, frames: Iterable[Frame], *, whole_frame: bool) -> Iterator[tuple[Frame, TrackedFaces]]:
-        """Yields each frame of a video with its faces; detects and tracks them on the caller's thread."""
-        tracker, search = Tracker(), self._search_of(whole_frame)
-        with prefetch_one(self._detector_batches(frames), self.read_executor) as batches:
-            for batch in batches:
-                for frame, faces in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
-                    yield frame, _track(frame, faces, tracker)
+    def fill_cache(self, cache: SourceFrameCache, frames: Iterator[Frame]) -> None:
+        """Stores the frames of a source that gives no rows now, with its faces where fakes take these.
 
-    def _detector_batches(
-        self, frames: Iterable[Frame], undetected_indices: frozenset[int] = frozenset()
-    ) -> Iterator[list[Frame]]:
-        """Groups frames into batches of the detector's size, or smaller ones where their pixels exceed the limit.
-
-        `undetected_indices`: indices of frames that are in the lists too, but do not count: the detector never sees
-        them.
+        Detects and tracks them on the caller's thread.
         """
-        batch: list[Frame] = []
-        frames_at_once = self._search.frames_at_once
-        for frame in frames:
-            if batch and sum(other.rgb.size for other in [*batch, frame]) > 3 * MAX_BATCH_PIXELS:
-                yield batch
-                batch = []
-            batch.append(frame)
-            if sum(other.frame_index not in undetected_indices for other in batch) >= frames_at_once:
-                yield batch
-                batch = []
-        if batch:
-            yield batch
+        if self._options.boxes != "source":
+            with closing(self.prefetched(frames)) as prefetched:
+                for frame in prefetched:
+                    cache.add(frame, None)
+            return
+        tracker, search = Tracker(), self._search_of(cache.whole_frame)
+        filler = CacheFiller(cache, search)
+        with prefetch_one(self._detector_batches(frames, cache.extra_indices), self.read_executor) as batches:
+            for batch in batches:
+                if batch[0].frame_index in cache.extra_indices:
+                    filler.add_extra(batch)
+                    continue
+                for frame, faces in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
+                    filler.add(frame, _track(frame, faces, tracker))
+        filler.finish()
+
+    def _detector_batches(self, frames: Iterable[Frame], extra_indices: frozenset[int]) -> Iterator[list[Frame]]:
+        return frame_batches(frames, self._search.frames_at_once, extra_indices)
 
     def batches(
         self,
@@ -157,16 +150,19 @@ class RowBuilder:
         search = self._search_of(entry.whole_frame)
         reuses_boxes = self._options.boxes == "source"
         tracker = Tracker(first_id=source_frames.next_track_id if source_frames and reuses_boxes else 0)
+        filler = CacheFiller(own_cache, search if reuses_boxes else None) if own_cache else None
         extra_indices = own_cache.extra_indices if own_cache else frozenset[int]()
-        undetected_indices = frozenset[int]() if reuses_boxes else extra_indices
-        with prefetch_one(self._detector_batches(frames, undetected_indices), self.read_executor) as batches:
+        with prefetch_one(self._detector_batches(frames, extra_indices), self.read_executor) as batches:
             for batch in batches:
-                searched = list(_without_undetected(batch, undetected_indices, own_cache))
-                matching = [source_frames.for_frame(frame) if source_frames else None for frame in searched]
-                if source_frames and searched and not tracker.has_started:
-                    self._seed_tracker(tracker, searched[0], source_frames)
-                analyzed = self._analyze_batch(search, searched, matching, tracker, own_cache)
-                yield [item for item in analyzed if item[0].frame.frame_index not in extra_indices]
+                if filler and batch[0].frame_index in extra_indices:
+                    filler.add_extra(batch)
+                    continue
+                matching = [source_frames.for_frame(frame) if source_frames else None for frame in batch]
+                if source_frames and not tracker.has_started:
+                    self._seed_tracker(tracker, batch[0], source_frames)
+                yield list(self._analyze_batch(search, batch, matching, tracker, filler))
+        if filler:
+            filler.finish()
 
     def _seed_tracker(self, tracker: Tracker, frame: Frame, source_frames: AlignedSourceFrames) -> None:
         """Gives the tracker the source's people and ids, for frames before the first that has a matching frame."""
@@ -180,7 +176,7 @@ class RowBuilder:
         batch: Sequence[Frame],
         source_frames: Sequence[AlignedSourceFrame | None],
         tracker: Tracker,
-        own_cache: SourceFrameCache | None,
+        filler: CacheFiller | None,
     ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
         reused = [self._source_faces(source_frame) for source_frame in source_frames]
         to_search = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
@@ -193,8 +189,8 @@ class RowBuilder:
             else:
                 faces, shapes = next(located)
                 tracked = _track(frame, faces, tracker)
-            if own_cache is not None:
-                own_cache.add(frame, tracked)
+            if filler is not None:
+                filler.add(frame, tracked)
             frame_boxes = self._frame_boxes(frame, tracked, shot=tracker.num_cuts)
             yield _FrameFaces(frame, tracked.faces, shapes, source_frame), frame_boxes
 
@@ -294,14 +290,3 @@ class RowBuilder:
 
 def _track(frame: Frame, faces: Faces, tracker: Tracker) -> TrackedFaces:
     return TrackedFaces(faces, tracker.update(frame.rgb, faces, frame.pts_seconds))
-
-
-def _without_undetected(
-    frames: Iterable[Frame], undetected_indices: frozenset[int], own_cache: SourceFrameCache | None
-) -> Iterator[Frame]:
-    """Yields the frames to search for faces; the others only go into the cache, for the fakes that need them."""
-    for frame in frames:
-        if own_cache is not None and frame.frame_index in undetected_indices:
-            own_cache.add(frame, None)
-        else:
-            yield frame

@@ -13,7 +13,7 @@ import torch
 from facefeed.pipeline.faces import FaceDetector, Faces
 from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
-from facefeed.pipeline.rows.row_builder import MAX_BATCH_PIXELS
+from facefeed.pipeline.rows.frame_batches import MAX_BATCH_PIXELS
 from facenet_pytorch import MTCNN
 from numpy.typing import NDArray
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Final
+from dataclasses import dataclass
+from typing import Final, Self
 
 import cv2
 import numpy as np
@@ -31,6 +32,19 @@ _MIN_GAIN, _MAX_GAIN = 0.5, 2.5
 _BIN_SMOOTHING: Final = (
     0.5 * np.eye(_COLOUR_BINS) + 0.25 * np.eye(_COLOUR_BINS, k=1) + 0.25 * np.eye(_COLOUR_BINS, k=-1)
 ).astype(np.float32)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Appearance:
+    """What is kept of a frame to track the N faces in it: `scene` (704,) and `faces` (N, 704), float32 descriptors."""
+
+    scene: NDArray[np.float32]
+    faces: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> Self:
+        """Describe a frame (H, W, 3) uint8 with boxes (N, 4), `frame` px."""
+        return cls(describe_frame(rgb), describe_faces(rgb, boxes_xyxy))
 
 
 def describe_faces(rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from ...errors import UsageError
 from ..detection import Faces
 from ..geometry.overlap import box_iou
-from .appearance import appearance_similarity, describe_faces, describe_frame
+from .appearance import Appearance, appearance_similarity
 
 # Below this overlap the distance of the centres is the better cue.
 _MIN_IOU: Final = 0.1
@@ -99,10 +99,14 @@ class Tracker:
         Call it for every sampled frame in decoding order, also for frames without a face. Time that jumps back, as in
         damaged files, counts as zero elapsed time. Raises `UsageError` if `pts_seconds` is not finite.
         """
+        return self.update_seen(Appearance.of(rgb, faces.boxes_xyxy), faces, pts_seconds)
+
+    def update_seen(self, appearance: Appearance, faces: Faces, pts_seconds: float) -> NDArray[np.int32]:
+        """Do the same where the frame has been described before."""
         if not math.isfinite(pts_seconds):
             raise UsageError(f"pts_seconds={pts_seconds}: must be finite; a track has a place in time")
-        boxes, descriptors = faces.boxes_xyxy.astype(np.float64), describe_faces(rgb, faces.boxes_xyxy)
-        min_similarity = -math.inf if self._continues_scene(rgb) else _MIN_SIMILARITY_ACROSS_CUT
+        boxes, descriptors = faces.boxes_xyxy.astype(np.float64), appearance.faces
+        min_similarity = -math.inf if self._continues_scene(appearance.scene) else _MIN_SIMILARITY_ACROSS_CUT
         tracks_by_face = self._match_by_position(boxes, descriptors, pts_seconds, min_similarity)
         for face, track in tracks_by_face.items():
             track.move_to(boxes[face], pts_seconds)
@@ -122,14 +126,15 @@ class Tracker:
         self, rgb: NDArray[np.uint8], faces: Faces, track_ids: NDArray[np.int32], pts_seconds: float
     ) -> None:
         """Update the tracks with the faces of a frame whose ids (N,) int32 are known; call it in place of `update`."""
-        self._continues_scene(rgb)
+        appearance = Appearance.of(rgb, faces.boxes_xyxy)
+        self._continues_scene(appearance.scene)
         tracks_by_id = {track.track_id: track for track in self._tracks}
         tracks = []
         for box, track_id in zip(faces.boxes_xyxy.astype(np.float64), track_ids.tolist(), strict=True):
             if track_id in tracks_by_id:
                 tracks_by_id[track_id].move_to(box, pts_seconds)
             tracks.append(tracks_by_id.get(track_id) or self._start_track(box, track_id))
-        self._record(tracks, describe_faces(rgb, faces.boxes_xyxy), pts_seconds)
+        self._record(tracks, appearance.faces, pts_seconds)
 
     def _record(self, tracks: Sequence[_Track], descriptors: NDArray[np.float32], pts_seconds: float) -> None:
         """Store the latest appearance and time of the tracks of a frame's faces."""
@@ -138,12 +143,12 @@ class Tracker:
             track.descriptor, track.last_seen_seconds, track.last_update = descriptor, pts_seconds, self._updates
         self._drop_oldest_lost()
 
-    def _continues_scene(self, rgb: NDArray[np.uint8]) -> bool:
-        """Store the scene of a frame; return whether it is that of the previous frame."""
-        previous, self._scene = self._scene, describe_frame(rgb)
+    def _continues_scene(self, scene: NDArray[np.float32]) -> bool:
+        """Store the scene of a frame, described; return whether it is that of the previous frame."""
+        previous, self._scene = self._scene, scene
         if previous is None:
             return False
-        is_same = appearance_similarity(previous[None], self._scene[None]).item() >= _SAME_SCENE_SIMILARITY
+        is_same = appearance_similarity(previous[None], scene[None]).item() >= _SAME_SCENE_SIMILARITY
         self.num_cuts += not is_same
         return is_same
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.landmarks import FaceShape
@@ -83,9 +84,13 @@ def pair_rows(
     *,
     extra: Sequence[int] = (),
     landmarker: Any = None,
+    is_apart: bool = False,
     **options: Any,
 ) -> tuple[list[Row], list[Row]]:
-    """The rows of an original and of a fake whose frames are those of the original by number."""
+    """The rows of an original and of a fake whose frames are those of the original by number.
+
+    `is_apart`: the original is in another unit, and has no rows here.
+    """
     options = {"boxes": "source", "keep": FaceFilter(min_face_px=8), **options}
     builder = RowBuilder(JobSpec(
         root=tmp_path, out=tmp_path, options=Options(**options), detector=detector, labels=("real", "fake"),
@@ -94,8 +99,12 @@ def pair_rows(
     matches = {"fake.mp4": {frame.frame_index: frame.frame_index for frame in fake}}
     cache = SourceFrameCache("real.mp4", tmp_path, matches, frozenset(extra))
     entries = Entry(video_id="real.mp4", label=0), Entry(video_id="fake.mp4", label=1, source_id="real.mp4")
-    real = builder.batches(entries[0], "train", original, own_cache=cache)
-    real_rows = [row for batch in real for row in batch.to_pylist()]
+    real_rows: list[Row] = []
+    if is_apart:
+        builder.fill_cache(cache, iter(original))
+    else:
+        real = builder.batches(entries[0], "train", original, own_cache=cache)
+        real_rows = [row for batch in real for row in batch.to_pylist()]
     made = builder.batches(entries[1], "train", fake, source_cache=cache)
     fake_rows = [row for batch in made for row in batch.to_pylist()]
     builder.close()
@@ -108,11 +117,10 @@ def test_smoothing_stops_at_a_cut_in_the_original_and_in_the_fake(tmp_path: Path
     shaking = np.random.default_rng(0).normal(0, 2, (12, 2))
     faces = [faces_at((X + 120 * (number >= 6) + x, Y + y)) for number, (x, y) in enumerate(shaking.tolist())]
     frames = video(range(12), cut_at=6)
+    shots = [pair_rows(tmp_path, Scripted(faces), shot, [], smooth=True)[0] for shot in (frames[:6], frames[6:])]
     for rows in pair_rows(tmp_path, Scripted(faces), frames, frames, smooth=True):
         assert [row["track_id"] for row in rows] == [0] * 12
-        together = [row["crop_xyxy"] for row in rows]
-        shots = [pair_rows(tmp_path, Scripted(faces), shot, shot, smooth=True)[0] for shot in (frames[:6], frames[6:])]
-        assert together == [row["crop_xyxy"] for shot in shots for row in shot]
+        assert [row["crop_xyxy"] for row in rows] == [row["crop_xyxy"] for shot in shots for row in shot]
 
 
 def test_a_minimum_landmark_score_drops_faces_of_a_fake_too(tmp_path: Path) -> None:
@@ -125,3 +133,35 @@ def test_a_minimum_landmark_score_drops_faces_of_a_fake_too(tmp_path: Path) -> N
     assert [row["track_id"] for row in fake_rows] == [0, 1] * 3
     everything = pair_rows(tmp_path, detector, original, fake, landmarker=Scoring())[1]
     assert [row["frame_index"] for row in everything] == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("extra", [[], [1, 2, 5], [2, 9, 10]], ids=["none", "between", "to the end"])
+def test_the_rows_of_an_original_are_the_same_whichever_fakes_come_with_it(tmp_path: Path, extra: list[int]) -> None:
+    """The fakes need further frames of it: there, somebody appears who is in none of its own."""
+    anna, ben, carl = (X, Y), (60.0, 440.0), (400.0, 300.0)
+    faces = [faces_at(anna, ben) if number % 4 else faces_at(*[anna, carl][: 1 + number // 4]) for number in range(11)]
+    original, fake = video(sorted({0, 4, 8, *extra})), video(range(11))
+    real_rows, fake_rows = pair_rows(tmp_path, Scripted(faces), original, fake, extra=extra)
+    alone, _ = pair_rows(tmp_path, Scripted(faces), video([0, 4, 8]), video([]))
+    assert real_rows == alone
+    assert [row["track_id"] for row in real_rows] == [0, 0, 1, 0, 1]
+    place_of = {(row["track_id"], row["box_xyxy"][0]) for row in fake_rows if row["frame_index"] in {0, 4, 8, *extra}}
+    assert place_of == {(0, X - 50), (1, carl[0] - 50), *([(2, ben[0] - 50)] if extra else [])}
+    assert fake_rows == pair_rows(tmp_path, Scripted(faces), original, fake, extra=extra, is_apart=True)[1]
+
+
+@pytest.mark.parametrize("boxes", ["own", "source"])
+def test_the_detector_gets_the_frames_of_an_original_in_the_same_batches_whichever_fakes_come_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, boxes: str
+) -> None:
+    """As `--detector track` needs: what it finds in a frame depends on the others of its batch."""
+    monkeypatch.setattr("facefeed.pipeline.rows.frame_batches.MAX_BATCH_PIXELS", 5 * 512 * 512)
+    faces = [faces_at((X, Y))] * 40
+    own = range(0, 40, 3)
+    calls = {}
+    for name, extra in (("with", [number for number in range(40) if number % 3]), ("without", [])):
+        detector = Scripted(faces, frames_at_once=4)
+        pair_rows(tmp_path, detector, video(sorted([*own, *extra])), video([]), extra=extra, boxes=boxes)
+        calls[name] = [call for call in detector.calls if set(call) <= set(own)]
+        assert sorted(number for call in calls[name] for number in call) == [*own]
+    assert calls["with"] == calls["without"]
