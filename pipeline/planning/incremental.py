@@ -122,7 +122,8 @@ def next_plan_part(
         cost_seconds: expected seconds of work for an entry.
 
     Raises:
-        RefusedError: where a given split leaks, or a changed input would, unless `allow_leaks`.
+        RefusedError: where a given split leaks, or a changed or moved input would, unless `allow_leaks`; where an input
+            was moved to another class.
 
     """
     salt = str(len(run_state.plan.parts))
@@ -168,6 +169,8 @@ def _assign_added(
 ) -> Assignment:
     """Assigns splits to the added inputs; those that are left out are added to `changes.refused`."""
     dropped = run_state.plan.dropped_identities()
+    renamed = _same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
+    _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
     if not allow_leaks:
         refuse_new_leaks(changes.changed, planned, dropped)
     assigned = assign_splits(
@@ -178,7 +181,7 @@ def _assign_added(
         known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changes.changed},
         known_dropped=dropped,
         without_splits=listing.without_splits,
-        renamed=_same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed,
+        renamed=renamed,
     )
     detail = "it, or what it was made from, would join two splits that are fixed already"
     changes.refused.extend(
@@ -193,6 +196,36 @@ def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]
     """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
     gone_ids = {clip_key(entry.video_id): entry.video_id for entry in gone}
     return {entry.video_id: gone_ids[key] for entry in added if (key := clip_key(entry.video_id)) in gone_ids}
+
+
+def _refuse_moves(
+    added: Iterable[Entry],
+    renamed: Mapping[str, str],
+    planned: Mapping[str, tuple[Entry, str]],
+    labels: Sequence[str],
+    *,
+    allow_leaks: bool,
+) -> None:
+    """Raises `RefusedError` where a `renamed` input has another label than it had, or, unless `allow_leaks`, split.
+
+    The rows under its old name stay, so that it would be in both. Not where either label is unknown.
+    """
+    for entry in added:
+        if entry.video_id not in renamed:
+            continue
+        old = renamed[entry.video_id]
+        before, split = planned[old]
+        kept = f"{entry.video_id}: is {old}, renamed or moved, whose rows stay"
+        if -1 not in (entry.label, before.label) and entry.label != before.label:
+            raise RefusedError(
+                f"{kept}: it was {labels[before.label]} and is {labels[entry.label]} now, and would be in OUT as both: "
+                "use a new OUT, or undo the move"
+            )
+        if entry.split and entry.split != split and not allow_leaks:
+            raise RefusedError(
+                f"{kept}: it was planned into {split}, the source now says {entry.split}, and it would be in both, a "
+                "leak: use a new OUT, undo the move, or accept it with --allow-leaks"
+            )
 
 
 def _add_fakes(changes: Changes, redo: set[str], planned: Container[str], current: dict[str, Entry]) -> set[str]:

@@ -9,7 +9,7 @@ import pyarrow.dataset as pads
 import pytest
 from assets_in_process import in_process, new_folder
 from assets_video import numbered, write_video
-from facefeed.pipeline.errors import StoppedError
+from facefeed.pipeline.errors import RefusedError, StoppedError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
@@ -20,9 +20,9 @@ from facefeed.pipeline.video import Sampling
 OPTIONS = Options(sampling=Sampling(every=2), keep=FaceFilter(min_face_px=16), size_px=32)
 
 
-def run(source: Path, out: Path) -> Summary:
+def run(source: Path, out: Path, *, allow_leaks: bool = False) -> Summary:
     with in_process():
-        return precompute(source, out, options=OPTIONS, detector=FixedBoxDetector())
+        return precompute(source, out, options=OPTIONS, detector=FixedBoxDetector(), allow_leaks=allow_leaks)
 
 
 def split_of(out: Path) -> dict[str, str]:
@@ -94,6 +94,64 @@ def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:
         write_video(clip.with_suffix(".mp4"), [numbered(3 * number + frame, 64, 48) for frame in range(2)])
     run(source, out)
     assert {name.removesuffix(".mp4"): split for name, split in split_of(out).items() if ".mp4" in name} == before
+
+
+def move(source: Path, old: str, new: str) -> None:
+    (source / new).parent.mkdir(parents=True, exist_ok=True)
+    (source / old).rename(source / new)
+
+
+def write_videos(source: Path, *names: str) -> None:
+    for number, name in enumerate(names):
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        write_video(source / name, [numbered(3 * number + frame, 64, 48) for frame in range(2)])
+
+
+def test_a_video_moved_to_another_split_is_not_kept_in_both() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "train/real/a.mp4", "train/fake/b.mp4", "test/real/c.mp4")
+    run(source, out)
+    move(source, "train/real/a.mp4", "test/real/a.mp4")
+    message = r"^test/real/a\.mp4: is train/real/a\.mp4, .* into train, the source now says test.*--allow-leaks$"
+    with pytest.raises(RefusedError, match=message):
+        run(source, out)
+    assert "test/real/a.mp4" not in split_of(out)
+    run(source, out, allow_leaks=True)
+    assert split_of(out)["test/real/a.mp4"] == "test"
+
+
+def test_frames_of_a_video_that_come_into_another_split_are_refused() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "a.mp4", "b.mp4", "c.mp4")
+    (source / "t.csv").write_text("path,label,split\na.mp4,real,train\nb.mp4,fake,train\nc.mp4,real,test\n")
+    run(source / "t.csv", out)
+    (source / "a").mkdir()
+    cv2.imwrite(str(source / "a/000.png"), numbered(0, 64, 48))
+    (source / "t.csv").write_text("path,label,split\na,real,test\nb.mp4,fake,train\nc.mp4,real,test\n")
+    with pytest.raises(RefusedError, match=r"^a: is a\.mp4, renamed or moved, .* it would be in both"):
+        run(source / "t.csv", out)
+
+
+def test_a_video_moved_to_the_other_class_is_not_kept_as_both() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "real/a.mp4", "real/b.mp4", "fake/c.mp4")
+    run(source, out)
+    move(source, "real/a.mp4", "fake/a.mp4")
+    for allow_leaks in (False, True):
+        with pytest.raises(RefusedError, match=r"^fake/a\.mp4: is real/a\.mp4, .* it was real and is fake now"):
+            run(source, out, allow_leaks=allow_leaks)
+
+
+def test_a_video_without_a_label_may_be_moved_into_a_class() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "real/a.mp4", "fake/b.mp4", "new/c.mp4")
+    run(source, out)
+    move(source, "new/c.mp4", "real/c.mp4")
+    assert run(source, out).changes.renamed == {"real/c.mp4": "new/c.mp4"}
 
 
 def test_photos_that_come_where_one_is_gone_are_drawn_each_by_itself() -> None:
