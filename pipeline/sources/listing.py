@@ -162,7 +162,7 @@ class Listing:
         missing: files that metadata lists but that are not on disk; no failure.
         ignored: number of files that are no inputs, by suffix or by folder.
         uses_splits: whether the entries' splits are used; see `has_usable_splits`.
-        lone_split_warning: what a user should know where they are not, as a sentence without a full stop.
+        unused_split_warning: what a user should know where they are not, as a sentence without a full stop.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
@@ -183,7 +183,7 @@ class Listing:
     missing: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     uses_splits: bool = True
-    lone_split_warning: str = ""
+    unused_split_warning: str = ""
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
@@ -194,12 +194,23 @@ class Listing:
     unread_folders: tuple[str, ...] = ()
 
     def without_unused_splits(self) -> Self:
-        """The listing without the splits of its entries, where they are not used."""
-        if self.uses_splits:
+        """The listing without the splits of its entries, where they are not used; warns of those that are lost.
+
+        Not of train in a published set: what is meant for tests is not in it.
+        """
+        given = sorted({entry.split for entry in self.entries if entry.split})
+        if self.uses_splits or not given:
             return self
+        warning = ""
+        if given != ["train"] or not self.recognised_by:
+            count = sum(entry.split is not None for entry in self.entries)
+            warning = (
+                f"{count:,} of {len(self.entries):,} inputs have the split {' or '.join(given)}, and none another; "
+                "one alone is not used, and all splits are drawn: give every input one, or name it with --splits FILE, "
+                "of which one alone is used"
+            )
         entries = [replace(entry, split=None) if entry.split else entry for entry in self.entries]
-        warnings = (*self.warnings, self.lone_split_warning) if self.lone_split_warning else self.warnings
-        return replace(self, entries=entries, warnings=warnings)
+        return replace(self, entries=entries, unused_split_warning=warning)
 
     @property
     def clips(self) -> list[Entry]:

@@ -68,7 +68,7 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
     ]
     return replace(
         listing, entries=entries, without_splits=f"leave out --splits {path}", missing_split_lists=(),
-        warnings=(*listing.warnings, *_warnings(path, splits_of, named)),
+        unused_split_warning="", warnings=(*listing.warnings, *_warnings(path, splits_of, named)),
     )  # fmt: skip
 
 

@@ -12,12 +12,12 @@ from .link_coverage import LinkCoverage
 
 def listing_warnings(listing: Listing) -> list[str]:
     """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, lists of
-    splits that are not there, splits that cannot be checked for leaks, ignored columns of a table, and the listing's
-    own warnings.
+    splits that are not there, splits that are not used, splits that cannot be checked for leaks, ignored columns of a
+    table, and the listing's own warnings.
     """
     warnings = (
         outside_warning(listing), _label_warning(listing), _class_warning(listing), _list_warning(listing),
-        *_link_warnings(listing), _column_warning(listing), *listing.warnings,
+        listing.unused_split_warning, *_link_warnings(listing), _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
 

@@ -31,8 +31,7 @@ class Folder:
         ignored: Counter[str] = Counter()
         files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
-        named = set(splits)
-        uses_splits = has_usable_splits(named)
+        uses_splits = has_usable_splits({*splits})
         above_both = _folders_above_both_classes(file.relative for file in files)
         entries = [
             Entry.of_file(file, label=_label(file.relative, above_both), split=split)
@@ -40,8 +39,7 @@ class Folder:
         ]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
-            uses_splits=uses_splits, lone_split_warning=_lone_split_warning(named),
-            without_splits="rename the folders that are called like splits",
+            uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
             warnings=() if uses_splits else tuple(_unclear_split_warnings(file.relative for file in files)),
@@ -57,11 +55,6 @@ def _unclear_split_warnings(paths: Iterable[str]) -> Iterator[str]:
             f"folders with the name of a split among other words are taken for none: {named}; where they are splits, "
             "call them train, val and test"
         )
-
-
-def _lone_split_warning(named: Set[str | None]) -> str:
-    given = next(iter(named - {None}), None)
-    return f"the only folder called after a split is {given}, which alone is none: splits are drawn" if given else ""
 
 
 def _folders(relative: str) -> tuple[str, ...]:

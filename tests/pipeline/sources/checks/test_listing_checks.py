@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from facefeed.pipeline.execution.progress import Progress
-from facefeed.pipeline.sources import list_source, listing_warnings
+from facefeed.pipeline.sources import list_source, listing_warnings, with_splits_from
 from rich.console import Console
 
 
@@ -91,6 +91,18 @@ def test_a_column_footage_that_is_empty_in_all_rows_says_nothing_of_recordings(t
     assert "recordings are known for 0 of 3 inputs: " in warnings(src / "t.csv")
     (src / "t.csv").write_text("path,label,identity,footage\na.mp4,real,a,x\nb.mp4,real,b,\nc.png,real,c,\n")
     assert warnings(src / "t.csv") == "", "in a column that is filled in, a row without is alone"
+
+
+def test_a_split_that_only_some_rows_of_a_table_have_is_not_lost_in_silence(tmp_path: Path) -> None:
+    names = [f"{number}.mp4" for number in range(40)]
+    src = lay(tmp_path, *names)
+    rows = [f"{name},real,{'test' if number < 10 else ''}" for number, name in enumerate(names)]
+    (src / "t.csv").write_text("\n".join(["path,label,split", *rows]))
+    assert "10 of 40 inputs have the split test, and none another; one alone is not used" in warnings(src / "t.csv")
+    (src / "splits.json").write_text(json.dumps({"test": names[:10]}))
+    listing = with_splits_from(list_source(src / "t.csv"), src / "splits.json", allow_leaks=False)
+    assert [entry.video_id for entry in listing.entries if entry.split == "test"] == sorted(names[:10])
+    assert "not used" not in "\n".join(listing_warnings(listing))
 
 
 def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.sources import detect_layout, list_source
+from facefeed.pipeline.sources import detect_layout, list_source, listing_warnings
 
 ROOT = "FaceForensics++"
 REAL = f"{ROOT}/original_sequences/youtube/c23/frames"
@@ -144,3 +144,13 @@ def test_the_last_word_for_real_or_fake_in_a_label_says_which_it_is(tmp_path: Pa
     data = content()
     data["FSGAN"]["FF-real"]["test"]["c23"]["000"]["label"] = name
     assert columns(lay(tmp_path, tmp_path / "FSGAN.json", data))["000"][0] == label
+
+
+def test_a_json_of_test_clips_alone_warns_that_their_splits_are_drawn(tmp_path: Path) -> None:
+    data = content()
+    for clips in data["FSGAN"].values():
+        for split in ("train", "val"):
+            clips.pop(split, None)
+    listing = list_source(lay(tmp_path, tmp_path / "FSGAN.json", data))
+    assert {entry.split for entry in listing.entries} == {None}
+    assert any("2 of 2 inputs have the split test, and none" in text for text in listing_warnings(listing))

@@ -441,9 +441,16 @@ def test_a_record_of_lavdf_that_says_nothing_certain_is_refused(
 
 def test_of_one_split_of_lavdf_on_disk_splits_are_drawn(tmp_path: Path, footage: Footage) -> None:
     src = PUBLISHED_SETS["LAV-DF"].lay(tmp_path, footage)
-    for folder in ("dev", "test"):
-        shutil.rmtree(src / folder)
-    assert {entry.split for entry in list_source(src).entries} == {None}
+    (src / "train").rename(src / "other")
+    shutil.rmtree(src / "dev")
+    listing = list_source(src)
+    assert {entry.split for entry in listing.entries} == {None}
+    assert any("have the split test, and none another" in text for text in listing_warnings(listing))
+    shutil.rmtree(src / "test")
+    (src / "other").rename(src / "train")
+    listing = list_source(src)
+    assert {entry.split for entry in listing.entries} == {None}
+    assert not any("have the split" in text for text in listing_warnings(listing)), "no test videos are lost"
 
 
 @pytest.mark.parametrize("name", ["LAV-DF", "AV-Deepfake1M"])
