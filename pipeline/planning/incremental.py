@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +30,9 @@ class Changes:
     `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
     only the mtime is recorded (of a clip of images, the digest too). `gone`: planned, but no longer in the source;
     their rows stay. `refused`: never reach a unit. `rejudged`: have more damaged frames than is allowed now, and are
-    redone on request. `renamed`: ids of added inputs that have the content of one that is gone, with its id.
+    redone on request. `relinked`: the source is as it was, but other names are known to be of the same recording; this
+    concerns the splits of added inputs alone. `renamed`: ids of added inputs that have the content of one that is gone,
+    with its id.
     """
 
     added: list[Entry] = field(default_factory=list)
@@ -38,6 +41,7 @@ class Changes:
     gone: list[str] = field(default_factory=list)
     refused: list[Entry] = field(default_factory=list)
     rejudged: list[Entry] = field(default_factory=list)
+    relinked: list[Entry] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
 
 
@@ -69,11 +73,13 @@ def find_changes(
                 f"{entry.video_id}: was planned into {split}, the source now says {entry.split}; a split is fixed once "
                 "planned: use a new OUT, or --splits FILE if OUT was made with that"
             )
-        if entry == replace(before, split=entry.split):
+        before = replace(before, split=entry.split)
+        if listing.footage_from_names and entry.footage != before.footage:
+            changes.relinked.append(entry)
+            before = replace(before, footage=entry.footage)
+        if entry == before:
             continue
-        only_time = entry == replace(
-            before, split=entry.split, mtime_ns=entry.mtime_ns, images_digest=entry.images_digest
-        )
+        only_time = entry == replace(before, mtime_ns=entry.mtime_ns, images_digest=entry.images_digest)
         (retimed if only_time else changes.changed).append(entry)
     if retimed:
         unchanged = find_unchanged(retimed)
@@ -171,14 +177,19 @@ def _assign_added(
     dropped = run_state.plan.dropped_identities()
     renamed = _same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
     _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
+    planned = _with_new_links(planned, changes.relinked)
+    changed = [
+        replace(entry, footage=planned[entry.video_id][0].footage) if listing.footage_from_names else entry
+        for entry in changes.changed
+    ]
     if not allow_leaks:
-        refuse_new_leaks(changes.changed, planned, dropped)
+        refuse_new_leaks(changed, planned, dropped)
     assigned = assign_splits(
         changes.added,
         ratio=options.split_ratio,
         seed=options.seed,
         allow_leaks=allow_leaks,
-        known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changes.changed},
+        known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changed},
         known_dropped=dropped,
         without_splits=listing.without_splits,
         renamed=renamed,
@@ -196,6 +207,17 @@ def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]
     """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
     gone_ids = {clip_key(entry.video_id): entry.video_id for entry in gone}
     return {entry.video_id: gone_ids[key] for entry in added if (key := clip_key(entry.video_id)) in gone_ids}
+
+
+def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
+    """The planned videos with the footage of `relinked` ones, but for footage that would join two splits."""
+    linked = {entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}
+    splits: dict[str | None, set[str]] = defaultdict(set)
+    for entry, split in (planned | linked).values():
+        splits[entry.footage].add(split)
+    return planned | {
+        name: (entry, split) for name, (entry, split) in linked.items() if len(splits[entry.footage]) == 1
+    }
 
 
 def _refuse_moves(

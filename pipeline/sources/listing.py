@@ -163,6 +163,8 @@ class Listing:
         ignored: number of files that are no inputs, by suffix or by folder.
         uses_splits: whether the entries' splits are used; see `has_usable_splits`.
         unused_split_warning: what a user should know where they are not, as a sentence without a full stop.
+        footage_from_names: whether `footage` follows from names alone. Where it then differs from that of a planned
+            input, it is the rule that is another, and not the source that has changed.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
@@ -184,6 +186,7 @@ class Listing:
     ignored: Counter[str] = field(default_factory=Counter)
     uses_splits: bool = True
     unused_split_warning: str = ""
+    footage_from_names: bool = False
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"

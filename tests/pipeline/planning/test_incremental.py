@@ -56,12 +56,16 @@ class Dataset:
         retry: Callable[[str], bool] = lambda _: False,
         allow_leaks: bool = False,
         same: Container[str] = (),
+        footage_from_names: bool = False,
     ) -> tuple[Changes, list[Unit]]:
         """What has changed, and the units that this makes; they are planned, and not yet done.
 
         `same`: the inputs whose content is as it was, if anybody asks.
         """
-        listing = Listing(layout="table", root=Path(), labels=("real", "fake"), entries=list(entries))
+        listing = Listing(
+            layout="table", root=Path(), labels=("real", "fake"), entries=list(entries),
+            footage_from_names=footage_from_names,
+        )  # fmt: skip
         changes = find_changes(listing, self.plan.planned_videos(), lambda _: same)
         part = next_plan_part(
             self.run_state, listing, changes, job=self.job, config=CONFIG, allow_leaks=allow_leaks, retry=retry,
@@ -464,6 +468,31 @@ def test_a_fake_is_done_again_once_its_failed_original_is_retried(dataset: Datas
     assert sorted(entry.video_id for unit in units for entry in unit.inputs) == ["fake.mp4", "real.mp4"]
     dataset.work(units)
     assert dataset.run(entries, retry=lambda _: True)[1] == []
+
+
+# --- links
+
+
+def test_links_that_a_new_rule_finds_in_old_names_are_no_change_and_count_for_what_is_added(dataset: Dataset) -> None:
+    dataset.ratio = SplitRatio(train=50, val=0, test=50)
+    names = [f"{number}.mp4" for number in range(20)]
+    _, units = dataset.run([video(name) for name in names])
+    dataset.work(units)
+    split = {entry.video_id: unit.split for unit in units for entry in unit.inputs}
+    other = next(name for name in names if split[name] != split[names[0]])
+    linked = [video(name, footage="both" if name in (names[0], other) else split[name]) for name in names]
+    assert dataset.run(linked, footage_from_names=True) == (Changes(relinked=linked), [])
+    added = [video(f"{name}-{number}.mp4", footage=name) for name in ("train", "test") for number in range(8)]
+    fakes = [fake(f"fake-{name}", name) for name in (names[0], other)]
+    _, units = dataset.run([*linked, *added, *fakes], footage_from_names=True)
+    expected = {entry.video_id: str(entry.footage) for entry in added}
+    expected |= {entry.video_id: split[str(entry.source_id)] for entry in fakes}
+    assert {entry.video_id: unit.split for unit in units for entry in unit.inputs} == expected
+    with pytest.raises(RefusedError, match="a leak"):
+        dataset.run([*linked, *added])
+    other_file = replace(linked[0], mtime_ns=2)
+    changes, _ = dataset.run([other_file, *linked[1:], *added, *fakes], footage_from_names=True)
+    assert other_file in changes.changed
 
 
 # --- the next delivery of a source with given splits
