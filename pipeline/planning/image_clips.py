@@ -96,7 +96,7 @@ def _folder_of(entry: Entry) -> str:
 
 def _candidates(listing: Listing, roots: Sequence[Path]) -> Frames:
     """The frames of each folder that is a clip by its name, all of whose images are listed with equal metadata."""
-    classes = class_names(listing.labels)
+    classes = class_names(listing.entries, listing.labels)
     by_folder: Frames = defaultdict(list)
     for entry in listing.entries:
         if entry.problem or entry.num_images or not is_image(entry.video_id):

@@ -6,7 +6,8 @@ No image is opened. The rule is in docs/guides/layouts.md, under "Images and ext
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -20,9 +21,9 @@ _NAME_OF_FRAME = re.compile(r"(.*[^\W\d_].*|\d{3}_\d{3})[_-]\d+")  # of a clip w
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
 
-def group_frames(entries: Sequence[Entry], labels: Iterable[str]) -> list[Entry]:
+def group_frames(entries: Sequence[Entry], labels: Sequence[str]) -> list[Entry]:
     """Sets `footage` of each image that is a frame of a clip, and of each clip, unless its layout has set it."""
-    classes = class_names(labels)
+    classes = class_names(entries, labels)
 
     def footage(entry: Entry) -> str | None:
         if entry.num_images:
@@ -58,20 +59,47 @@ def clips_in_names(names: Iterable[str]) -> list[str]:
     return sorted(stems) if all(matches) and len(without_numbers) > 1 else []
 
 
-def class_names(labels: Iterable[str]) -> frozenset[str]:
-    """Names of folders that collect the images of a class, in lower case."""
-    return REAL_NAMES | FAKE_NAMES | {label.lower() for label in labels}
+def class_names(entries: Iterable[Entry], labels: Sequence[str]) -> frozenset[str]:
+    """Names of folders that collect the images of a class, in lower case.
+
+    Labels that are numbers are none of them where `entries` show that folders called by numbers are clips.
+    """
+    names = frozenset(label.lower() for label in labels)
+    numbers = frozenset(filter(str.isdecimal, names))
+    return REAL_NAMES | FAKE_NAMES | (names - numbers if numbers and _are_clips(numbers, entries, labels) else names)
+
+
+def _are_clips(numbers: Container[str], entries: Iterable[Entry], labels: Sequence[str]) -> bool:
+    """Whether, among the folders of images that are called by `numbers` and beside these by others, one is no class.
+
+    A folder of a class has images with its label; a few of them may have been corrected.
+    """
+    labels_in: dict[tuple[tuple[str, ...], str], set[str]] = defaultdict(set)
+    for entry in entries:
+        if entry.label >= 0 and (entry.num_images or is_image(entry.video_id)):
+            folder = entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0]
+            *above, name = _without_content_folders(folder) or ("",)
+            if name.isdecimal():
+                labels_in[tuple(above), name].add(labels[entry.label])
+    beside = {above for above, name in labels_in if name in numbers}
+    return any(above in beside and name not in given for (above, name), given in labels_in.items())
 
 
 @lru_cache(maxsize=1024)
 def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
     """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
-    parts = folder.split("/") if folder else []
-    while parts and parts[-1].lower() in CONTENT_NAMES:
-        parts.pop()
+    parts = _without_content_folders(folder)
     last = parts[-1] if parts else ""
     is_collection = last.lower() in {"", *classes} or class_of_folder(last) is not None or split_of_folder(last)
     return None if is_collection else "/".join(parts)
+
+
+def _without_content_folders(folder: str) -> list[str]:
+    """The parts of a folder's path, without those at its end that are called `frames`, `faces` or the like."""
+    parts = folder.split("/") if folder else []
+    while parts and parts[-1].lower() in CONTENT_NAMES:
+        parts.pop()
+    return parts
 
 
 class FramePath(NamedTuple):

@@ -94,7 +94,7 @@ def each_clip_once(listing: Listing) -> Listing:
 
     Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage.
     """
-    classes = class_names(listing.labels)
+    classes = class_names(listing.entries, listing.labels)
     frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
     videos = [entry for entry in listing.entries if not (entry.problem or entry.num_images or is_image(entry.video_id))]
     skipped = sum(listing.ignored[f"in {name}/"] for name in FRAME_FOLDERS)

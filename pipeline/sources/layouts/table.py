@@ -99,7 +99,7 @@ class TableFile:
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
-            without_splits="leave out the column split",
+            footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
         )  # fmt: skip
 

@@ -82,6 +82,28 @@ def test_a_table_may_say_itself_which_footage_an_input_is_of(tmp_path: Path) -> 
     assert groups(list_source(table)) == [["part1.mp4", "3.png"]]
 
 
+def write_labels(root: Path, label_of: dict[str, str]) -> Path:
+    lay(root, label_of)
+    table = root / "table.csv"
+    table.write_text("path,label\n" + "".join(f"{name},{label}\n" for name, label in label_of.items()))
+    return table
+
+
+@pytest.mark.parametrize("below", ["", "/frames"])
+def test_clips_called_by_numbers_are_never_in_two_splits_where_labels_are_numbers(tmp_path: Path, below: str) -> None:
+    clip_of = {name: str(number) for number in range(40) for name in frames(f"clips/{number}{below}")}
+    table = write_labels(tmp_path, {name: str(int(clip) % 2) for name, clip in clip_of.items()})
+    assert in_several(list_source(table), clip_of) == []
+
+
+def test_folders_called_after_labels_that_are_numbers_collect_images(tmp_path: Path) -> None:
+    label_of = {name: label for label in "01" for split in ("a", "b") for name in frames(f"{split}/{label}")}
+    corrected = label_of | {"a/0/0003.png": "1"} | dict.fromkeys(frames("other/7"), "1")
+    assert groups(list_source(write_labels(tmp_path, corrected))) == [[f"{number:04}.png" for number in range(6)]]
+    swapped = {name: str(1 - int(label)) for name, label in label_of.items()}
+    assert len(groups(list_source(write_labels(tmp_path / "swapped", swapped)))) == 4, "no folder has its label"
+
+
 @pytest.mark.parametrize(
     ("names", "together"),
     [
