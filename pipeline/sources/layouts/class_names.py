@@ -16,6 +16,8 @@ from ..media.media_files import path_exists
 
 _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it
+EMPTY_CELLS = frozenset(["nan", "NaN", "None", "none", "NULL", "null", "NA", "na", "N/A", "n/a", "<NA>", "<na>"])
+"""How an empty cell is written as text by pandas, SQL and others; not Na and Nan, which are names of people."""
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.IGNORECASE)  # as far as `Decimal` goes
 
 
@@ -35,7 +37,7 @@ class ClassNames:
         class_file = table.with_suffix(".classes.txt")
         if path_exists(class_file):
             return cls._read(class_file, set(labels))
-        known = _with_one_spelling({name for name in labels if name.lower() not in _UNKNOWN})
+        known = _with_one_spelling({name for name in labels if not _is_unknown(name)})
         _refuse_other_case(table, known)
         others = {name for name in known if name.lower() not in _REAL_FAKE}
         has_both = {name.lower() for name in known - others} == set(_REAL_FAKE)
@@ -58,7 +60,7 @@ class ClassNames:
         if len(set(names)) < len(names) or not 1 <= len(names) <= MAX_CLASSES:
             raise UsageError(f"{path}: holds {len(names)} names; must be 1 to {MAX_CLASSES}, each once, one a line")
         classes = cls(tuple(names))
-        unlisted = sorted(name for name in labels if classes.number(name) < 0 and name.lower() not in _UNKNOWN)
+        unlisted = sorted(name for name in labels if classes.number(name) < 0 and not _is_unknown(name))
         if unlisted:
             raise UsageError(
                 f"{path}: lacks {', '.join(map(repr, unlisted[:5]))}, which the table has as a label; "
@@ -72,6 +74,10 @@ class ClassNames:
             return self.names.index(label)
         lower = label.lower()
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
+
+
+def _is_unknown(label: str) -> bool:
+    return label.lower() in _UNKNOWN or label in EMPTY_CELLS
 
 
 def _with_one_spelling(names: set[str]) -> set[str]:

@@ -29,7 +29,7 @@ from ..media.allowed_roots import relative_name
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
-from .class_names import ClassNames
+from .class_names import EMPTY_CELLS, ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -43,7 +43,8 @@ class TableFile:
 
     Without fake, the class of real, or the only one called alike, such as original, is 0.
 
-    A label that is empty, -1 or "unknown" is -1, unless the file of classes lists it.
+    A label that is empty, -1, "unknown" or in `EMPTY_CELLS` is -1, unless the file of classes lists it. Of the other
+    columns, but path, the latter are empty.
     """
 
     name = "table"
@@ -121,7 +122,7 @@ def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Va
     if duplicates:
         raise UsageError(f"{src}: has the column {', '.join(duplicates)} more than once; keep the one that is meant")
     with _reading(src):
-        rows = [{key: _text(value) for key, value in row.items()} for row in table.select(names).to_pylist()]
+        rows = [{key: _text(key, value) for key, value in row.items()} for row in table.select(names).to_pylist()]
         own = {
             name: typed_values(table.column(name).to_pylist())
             for name in unknown
@@ -183,9 +184,11 @@ def _refuse_masks_as_inputs(src: Path, entries: Sequence[Entry]) -> None:
         raise UsageError(f"{src}: names {both!r} as a path and as a mask; a mask is no input: drop that row")
 
 
-def _text(value: object) -> str:
+def _text(column: str, value: object) -> str:
     is_empty = value is None or (isinstance(value, float) and math.isnan(value))  # NaN is pandas' empty number
-    return "" if is_empty else str(value).strip()
+    text = "" if is_empty else str(value).strip()
+    # A label may be a class of that name, which the file of classes then lists.
+    return "" if text in EMPTY_CELLS and column not in _REQUIRED else text
 
 
 def _split(src: Path, row: dict[str, str]) -> str | None:

@@ -349,6 +349,17 @@ def test_a_table_says_everything_of_its_inputs(tmp_path: Path, write_table: Writ
     assert (b.method, b.size_bytes, a.problem) == ("Deepfakes", 9, None)
 
 
+@pytest.mark.parametrize("empty", ["nan", "None", "<NA>"])
+def test_empty_cells_that_became_text_link_nothing(tmp_path: Path, write_table: WriteTable, empty: str) -> None:
+    put(tmp_path, "a.mp4")
+    columns = ("split", "source", "mask", "identity", "method", "fake_segments", "whole_frame")
+    src = write_table(tmp_path, {"path": ["a.mp4"], "label": ["real"]} | {column: [empty] for column in columns})
+    listing = list_source(src)
+    [entry] = listing.entries
+    assert (entry.split, entry.source_id, entry.mask_id, entry.people, entry.method) == (None, None, None, (), None)
+    assert not listing.missing
+
+
 def test_one_named_split_is_none(tmp_path: Path, write_table: WriteTable) -> None:
     put(tmp_path, "a.mp4")
     src = write_table(tmp_path, {"path": ["a.mp4"], "label": ["real"], "split": ["test"]})
@@ -496,13 +507,13 @@ def test_csv_quotes_commas_and_byte_order_marks(tmp_path: Path, header: str) -> 
 
 
 def test_numbers_that_are_file_names_stay_text(tmp_path: Path) -> None:
-    put(tmp_path, "007", "1e5", "true")
-    (tmp_path / "t.csv").write_text("path,label,identity\n007,real,0012\n1e5,real,\n,real,x\ntrue,fake,null\n")
+    put(tmp_path, "007", "1e5", "null")
+    (tmp_path / "t.csv").write_text("path,label,identity\n007,real,0012\n1e5,real,\n,real,x\nnull,fake,true\n")
     listing = list_source(tmp_path / "t.csv")
     assert [(entry.video_id, entry.identity) for entry in listing.entries] == [
         ("007", "0012"),
         ("1e5", None),
-        ("true", "null"),
+        ("null", "true"),
     ]
 
 

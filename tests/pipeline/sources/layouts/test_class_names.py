@@ -147,6 +147,17 @@ def test_labels_that_differ_in_case_alone_are_refused_unless_a_list_names_both(
     assert [entry.label for entry in list_source(table).entries] == [1, 0, 2]
 
 
+@pytest.mark.parametrize("empty", ["nan", "NaN", "None", "null", "NA", "n/a", "<NA>"])
+def test_a_label_that_is_an_empty_cell_as_text_is_unknown_unless_a_list_names_it(
+    tmp_path: Path, footage: Footage, empty: str
+) -> None:
+    table = table_of(tmp_path, footage, ("real", "fake", empty))
+    listing = list_source(table)
+    assert (listing.labels, [entry.label for entry in listing.entries]) == (("real", "fake"), [0, 1, -1])
+    table.with_suffix(".classes.txt").write_text(f"real\nfake\n{empty}\n")
+    assert [entry.label for entry in list_source(table).entries] == [0, 1, 2]
+
+
 def test_an_empty_number_of_a_parquet_table_is_unknown(tmp_path: Path, footage: Footage) -> None:
     names = ["a.mp4", "b.mp4", "c.mp4"]
     footage.lay(tmp_path, real=names)
