@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
@@ -31,14 +31,14 @@ class ClassNames:
     def of_table(cls, table: Path, labels: Iterable[str]) -> Self:
         """Derives the classes from the labels of `table`, or reads its file of classes where there is one.
 
-        Raises `UsageError` where there are more than can be stored, two differ in case alone, or the file cannot be
-        read or lacks one of them.
+        Raises `UsageError` where there are more than can be stored, two differ in case alone or are one number, or the
+        file cannot be read or lacks one of them.
         """
         class_file = table.with_suffix(".classes.txt")
         if path_exists(class_file):
             return cls._read(class_file, set(labels))
         known = _with_one_spelling({name for name in labels if not _is_unknown(name)})
-        _refuse_other_case(table, known)
+        _refuse_two_spellings(table, known)
         others = {name for name in known if name.lower() not in _REAL_FAKE}
         has_both = {name.lower() for name in known - others} == set(_REAL_FAKE)
         names = [*_REAL_FAKE, *_sorted(others)] if has_both or not others else _real_first(_sorted(known))
@@ -87,11 +87,17 @@ def _with_one_spelling(names: set[str]) -> set[str]:
     return names.difference(*several.values()) | several.keys()
 
 
-def _refuse_other_case(table: Path, names: Iterable[str]) -> None:
-    """Raises `UsageError` where two names differ in case alone: they are hardly meant as two classes."""
-    spelt: dict[str, str] = {}
+def _refuse_two_spellings(table: Path, names: Set[str]) -> None:
+    """Raises `UsageError` where two names differ in case alone: they are hardly meant as two classes.
+
+    Nor are 1 and 1.0, as where tables were joined of which one had empty labels; 1 and 01 may be ids.
+    """
+    spelt: dict[str | Decimal, str] = {}
+    decimals = {Decimal(name) for name in names if _NUMBER.fullmatch(name) and not name.isdecimal()}
     for name in sorted(names):
-        if (other := spelt.setdefault(name.casefold(), name)) != name:
+        number = Decimal(name) if _NUMBER.fullmatch(name) else None
+        key = number if number is not None and number in decimals else name.casefold()
+        if (other := spelt.setdefault(key, name)) != name:
             raise UsageError(
                 f"{table}: has the labels {other!r} and {name!r}, which would be two classes; spell them alike, or, "
                 f"if they are two, list all classes in {table.with_suffix('.classes.txt').name}, one a line"

@@ -147,6 +147,14 @@ def test_labels_that_differ_in_case_alone_are_refused_unless_a_list_names_both(
     assert [entry.label for entry in list_source(table).entries] == [1, 0, 2]
 
 
+def test_labels_that_are_one_number_are_refused_unless_a_list_names_both(tmp_path: Path, footage: Footage) -> None:
+    table = table_of(tmp_path, footage, ("0", "1", "1.0"))
+    with pytest.raises(UsageError, match=r"t\.csv: has the labels '1' and '1\.0', which would be two classes"):
+        list_source(table)
+    table.with_suffix(".classes.txt").write_text("0\n1\n1.0\n")
+    assert [entry.label for entry in list_source(table).entries] == [0, 1, 2]
+
+
 @pytest.mark.parametrize("empty", ["nan", "NaN", "None", "null", "NA", "n/a", "<NA>"])
 def test_a_label_that_is_an_empty_cell_as_text_is_unknown_unless_a_list_names_it(
     tmp_path: Path, footage: Footage, empty: str
