@@ -16,9 +16,11 @@ import csv
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ...console import first_names
 from ...errors import UsageError
 from ..clips.image_sequences import FramePath
 from ..clips.video_or_frames import find_videos_or_frames
@@ -26,7 +28,7 @@ from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.media_files import find_named, printable_name
 from ..metadata.json_files import read_json
-from .dfdc_folders import TABLE, find_parts, find_tables, given_split, refuse_unread_metadata
+from .dfdc_folders import TABLE, copied_names, find_parts, find_tables, given_split, refuse_unread_metadata
 from .names.name_matcher import published_path, stem_of
 
 _LABELS = {"REAL": 0, "FAKE": 1}
@@ -60,17 +62,34 @@ class DFDC:
         records, uses_splits = _with_splits(records, use_folders=use_folders)
         entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
+        copies = copied_names(entry.video_id for entry in entries)
+        entries = [_linked(entry, copies) for entry in entries]
         unlabelled = [entry.video_id for entry in entries if entry.label < 0 and not entry.problem]
         refuse_unread_metadata(src, {*parts, *(table.parent for table in tables)}, unlabelled)
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
-            uses_splits=uses_splits,
+            uses_splits=uses_splits, footage_from_names=True, warnings=_copies_warning(copies),
             without_splits="name the folders of training, validation and test set one after the other"
             if use_folders
             else "take `split` out of each metadata.json",
             giving_labels=f"no metadata.json or {TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
         )  # fmt: skip
+
+
+def _linked(entry: Entry, copies: Collection[str]) -> Entry:
+    """The entry with `footage` where its video is one of `copies`, so that both of that name are in one split."""
+    stem = posixpath.basename(stem_of(published_path(entry.video_id)))
+    return replace(entry, footage=f"{DFDC.name}/{stem}") if stem in copies else entry
+
+
+def _copies_warning(copies: Collection[str]) -> tuple[str, ...]:
+    if not copies:
+        return ()
+    return (
+        f"videos of train_sample_videos that are in other parts too: {len(copies):,} ({first_names(sorted(copies))}); "
+        "each is used twice, in one split: take train_sample_videos out",
+    )
 
 
 class _Record(NamedTuple):

@@ -13,11 +13,13 @@ from ...json_records import parse_json
 from ..folder_names import split_of_folder
 from ..media.media_files import listable_folders, path_exists
 from ..metadata.json_files import begins_with
+from .names.name_matcher import published_path, stem_of
 from .names.spelling import misspelt, spelling_key
 
 TABLE = "labels.csv"
 _METADATA = "metadata.json"
-_PART = re.compile(r"dfdctrainpart.*|trainsamplevideos")  # a part's folder, as its `spelling_key`
+_SAMPLE = "trainsamplevideos"  # a part's folder, as its `spelling_key`
+_PART = re.compile(rf"dfdctrainpart.*|{_SAMPLE}")
 _COLUMNS = ("filename", "label")
 _HELD_OUT = ("val", "test")
 _EXPECTED = "dfdc_train_part_* and train_sample_videos, in SRC or in train; validation and test, in SRC"
@@ -40,6 +42,20 @@ def _part_folders(src: Path) -> Iterator[Path]:
 
 def _called_as_parts(folder: Path) -> list[Path]:
     return [folder / name for name in listable_folders(folder) if _PART.fullmatch(spelling_key(name))]
+
+
+def copied_names(paths: Iterable[str]) -> set[str]:
+    """Stems of the videos, of those at `paths`, that are in a part and in `train_sample_videos`, which is of the parts.
+
+    >>> copied_names(["train_sample_videos/a.mp4", "train_sample_videos/b.mp4", "dfdc_train_part_0/a.mp4"])
+    {'a'}
+    """
+    sample, others = set[str](), set[str]()
+    for path in paths:
+        *folders, name = stem_of(published_path(path)).split("/")
+        if keys := {key for folder in folders if _PART.fullmatch(key := spelling_key(folder))}:
+            (sample if _SAMPLE in keys else others).add(name)
+    return sample & others
 
 
 def refuse_unread_metadata(src: Path, read: Collection[Path], unlabelled: Iterable[str]) -> None:

@@ -89,6 +89,23 @@ def test_the_competitions_own_folder_is_recognised_by_its_sample(mine: Path) -> 
     assert by_name(listing)["train_sample_videos/bbb.mp4"].source_id == "train_sample_videos/aaa.mp4"
 
 
+def test_a_video_of_the_sample_is_in_the_split_that_it_is_in_in_its_part(tmp_path: Path) -> None:
+    names = [f"{number:03}.mp4" for number in range(60)]
+    for folder, count in (("dfdc_train_part_0", 60), ("train_sample_videos/videos", 30)):
+        (tmp_path / folder).mkdir(parents=True)
+        for name in names[:count]:
+            (tmp_path / folder / name).touch()
+        metadata = json.dumps({name: {"label": "REAL"} for name in names[:count]})
+        (tmp_path / folder.removesuffix("/videos") / "metadata.json").write_text(metadata)
+    listing = list_source(tmp_path)
+    split_of = assign_splits(listing.entries, ratio=SplitRatio(train=50, val=25, test=25), seed=0).split_of
+    assert {*split_of.values()} == {"train", "val", "test"}
+    for name in names[:30]:
+        assert split_of[f"dfdc_train_part_0/{name}"] == split_of[f"train_sample_videos/videos/{name}"]
+    assert any("in other parts too: 30 (000, 001, 002 and 27 more)" in text for text in listing.warnings)
+    assert {entry.footage for entry in listing.entries if entry.video_id.endswith("059.mp4")} == {None}
+
+
 def test_the_test_set_says_is_fake_instead_of_a_label(mine: Path) -> None:
     shutil.move(mine / "dfdc_train_part_1", mine / "test")
     metadata = {"eee.mp4": {"is_fake": 0, "augmentations": {}}, "fff.mp4": {"is_fake": 1}, "ggg.mp4": {"is_fake": 2}}
