@@ -3,6 +3,8 @@
     Celeb-real/id0_0000.mp4, YouTube-real/00000.mp4
     Celeb-synthesis/id0_id1_0000.mp4                        id0's video 0000 with the face of id1
     Celeb-synthesis/FaceSwap/GHOST/id0_id1_0000.mp4         Celeb-DF++: a folder for each kind of fake and method
+    Celeb-synthesis/FaceReenact/LIA/id0_id1_0000.mp4        id0's video 0000 and id1: who is seen is not published
+    Celeb-synthesis/TalkingFace/FLOAT/id0_0000_driven_by_id1.mp4
     List_of_testing_videos.txt                              "1 YouTube-real/00170.mp4": the TEST set; 1 means real
 
 Nothing on disk tells versions 1 and 2 apart safely, so all are called celebdf.
@@ -32,6 +34,7 @@ _KINDS = {name: name for name in ("FaceSwap", "FaceReenact", "TalkingFace")}
 _LIST = "List_of_testing_videos.txt"
 _REAL = re.compile(r"(id\d+)_\d+", re.IGNORECASE)
 _FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)", re.IGNORECASE)
+_DRIVEN = re.compile(r"(id\d+_\d+)_driven_by_.*", re.IGNORECASE)
 _PERSON = re.compile(r"id\d+", re.IGNORECASE)
 
 Originals = Mapping[tuple[str, str], Sequence[str]]
@@ -90,7 +93,8 @@ class CelebDF:
             if video.folder == "Celeb-real":
                 on_disk.setdefault(video.key, []).append(video.file.relative)
         entries = [Entry.of_file(file) for file in inputs if is_linked_folder(file)]
-        entries += [video.entry(test_stems, on_disk, real_folder) for video in videos]
+        has_kinds = any(video.kind for video in videos)
+        entries += [video.entry(test_stems, on_disk, real_folder, has_kinds=has_kinds) for video in videos]
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         listed = NameMatcher.from_paths(video.published for video in videos).missing(test_names or ())
@@ -100,7 +104,7 @@ class CelebDF:
         found_by = [*published_name, *([_LIST] if test_names is not None else [])]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
-            missing=sorted((listed | originals).values()), ignored=+ignored,
+            missing=sorted((listed | originals).values()), ignored=+ignored, footage_from_names=True,
             without_splits=f"take {_LIST} out of SRC", recognised_by=", ".join(found_by),
             missing_split_lists=() if test_list else (_LIST,),
         )  # fmt: skip
@@ -151,18 +155,17 @@ class _Video:
         """The same for a copy with another suffix or case: of a frame, its video and its own name."""
         return stem_of(self.published), _frame_stem(self.file.relative)
 
-    def entry(self, test_stems: Set[str] | None, on_disk: Originals, real_folder: str) -> Entry:
+    def entry(self, test_stems: Set[str] | None, on_disk: Originals, real_folder: str, *, has_kinds: bool) -> Entry:
         """Its metadata.
 
         test_stems: of the list, or None. on_disk: originals by their `key`. real_folder: `Celeb-real` as it is spelled
-        on disk.
+        on disk. has_kinds: whether it is a Celeb-DF++, of whose fakes only swaps have a known original.
         """
         stem = PurePosixPath(self.published).stem
         real = _REAL.fullmatch(stem) if self.folder == "Celeb-real" else None
         fake = _FAKE.fullmatch(stem) if self.folder == "Celeb-synthesis" else None
         is_swap = self.kind in (None, "FaceSwap")
         original = f"{fake[1]}_{fake[3]}" if fake and is_swap else None
-        recording = original or (stem if real else None)
         identity = real[1].lower() if real else fake[2].lower() if fake and is_swap else None
         people = [] if self.folder == "YouTube-real" else dict.fromkeys(map(str.lower, _PERSON.findall(stem)))
         is_test = test_stems is not None and stem_of(self.published) in test_stems
@@ -171,12 +174,23 @@ class _Video:
             label=_LABELS[self.folder],
             split=None if test_stems is None else "test" if is_test else "train",
             source_id=self._original(original, on_disk, real_folder) if original else None,
-            footage=f"Celeb-real/{recording}".lower() if recording and is_image(self.file.relative) else None,
+            footage=self._recording(stem) if has_kinds or is_image(self.file.relative) else None,
             identity=identity,
             related_identities=tuple(person for person in people if person != identity),
             dataset="celebdf",
             method=self.method,
         )
+
+    def _recording(self, stem: str) -> str | None:
+        """The video in Celeb-real that it is, or whose name its own begins with; None of other names."""
+        if self.folder == "Celeb-real":
+            name = stem if _REAL.fullmatch(stem) else None
+        elif self.folder == "Celeb-synthesis":
+            fake, driven = _FAKE.fullmatch(stem), _DRIVEN.fullmatch(stem)
+            name = f"{fake[1]}_{fake[3]}" if fake else driven[1] if driven else None
+        else:
+            return None if is_image(self.file.relative) else self.published.lower()
+        return f"Celeb-real/{name}".lower() if name else None
 
     def _original(self, name: str, on_disk: Originals, real_folder: str) -> str:
         """Path of the original or its frame of the same number; where it is not there, the one that it would have.

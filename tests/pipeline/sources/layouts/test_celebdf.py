@@ -234,6 +234,29 @@ def test_fakes_of_celeb_df_pp_one_level_deeper_are_the_listed_ones(tmp_path: Pat
     assert (entry.split, entry.method, entry.source_id) == ("test", "GHOST", "Celeb-real/id0_0000.mp4")
 
 
+def test_reenacted_and_talking_faces_are_in_the_split_of_their_video_also_where_people_are_given_up(
+    tmp_path: Path,
+) -> None:
+    made_from: dict[str, str] = {}
+    for number in range(12):
+        first, second = f"id{number}", f"id{(number + 1) % 12}"
+        real = f"Celeb-real/{first}_0000.mp4"
+        made_from[real] = made_from[f"Celeb-synthesis/FaceReenact/LIA/{first}_{second}_0000.mp4"] = real
+        made_from[f"Celeb-synthesis/TalkingFace/FLOAT/{first}_0000_driven_by_{second}.mp4"] = real
+        made_from[f"Celeb-synthesis/FaceSwap/GHOST/{first}_{second}_0000.mp4"] = real
+    for name in (*made_from, "YouTube-real/00000.mp4"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    listing = list_source(tmp_path)
+    assigned = assign_splits(listing.entries, ratio=SplitRatio(train=50, val=25, test=25), seed=0)
+    assert len(assigned.dropped_identities) == 12
+    assert {*assigned.split_of.values()} == {"train", "val", "test"}
+    assert {name: assigned.split_of[name] for name in made_from} == {
+        name: assigned.split_of[real] for name, real in made_from.items()
+    }
+    assert not any("recordings are known" in text for text in listing_warnings(listing))
+
+
 def test_two_videos_of_one_published_name_are_refused(tmp_path: Path, footage: Footage) -> None:
     fakes = [f"Celeb-synthesis/{method}/id0_id1_0000.mp4" for method in ("GHOST", "LIA")]
     src = footage.lay(tmp_path, fake=fakes)
