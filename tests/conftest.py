@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from assets_paths import MEDIA, needs_program
 from assets_random import load_profile
+from assets_shared import share
 from assets_video import numbered, write_video
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.planning.options import Options
@@ -58,6 +59,17 @@ def _as_before() -> Iterator[None]:
     os.environ.clear()
     os.environ.update(environment)
     sys.path[:] = path
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The processes of a run, each of which has a folder of its own in that of the run, share one beside these."""
+    own = tmp_path_factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "shared"
+    folder.mkdir(exist_ok=True)
+    share(folder)
+    yield
+    share(None)
 
 
 @pytest.fixture(scope="session")

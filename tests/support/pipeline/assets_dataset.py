@@ -9,6 +9,7 @@ face; a frame without a face is black.
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 import zlib
 from collections.abc import Iterator, Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 import cv2
 import numpy as np
+from assets_shared import made_once
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths, Receipt
@@ -42,6 +44,8 @@ ELSEWHERE = Path("/elsewhere")
 _MIDDLE = FixedBoxDetector(((0.3, 0.25, 0.7, 0.75),))
 _FRAME = (48, 64)
 _FACE = np.s_[12:36, 19:45]
+_LARGE = 50
+"""Frames of a dataset that takes longer to make than to copy."""
 
 
 @dataclass(frozen=True)
@@ -194,8 +198,33 @@ def make_dataset(
     """Makes OUT from `units`, each a split and its clips. The unit that is `HALVED` is done as if its worker had been
     lost. `columns`: the source's own, kind by name; `landmarker`: of the faces; `labels`: names of 0 and 1; `options`
     replace fields of `OPTIONS`. Returns the manifest.
+
+    A large one is made once in a test run, and copied.
     """
     chosen = replace(OPTIONS, **options)
+    recipe = (units, columns, landmarker, labels, chosen)
+
+    def make(target: Path) -> None:
+        _make(target, *recipe)
+
+    if sum(clip.frames for _, clips in units for clip in clips) < _LARGE or (out.exists() and any(out.iterdir())):
+        make(out)
+    else:
+        entries = [[clip.entry() for clip in clips] for _, clips in units]
+        config = chosen.to_config(_NoiseDetector(), labels, columns or {}, landmarker=landmarker)
+        name = repr((units, entries, config, _FRAME, _MIDDLE))
+        made_once(f"dataset-{hashlib.sha256(name.encode()).hexdigest()}", make, out)
+    return Manifest.read(out)
+
+
+def _make(
+    out: Path,
+    units: tuple[tuple[str, tuple[Clip, ...]], ...],
+    columns: dict[str, str] | None,
+    landmarker: Landmarker,
+    labels: tuple[str, ...],
+    chosen: Options,
+) -> None:
     detector = _NoiseDetector()
     config = chosen.to_config(detector, labels, columns or {}, landmarker=landmarker)
     name = hash_config(config)
@@ -221,7 +250,7 @@ def make_dataset(
                 worker.run(half)
         else:
             worker.run(unit)
-    return finish_dataset(out)
+    finish_dataset(out)
 
 
 def _split(unit: Unit, job: JobSpec) -> None:
