@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit docs fuzz soak shuffle bench chaos slurm clean
+.PHONY: help demo test lint types unit docs processes fuzz soak shuffle bench chaos slurm clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -24,6 +24,8 @@ MINUTES ?= 120
 FIRST ?= 1
 # A crashed process is not replaced: xdist would run the same test, and so the same crash, eight times more.
 BY_FILE := --dist loadfile --max-worker-restart=0
+# With bytecode kept: a test run starts hundreds of processes, each of which would compile all that it imports.
+PARALLEL := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest --numprocesses 2 $(BY_FILE) --no-loadscope-reorder --durations=10
 # Files with property tests: to collect all others as well takes longer than to run these.
 RANDOM := $(shell grep -rl --include='test_*.py' 'from hypothesis' tests)
 # Tests whose outcome could depend on the order in which processes and threads get on.
@@ -67,7 +69,7 @@ demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a prof
 	$(BIN)/facefeed train $(DEMO)/faces $(LEARN) --run $(DEMO)/run
 	@$(BIN)/python tests/demo/check_learning.py $(DEMO)/run $(DEMO)/faceless
 
-test: lint types unit  ## lint, types and the tests, but chaos and slurm
+test: lint types unit  ## lint, types and the tests, but processes, chaos and slurm
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -76,9 +78,11 @@ lint: $(READY)  ## ruff: rules and format
 types: $(READY)  ## mypy, strict
 	$(BIN)/mypy
 
-# With bytecode kept: a test run starts hundreds of processes, each of which would compile all that it imports.
 unit: $(READY)  ## the tests alone
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -m "not chaos and not slurm" --numprocesses 2 $(BY_FILE) --no-loadscope-reorder --durations=10
+	$(PARALLEL) -m "not processes and not chaos and not slurm"
+
+processes: $(READY)  ## tests of many seconds each, for they need whole commands, jobs of ranks, browsers, compilers
+	$(PARALLEL) -m "processes and not chaos"
 
 docs: $(READY)  ## the documentation as pages, docs/_build/index.html; a link that leads nowhere is an error
 	NO_ALBUMENTATIONS_UPDATE=1 $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs docs/_build

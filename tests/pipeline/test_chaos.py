@@ -106,6 +106,7 @@ def undisturbed(tmp_path: Path, make_source: MakeSource) -> Iterator[tuple[Drive
     return driver, driver.run(), source, script
 
 
+@pytest.mark.processes
 def test_killed_in_the_middle_of_the_work_the_next_run_ends_as_if_nothing_had_happened(
     undisturbed: tuple[Driver, float, Path, Path], tmp_path: Path
 ) -> None:

@@ -202,6 +202,7 @@ def receipts_of(out: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.glob("*.json")}
 
 
+@pytest.mark.processes
 def test_ctrl_c_and_sigterm_stop_cleanly_say_how_to_go_on_and_the_next_run_goes_on(
     make_source: MakeSource, tmp_path: Path, slow_driver: Path
 ) -> None:
@@ -290,6 +291,7 @@ def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
     assert psutil.wait_procs(descendants, timeout=60)[1] == []
 
 
+@pytest.mark.processes
 def test_a_second_run_on_the_same_out_is_refused_with_the_running_process_named(
     make_source: MakeSource, tmp_path: Path, slow_driver: Path
 ) -> None:

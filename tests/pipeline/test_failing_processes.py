@@ -93,6 +93,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("fault", [FAULTS[0]], ids="-".join)
 def test_a_system_call_that_fails_anywhere_costs_no_row(
     undisturbed: Command, tmp_path: Path, strace: str, fault: tuple[str, ...]

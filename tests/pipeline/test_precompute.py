@@ -490,7 +490,7 @@ def test_failures_are_redone_on_request_alone(run: Run, make_source: MakeSource,
     assert verify(out).findings == []
 
 
-@pytest.mark.parametrize("fault", ["kill", "raise"])
+@pytest.mark.parametrize("fault", ["kill", pytest.param("raise", marks=pytest.mark.processes)])
 def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
     run: Run, make_source: MakeSource, tmp_path: Path, fault: str
 ) -> None:

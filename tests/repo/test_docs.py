@@ -46,6 +46,7 @@ def options_of(command: click.Command) -> set[str]:
     return {"--help"}.union(*(param.opts for param in command.params), *map(options_of, nested))
 
 
+@pytest.mark.processes
 def test_the_pages_build_and_every_link_between_them_leads_somewhere(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet", "--doctree-dir",

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = Path(__file__).with_name("soak.py")
 
 
+@pytest.mark.processes
 def test_with_everything_at_once_all_is_equal_at_the_end_and_nothing_is_left(tmp_path: Path) -> None:
     command = [sys.executable, str(PROGRAM), "--steps", "1", "--seed", "1", "--folder", str(tmp_path)]
     soak = subprocess.run(command, capture_output=True, text=True, check=False)

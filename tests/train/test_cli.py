@@ -139,6 +139,7 @@ def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, 
     assert (tmp_path / "run" / "checkpoints" / "last.ckpt").is_file()
 
 
+@pytest.mark.processes
 def test_under_torchrun_it_takes_the_ranks_that_it_is_given(out: Path, tmp_path: Path) -> None:
     """As the guide has it, on two CPU ranks."""
     guide = (GUIDES / "clusters.md").read_text(encoding="utf-8")

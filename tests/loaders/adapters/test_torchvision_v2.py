@@ -261,6 +261,7 @@ def test_a_version_without_key_points_is_refused(monkeypatch: pytest.MonkeyPatch
         adapter_of(v2.RandomHorizontalFlip())
 
 
+@pytest.mark.processes
 def test_torchvision_is_imported_by_those_who_use_it_alone() -> None:
     code = (
         "import sys, albumentations as A\n"

@@ -251,6 +251,7 @@ def test_a_state_of_other_rows_with_the_same_number_of_clips_is_refused(dataset:
             other.load_state_dict(state)
 
 
+@pytest.mark.processes
 def test_killed_in_mid_epoch_training_goes_on_with_exactly_the_clips_that_were_left(
     dataset: Path, tmp_path: Path
 ) -> None:

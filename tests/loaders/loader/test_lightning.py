@@ -221,6 +221,7 @@ def test_a_part_of_each_epoch_is_the_beginning_of_that_epoch(dataset: Path, unin
     assert model.seen == [*uninterrupted[:5], *uninterrupted[22:27], *uninterrupted[44:49]]
 
 
+@pytest.mark.processes
 def test_two_ranks_share_each_epoch_and_lightning_leaves_the_order_alone(dataset: Path, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     tests = python_path(Path(__file__).parent).split(os.pathsep)

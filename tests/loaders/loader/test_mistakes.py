@@ -219,6 +219,7 @@ def test_functions_that_workers_cannot_import_are_refused_before_they_start(data
     FaceDataLoader(dataset, num_workers=1, transform=top_level)
 
 
+@pytest.mark.processes
 def test_functions_of_a_prompt_are_refused_before_workers_look_for_them(dataset: Path) -> None:
     typed = f"""
 from facefeed.loaders import FaceDataLoader
@@ -253,6 +254,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.processes
 def test_what_a_script_defines_is_found_by_workers_or_refused(dataset: Path, tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(GUARDED.replace("OUT", repr(str(dataset))))
     (tmp_path / "package").mkdir()

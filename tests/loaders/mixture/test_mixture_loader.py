@@ -174,6 +174,7 @@ def test_stopped_with_some_workers_it_goes_on_with_others(outs: list[str], befor
     assert [*consumed, *seen(resumed)] == seen(mixture(outs))
 
 
+@pytest.mark.processes
 def test_a_killed_process_goes_on_with_exactly_the_rest(outs: list[str], tmp_path: Path) -> None:
     training = start_training(outs, tmp_path, num_workers=1, batch_size=8, weights=WEIGHTS, epoch_length=12)
     try:

@@ -129,6 +129,7 @@ def page_text(pages: dict[str, Path], name: str, section: str | None = None) -> 
 # ---- in a browser
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", PROFILES)
 def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(name: str, rendered: dict[str, Seen]) -> None:
     view = rendered[name]
@@ -138,12 +139,14 @@ def test_every_figure_is_drawn_and_nothing_is_asked_of_a_network(name: str, rend
     assert [url for url in view.requests if not url.startswith("data:")] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", PROFILES)
 def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, rendered: dict[str, Seen]) -> None:
     for width in (LAPTOP, PHONE):
         assert rendered[name].widths[width] <= width
 
 
+@pytest.mark.processes
 def test_a_tooltip_says_what_a_bar_is(rendered: dict[str, Seen]) -> None:
     tooltips = " ".join(rendered["starved"].tooltips)
     for name in ("this loader", "evaluation transform", NASTY):

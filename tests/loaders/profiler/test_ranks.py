@@ -277,6 +277,7 @@ def test_inside_a_job_all_ranks_do_the_same_steps_and_come_to_the_same_verdict(t
     assert (fast["ranks"], fast["slowest"], fast["rank"], slow["rank"]) == (2, 1, 0, 1)
 
 
+@pytest.mark.processes
 def test_inside_a_job_that_is_fed_all_ranks_go_on_to_the_end(tmp_path: Path) -> None:
     results = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 1.2 * STEP], 4000)
     assert [result["verdict"].kind for result in results] == [VerdictKind.FED, VerdictKind.FED]
@@ -359,6 +360,7 @@ def start_command(dataset: Path, folder: Path, *options: str) -> subprocess.Pope
     )  # fmt: skip
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("workers", ["0", "1"])
 def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     dataset: Path, tmp_path: Path, temporary: Path, workers: str
@@ -375,6 +377,7 @@ def test_a_transform_that_fails_ends_the_command_with_its_line_and_its_rank(
     assert [*temporary.iterdir()] == []
 
 
+@pytest.mark.processes
 def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, temporary: Path) -> None:
     process = start_command(dataset, temporary, "--workers", "1", "--steps", "100000")
     assert process.stderr is not None
@@ -388,6 +391,7 @@ def test_ctrl_c_ends_the_command_and_leaves_nothing(dataset: Path, temporary: Pa
     assert [*temporary.iterdir()] == []
 
 
+@pytest.mark.processes
 def test_a_command_that_is_killed_takes_its_ranks_with_it(dataset: Path, temporary: Path) -> None:
     process = start_command(dataset, temporary, "--workers", "1", "--steps", "100000")
     assert process.stderr is not None

@@ -95,7 +95,14 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
         list(batches)
 
 
-@pytest.mark.parametrize("start", ["forkserver", "a fork server that others started", "spawn"])
+@pytest.mark.parametrize(
+    "start",
+    [
+        "forkserver",
+        pytest.param("a fork server that others started", marks=pytest.mark.processes),
+        pytest.param("spawn", marks=pytest.mark.processes),
+    ],
+)
 def test_after_a_ctrl_c_that_the_script_caught_the_next_epoch_goes_on_with_the_same_workers(
     dataset: Path, start: str
 ) -> None:
@@ -141,7 +148,7 @@ def kill_for_good(pid: int) -> None:
         signal.signal(signal.SIGCHLD, before)
 
 
-@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+@pytest.mark.parametrize("start", ["forkserver", pytest.param("spawn", marks=pytest.mark.processes)])
 def test_a_worker_that_is_killed_while_it_sends_leaves_nobody_waiting(dataset: Path, start: str) -> None:
     # What either worker makes ahead fills the pipe by its columns alone, whatever the other has sent, and does not end
     # the epoch: the kernel may still bring over what a killed process was sending, and then nothing would be missing.

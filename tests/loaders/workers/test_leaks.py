@@ -119,14 +119,17 @@ def usages(dataset: Path) -> dict[str, dict[str, Any]]:
     return usages
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("options", EPOCHS)
 def test_after_ten_epochs_no_more_is_held_than_after_two(usages: dict[str, dict[str, Any]], options: str) -> None:
     assert not usages[options]["leaks"], usages[options]
 
 
+@pytest.mark.processes
 def test_loaders_that_are_released_leave_nothing_open(usages: dict[str, dict[str, Any]]) -> None:
     assert not usages["released"]["leaks"], usages["released"]
 
 
+@pytest.mark.processes
 def test_a_loader_without_workers_starts_no_process_and_no_thread(usages: dict[str, dict[str, Any]]) -> None:
     assert not usages["without workers"]["leaks"], usages["without workers"]

@@ -205,6 +205,7 @@ def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     assert default_workers_with(allowed) == min(len(allowed), usable_cores())
 
 
+@pytest.mark.processes
 def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     code = (
         "import os, psutil; from facefeed.loaders.workers.processes import worker_context\n"
@@ -219,6 +220,7 @@ def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker
 
 
+@pytest.mark.processes
 def test_what_the_script_has_set_the_fork_server_to_import_is_imported_too(tmp_path: Path) -> None:
     (tmp_path / "slow_to_import.py").write_text("")
     code = """

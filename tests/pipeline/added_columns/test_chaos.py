@@ -103,6 +103,7 @@ def finish_and_compare(out: Path, undisturbed: dict[str, bytes]) -> None:
     assert verify(out).findings == []
 
 
+@pytest.mark.processes
 def test_killed_once_the_next_run_ends_as_if_nothing_had_happened(
     dataset: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

@@ -380,8 +380,19 @@ def test_a_disk_that_refuses_half_way_leaves_nothing_behind_and_says_why(
     assert unit_run(job, unit).rows == 10
 
 
-@pytest.mark.parametrize("call", ["fsync", "link", "linkat"])
-@pytest.mark.parametrize("fault", ["signal=SIGKILL", "error=ENOSPC", "error=EIO"])
+@pytest.mark.parametrize(
+    ("fault", "call"),
+    [
+        ("signal=SIGKILL", "fsync"),
+        ("error=ENOSPC", "link"),
+        *((fault, "linkat") for fault in ("signal=SIGKILL", "error=ENOSPC", "error=EIO")),
+        *(
+            pytest.param(fault, call, marks=pytest.mark.processes)
+            for call, faults in (("fsync", ("error=ENOSPC", "error=EIO")), ("link", ("signal=SIGKILL", "error=EIO")))
+            for fault in faults
+        ),
+    ],
+)
 def test_a_commit_that_is_struck_at_any_system_call_shows_no_partial_file(
     worker: tuple[JobSpec, Unit], tmp_path: Path, strace: str, call: str, fault: str
 ) -> None:

@@ -91,6 +91,7 @@ def test_a_cluster_that_closes_too_slowly_takes_nothing_from_a_run_that_is_done(
     assert closed
 
 
+@pytest.mark.processes
 def test_a_process_that_runs_again_and_again_keeps_no_scheduler() -> None:
     schedulers = []
     for _ in range(3):

@@ -108,6 +108,7 @@ def test_the_largest_bins_of_either_kind_are_averaged_right_where_they_are_white
     )
 
 
+@pytest.mark.processes
 def test_pixels_are_resized_also_where_nothing_can_be_written(tmp_path: Path) -> None:
     """Numba keeps what it compiled beside the module or at home; a container may have neither."""
     code = (

@@ -28,6 +28,7 @@ print(MTCNNDetector().frames_at_once)
 """
 
 
+@pytest.mark.processes
 def test_faces_are_detected_on_the_cpu_without_torch_by_as_many_threads_as_the_environment_allows() -> None:
     for limit in ("3", "2,4"):
         output = subprocess.check_output(

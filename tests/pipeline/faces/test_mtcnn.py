@@ -112,6 +112,7 @@ def test_it_works_in_a_process_that_was_forked_after_it_was_used(detector: MTCNN
     np.testing.assert_allclose(there.boxes_xyxy, faces.boxes_xyxy, atol=1e-3)
 
 
+@pytest.mark.processes
 def test_it_works_in_a_process_that_was_forked_before_it_was_used_but_after_torch_was() -> None:
     code = (
         "import multiprocessing, torch\n"
@@ -170,6 +171,7 @@ print([name for name in sys.modules if name.startswith("openvino_telemetry")])
     assert (output, list(tmp_path.iterdir())) == ("[]", [])
 
 
+@pytest.mark.processes
 def test_memory_does_not_grow_with_the_sizes_that_come_by() -> None:
     code = """
 import numpy, psutil

@@ -315,6 +315,7 @@ def plan_a_hundred_thousand(out: str) -> None:
     print(peak_bytes() - before)
 
 
+@pytest.mark.processes
 def test_a_hundred_thousand_videos_are_planned_in_little_memory(paths: OutPaths) -> None:
     """Listing, splits, units, writing and reading, in a process of its own, so that nothing else is measured."""
     run = [sys.executable, "-c", f"import test_plan as t; t.plan_a_hundred_thousand({str(paths.root)!r})"]

@@ -115,6 +115,7 @@ class Page(HTMLParser):
 # ---- the page
 
 
+@pytest.mark.processes
 def test_the_page_opens_in_a_browser_without_complaint_and_asks_no_network(
     pages: dict[str, Path], tmp_path: Path
 ) -> None:

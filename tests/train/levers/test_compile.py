@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -29,7 +30,12 @@ class Broken(torch.nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore")  # the compiler looks at what torch warns of
-def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted() -> None:
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.processes)])
+def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted(
+    backend: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The graphs are the same as torch runs them and as C++ compilers translate them, which takes half a minute."""
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend=backend))
     if Machine.detect().compiler is None:
         pytest.skip("there is no C++ compiler")
     plain, compiled = Foreign(Broken()), Foreign(Broken())
