@@ -1,19 +1,32 @@
-"""Fixtures of the tests of `--part I/N`: a source of which each video makes a unit, and its `precompute`."""
+"""Fixtures of the tests of the pipeline: decoders that runs share; for `--part I/N`, a source of a unit a video."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from assets_in_process import new_folder
+from assets_in_process import new_folder, shared_decoders
 from assets_parts import VIDEOS, MakeSource, Run, rows
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
+
+_WITH_DECODERS_OF_THEIR_OWN = {"test_cluster", "test_decode_pool", "test_prefetch"}
+"""Modules that look at when decoder processes start and end."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _shared_decoders(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A decoder process takes as long to start as all the rest of a small run, and most runs are small."""
+    with ExitStack() as stack:
+        if request.path.stem not in _WITH_DECODERS_OF_THEIR_OWN:
+            stack.enter_context(shared_decoders())
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import dask
 import pytest
+from assets_in_process import share_decoders
 from distributed import Security
 from facefeed.pipeline.execution import cluster
 from facefeed.pipeline.execution.certificate import write_certificate
@@ -35,4 +36,5 @@ def joinable_cluster(certificate: Path) -> Iterator[str]:
         patch.setattr(cluster.Security, "temporary", lambda: Security(require_encryption=True))
         with cluster.local_client(2) as client:
             patch.undo()
+            client.run(share_decoders)
             yield str(client.scheduler.address)

@@ -1,17 +1,19 @@
 """`precompute` in this process: its units are processed here, by the worker's own code, in place of a cluster.
 
 `Job` is one source and one OUT that lie anywhere. `in_process` is for many small runs: a decoder process takes 0.3 s
-to start, longer than such a run takes, so readers pass theirs on to the next reader. As a decoder is confined to one
-folder for good, their sources lie in a `new_folder`.
+to start, longer than such a run takes, so readers pass theirs on to the next reader (`shared_decoders`). As a decoder
+is confined to one folder for good, theirs is the one of all temporary files.
 """
 
 from __future__ import annotations
 
 import atexit
 import functools
+import os
 import shutil
 import tempfile
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager
@@ -23,6 +25,7 @@ import pyarrow.dataset as pads
 import pytest
 from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dryrun import run as dry_run_module
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
@@ -67,11 +70,16 @@ def in_process(process: Process = one_by_one) -> Iterator[None]:
 
 @contextmanager
 def shared_decoders() -> Iterator[None]:
-    """Within the block readers pass their decoder processes on; sources lie in a `new_folder`."""
+    """Within the block runs pass their decoder processes on, where sources are temporary files."""
     with pytest.MonkeyPatch.context() as patch:
-        for module in (precompute_module, input_pipeline):
+        for module in (precompute_module, input_pipeline, dry_run_module):
             patch.setattr(module, "MediaReader", _SharingReader)
         yield
+
+
+def share_decoders() -> None:
+    """As `shared_decoders`, until this process ends: for a worker of a cluster."""
+    input_pipeline.MediaReader = _SharingReader  # type: ignore[misc]
 
 
 @functools.cache
@@ -86,28 +94,53 @@ def new_folder() -> Path:
     return Path(tempfile.mkdtemp(dir=_workplace()))
 
 
-_idle: list[DecoderProcess] = []
+_Kind = tuple[object, ...]
+_idle: dict[_Kind, list[DecoderProcess]] = defaultdict(list)
 _starter = ThreadPoolExecutor(1, "decoder-starter")
 """Starts the decoder processes: each ends with the thread that started it."""
+_TEMPORARY = Path(tempfile.gettempdir()).resolve()
+_MAX_IDLE = 4
 
 
 class _SharingReader(MediaReader):
-    """Takes an idle decoder process where there is one, and leaves its own to others, unless it is in use."""
+    """Takes an idle decoder process where there is one of its kind, and leaves its own to others, unless it is in use.
+
+    A kind has the same limits, program and environment. Readers of files that are not temporary share nothing.
+    """
 
     def __init__(self, limits: DecoderLimits | None = None, roots: Sequence[Path] = ()) -> None:
-        assert all(_workplace() in root.parents for root in roots)
-        super().__init__(limits, [_workplace()])
+        self._shares = bool(roots) and all(_TEMPORARY in root.parents for root in roots)
+        super().__init__(limits, [_TEMPORARY] if self._shares else roots)
+
+    def _kind(self) -> _Kind:
+        paths = tuple(value for name, value in sorted(os.environ.items()) if name.startswith("PYTHON"))
+        return os.getpid(), self.limits, self.limits.child_command(), paths
 
     def _ensure_child(self) -> DecoderProcess:
+        if not self._shares:
+            return super()._ensure_child()
+        if self._child is not None and not self._child.is_alive():
+            self._kill_child()
         if self._child is None:
-            self._child = _idle.pop() if _idle else _starter.submit(DecoderProcess, self.limits).result()
+            self._child = self._idle_child() or _starter.submit(DecoderProcess, self.limits).result()
             self._finalizer = weakref.finalize(self, self._child.kill)
-        return super()._ensure_child()
+        return self._child
+
+    def _idle_child(self) -> DecoderProcess | None:
+        idle = _idle[self._kind()]
+        while idle:
+            if (child := idle.pop()).is_alive():
+                return child
+            child.kill()
+        return None
 
     def close(self) -> None:
-        if self._child is not None and self._finalizer is not None and not self._is_reading:
+        is_idle = self._shares and not self._is_reading and self._child is not None and self._child.is_alive()
+        if is_idle and len(idle := _idle[self._kind()]) < _MAX_IDLE:
+            assert self._child is not None
+            assert self._finalizer is not None
             self._finalizer.detach()
-            _idle.append(self._child)
+            idle.append(self._child)
             self._child = self._finalizer = None
         super().close()
 
