@@ -14,6 +14,7 @@ import pytest
 import torch
 from assets_clips import write_clip
 from assets_dataset import copy_dataset, make_dataset
+from assets_in_process import in_process
 from assets_loaders import Noise, start_training, take_steps
 from assets_rows import SIDE, damage, stored_pixels, stored_rows
 from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader, FaceDataset, Pairs, Quotas, Weights
@@ -455,7 +456,8 @@ def test_a_gap_in_seconds_is_refused_for_frames_whose_times_nobody_knows(tmp_pat
     for out, rate in (("numbers", None), ("times", 25)):
         sampling = Sampling(every=1, fps_of_images=rate)
         options = Options(sampling=sampling, margin=0)
-        precompute(tmp_path / "src", tmp_path / out, options=options, detector="whole-frame", allow_unlabelled=True)
+        with in_process():
+            precompute(tmp_path / "src", tmp_path / out, options=options, detector="whole-frame", allow_unlabelled=True)
     settings: dict[str, Any] = {"split": None, "fields": ("image", "frame_number"), "shuffle": False}
     with pytest.raises(UsageError, match=r"max_gap_seconds=1\.0: .*numbers has folders of frames.*--fps-of-images"):
         loader_of(tmp_path / "numbers", clip=Clip(frames=3, max_gap_seconds=1), **settings)

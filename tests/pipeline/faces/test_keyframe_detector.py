@@ -11,6 +11,7 @@ import av
 import cv2
 import numpy as np
 import pytest
+from assets_in_process import in_process
 from assets_paths import MEDIA
 from assets_video import write_video
 from facefeed.data.portraits import load_portrait
@@ -144,12 +145,14 @@ def test_the_fingerprint_differs_from_mtcnns_and_it_can_be_pickled(tracking: Tra
 
 
 def test_precompute_takes_it_by_name(tmp_path: Path) -> None:
+    """Its units are processed here: workers on a cluster would spend the time on imports."""
     (tmp_path / "src" / "real").mkdir(parents=True)
     write_video(tmp_path / "src" / "real" / "walk.mp4", walk(40, 4.0, first=7, last=29))
     rows = {}
     for name in ("mtcnn", "track"):
         options = Options(sampling=Sampling(every=1))
-        manifest = precompute(tmp_path / "src", tmp_path / name, options=options, detector=name, workers=1).manifest
+        with in_process():
+            manifest = precompute(tmp_path / "src", tmp_path / name, options=options, detector=name).manifest
         rows[name] = manifest.rows
         assert str(manifest.config["detector"]).startswith(name)
     assert rows["track"] == rows["mtcnn"] == 23
