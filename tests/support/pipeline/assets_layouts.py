@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from assets_shared import made_once
 from facefeed.data.recipe import draw_clips
 from facefeed.data.render import base_portrait, render_clip
 
@@ -36,10 +37,15 @@ class Footage:
 
 
 def film_footage(folder: Path) -> Footage:
-    """Films the originals and fakes that all datasets are made of."""
+    """Films the originals and fakes that all datasets are made of, once in a test run."""
     clips = [clip for clip in draw_clips(0) if clip.people in _FILMED and clip.present]
-    for clip in clips:
-        render_clip(clip, base_portrait(clip.people), folder)
+
+    def film(folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
+        for clip in clips:
+            render_clip(clip, base_portrait(clip.people), folder)
+
+    made_once("footage", film, folder)
     real = tuple(folder / clip.name for clip in clips if clip.original is None)
     return Footage(real=real, fake=tuple(folder / clip.name for clip in clips if clip.original is not None))
 
