@@ -294,7 +294,8 @@ def test_damage_in_the_footer_is_refused_or_harmless_but_never_a_crash(
     inside(copy, damaged)
 
 
-def test_no_flipped_bit_of_the_footer_ends_the_process(small: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.chaos)])
+def test_no_flipped_bit_of_the_footer_ends_the_process(small: Path, tmp_path: Path, every: int) -> None:
     # pyarrow aborts where a column chunk's statistics contradict its type, which some of these bits make them do.
     content = small.read_bytes()
     footer_bytes = int.from_bytes(content[-8:-4], "little") + 8
@@ -302,14 +303,14 @@ def test_no_flipped_bit_of_the_footer_ends_the_process(small: Path, tmp_path: Pa
     copy.write_bytes(content)
     refused = 0
     with copy.open("r+b", buffering=0) as file:
-        for position in range(len(content) - footer_bytes, len(content)):
+        for position in range(len(content) - footer_bytes, len(content), every):
             for damaged in (content[position] ^ 1 << bit for bit in range(8)):
                 file.seek(position)
                 file.write(bytes([damaged]))
                 refused += not has_right_ranges(copy)
             file.seek(position)
             file.write(content[position : position + 1])
-    assert refused > footer_bytes
+    assert refused > footer_bytes / every
 
 
 @examples(80, same_fixtures=True)
