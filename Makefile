@@ -69,7 +69,9 @@ demo: $(READY)  ## the whole way on a small sample: videos, faces, pages, a prof
 	$(BIN)/facefeed train $(DEMO)/faces $(LEARN) --run $(DEMO)/run
 	@$(BIN)/python tests/demo/check_learning.py $(DEMO)/run $(DEMO)/faceless
 
-test: lint types unit  ## lint, types and the tests, but processes, chaos and slurm
+# mypy's minute is one core's: the tests take the other one meanwhile.
+test: lint  ## lint, types and the tests, but processes, chaos and slurm
+	@$(MAKE) --no-print-directory --jobs=2 types unit
 
 lint: $(READY)  ## ruff: rules and format
 	$(BIN)/ruff check .
