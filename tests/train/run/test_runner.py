@@ -10,6 +10,7 @@ import json
 import os
 import re
 import resource
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
@@ -57,10 +58,12 @@ LOSSES = Losses()
 
 
 @pytest.fixture(scope="module")
-def finished_run(out: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Result, Path]:
-    """A finished run of five epochs."""
+def finished_run(out: Path, tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None]) -> tuple[Result, Path]:
+    """A finished run of five epochs, with its pictures."""
     run = tmp_path_factory.mktemp("done") / "run"
-    return trained(out, run, LOSSES, epochs=5, model={"learning_rate": 3e-4})[0], run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("facefeed.train.metrics.plots.log_plots", draw)
+        return trained(out, run, LOSSES, epochs=5, model={"learning_rate": 3e-4})[0], run
 
 
 def finite(run: Path) -> bool:
