@@ -40,11 +40,8 @@ def small(example: str) -> str:
     return example
 
 
-@pytest.mark.parametrize(
-    "number",
-    [0, pytest.param(1, marks=pytest.mark.processes), 2, 3, pytest.param(4, marks=pytest.mark.processes)],
-    ids=["ddp", "fsdp2", "lightning", "accelerate", "trainer"],
-)
+@pytest.mark.processes
+@pytest.mark.parametrize("number", range(5), ids=["ddp", "fsdp2", "lightning", "accelerate", "trainer"])
 def test_killed_in_mid_epoch_both_ranks_go_on_with_the_faces_and_to_the_weights_of_an_undisturbed_run(
     folder: Path, number: int
 ) -> None:

@@ -61,6 +61,7 @@ def kill_and_list_leftovers(training: psutil.Popen, *others: psutil.Process) -> 
     return alive, {name for name in names if name.exists()}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(
     "training",
     [

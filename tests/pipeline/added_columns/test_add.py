@@ -319,7 +319,7 @@ def test_numbers_that_would_become_infinite_are_refused(out: Path, kind: pa.Data
         add_columns(out, Returning(values, pa.schema([("value", kind)])), workers=1)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_a_maker_that_raises_is_named_with_the_face(out: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setenv(POISON, "real/anna.mp4/100/0")
     monkeypatch.setenv(DEED, "raise")
@@ -347,7 +347,7 @@ def score(faces):
 """
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.processes)])
 def test_the_line_is_that_of_the_users_own_file(out: Path, tmp_path: Path, workers: int) -> None:
     (tmp_path / "mine.py").write_text(MAKER.format(name="Mine"))
     with pytest.raises(StoppedError, match=r"Mine: raised JSONDecodeError: .* in line 12 of mine\.py, given face "):

@@ -154,6 +154,7 @@ def seen(chromium: str, pages: dict[str, Path], tmp_path_factory: pytest.TempPat
     return {name: results[path] for name, path in pages.items()}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["whole", "empty", "failures"])
 def test_the_browser_reports_no_error_and_requests_nothing_from_a_network(name: str, seen: dict[str, Seen]) -> None:
     assert seen[name].complaints == []
@@ -162,6 +163,7 @@ def test_the_browser_reports_no_error_and_requests_nothing_from_a_network(name: 
     assert [url for url in seen[name].requests if not url.startswith("data:")] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("name", ["whole", "empty", "failures"])
 def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, seen: dict[str, Seen]) -> None:
     for width in (LAPTOP, PHONE):
@@ -209,6 +211,7 @@ return {
 """
 
 
+@pytest.mark.processes
 def test_ten_thousand_failures_are_scrolled_and_searched_at_once(
     chromium: str, pages: dict[str, Path], tmp_path: Path
 ) -> None:
