@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import struct
 from itertools import product
 from pathlib import Path
 
@@ -14,8 +15,20 @@ WITH_FACES = ("one", "two", "long")
 """Contents that have at least two faces: each of two ranks has one."""
 
 
+def _group_of(name: str) -> str:
+    """Class and split of a video."""
+    return f"{name[:4]}, {'val' if '/d.' in name else 'train'}"
+
+
 class SoakSource(TinySource):
-    """A `TinySource` whose videos are replaced at once, as by `mv`: a decoder reads the old one or the new one."""
+    """A `TinySource` whose videos are replaced at once, as by `mv`: a decoder reads the old one or the new one.
+
+    No two of different classes or splits have the same bytes: a run would refuse one as moved where the other is gone.
+    """
+
+    def bytes_of(self, name: str, content_name: str) -> bytes:
+        """The bytes of a video with one of `CONTENTS`."""
+        return super().bytes_of(name, content_name) + struct.pack(">I4s16s", 24, b"free", _group_of(name).encode())
 
     def write(self, path: Path, content: bytes) -> None:
         new = self.folder / ".new"
@@ -47,7 +60,7 @@ class ChangingSource:
             self.model.absent.discard(name)
         elif kind == "remove":
             self.videos.remove(name)
-        elif kind == "rename" and name != to:
+        elif kind == "rename" and name != to and _group_of(name) == _group_of(to):  # to another group it is refused
             self._rename(name, to)
         elif kind == "put back" and before:
             name = draws.choice(before)

@@ -247,7 +247,9 @@ def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("options", [{}, {"channels_last": False}, {"collate_fn": default_collate}], ids=["usual", "rows", "collate_fn"])
+@pytest.mark.parametrize(
+    "options", [{}, {"channels_last": False}, {"collate_fn": default_collate}], ids=["usual", "rows", "collate_fn"]
+)
 def test_pinned_batches_are_page_locked_and_the_same(dataset: Path, options: dict[str, Any]) -> None:
     batches = list(loader_of(dataset, pin_memory=True, **options))
     assert all(images.is_pinned() for images, _ in batches)

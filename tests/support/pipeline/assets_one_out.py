@@ -140,6 +140,9 @@ class OneOut:
             self.is_sound = False
             assert "no face" in str(error)
             assert not verify(self.out).is_finished
+        elif isinstance(error, RefusedError) and "renamed or moved" in str(error):
+            TALLY["refused: moved to another class or split"] += 1
+            self.start_anew(self.model.setting)  # which the message advises
         elif isinstance(error, UsageError) and not self.source.contents:
             TALLY["refused: an empty source"] += 1
             assert snapshot(self.out) == before, "a refused run has changed something"

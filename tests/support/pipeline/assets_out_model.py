@@ -6,12 +6,13 @@ had. Until a run ends, OUT may hold either.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Literal
 
 from assets_fresh_runs import Stored, Version, fresh, run_state_of
-from assets_tiny_source import NAMES, ORIGINALS, TinySource, content_of, content_sha256
+from assets_tiny_source import NAMES, ORIGINALS, TinySource
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.planning.run_state import RunState
 
@@ -120,7 +121,8 @@ class OutModel:
             if not (same_original and self._is_settled(original, outcomes, retry=retry)):
                 return False
         as_computed = outcomes[name].size_bytes, outcomes[name].sha256
-        return as_computed == (len(content_of(content)), content_sha256(content))
+        data = self.source.bytes_of(name, content)
+        return as_computed == (len(data), hashlib.sha256(data).hexdigest())
 
 
 def outcomes_of(run_state: RunState | None) -> dict[str, InputOutcome]:

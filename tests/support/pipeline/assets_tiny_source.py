@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import os
 import struct
 import tempfile
@@ -47,12 +46,6 @@ def content_of(name: str) -> bytes:
     return _encoded([numbered(n, 64, 48) for n in range(5)])
 
 
-@functools.cache
-def content_sha256(name: str) -> str:
-    """The hash of one of `CONTENTS`, as receipts record it."""
-    return hashlib.sha256(content_of(name)).hexdigest()
-
-
 def _encoded(frames: list[object]) -> bytes:
     with tempfile.TemporaryDirectory() as folder:
         return write_video(Path(folder) / "video.mp4", frames).read_bytes()  # type: ignore[arg-type]
@@ -86,9 +79,13 @@ class TinySource:
         self._leave(name)
         path = self.folder / name
         path.parent.mkdir(exist_ok=True)
-        self.write(path, content_of(content_name))
+        self.write(path, self.bytes_of(name, content_name))
         self.contents[name] = content_name
         self.touch(name)
+
+    def bytes_of(self, name: str, content_name: str) -> bytes:
+        """The bytes of a video with one of `CONTENTS`."""
+        return content_of(content_name)
 
     def _leave(self, name: str) -> None:
         if name in self.contents:
