@@ -31,7 +31,7 @@ import assets_in_process  # noqa: E402 (on the path that is set above)
 import psutil  # noqa: E402
 import pyarrow.dataset as pads  # noqa: E402
 from assets_fresh_runs import run_precompute  # noqa: E402
-from assets_in_process import in_process, new_folder  # noqa: E402
+from assets_in_process import end_idle_decoders, in_process, new_folder  # noqa: E402
 from assets_tiny_source import TinySource  # noqa: E402
 from facefeed.pipeline.verify.check import verify  # noqa: E402
 from soak_chart import draw_chart  # noqa: E402
@@ -189,8 +189,7 @@ class Soak:
 
     def _check_leftovers(self) -> None:
         """No process, no temporary file and no shared memory."""
-        for decoder in assets_in_process._idle:  # of the fresh runs in this process
-            decoder.kill()
+        end_idle_decoders()  # of the fresh runs in this process
         out, deadline = self.producer.out, time.monotonic() + 60
         while (left := self._children()) and time.monotonic() < deadline:
             time.sleep(0.1)

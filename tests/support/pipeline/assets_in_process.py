@@ -102,6 +102,13 @@ _TEMPORARY = Path(tempfile.gettempdir()).resolve()
 _MAX_IDLE = 4
 
 
+def end_idle_decoders() -> None:
+    """Ends the decoder processes that wait for the next run."""
+    for decoders in _idle.values():
+        while decoders:
+            decoders.pop().kill()
+
+
 class _SharingReader(MediaReader):
     """Takes an idle decoder process where there is one of its kind, and leaves its own to others, unless it is in use.
 
