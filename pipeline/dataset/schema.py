@@ -181,6 +181,19 @@ def version_of(schema: pa.Schema) -> int:
     return int(stored)
 
 
+def unlabelled_name(labels: Sequence[str]) -> str:
+    """Name for label -1 beside the classes `labels`: "unknown", unless one of them has that name.
+
+    >>> unlabelled_name(["real", "fake"]), unlabelled_name(["real", "Unknown"])
+    ('unknown', 'no label')
+    """
+    used = {name.lower() for name in labels}
+    name = "unknown" if "unknown" not in used else "no label"
+    while name in used:
+        name += " (-1)"
+    return name
+
+
 def labels_of(schema: pa.Schema) -> tuple[str, ...]:
     """Label names in a file's or an index's schema; raises `CorruptDataError` where there are none."""
     try:

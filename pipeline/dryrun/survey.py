@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..dataset.schema import unlabelled_name
 from ..planning.cost_model import CostModel
 from ..planning.incremental import Changes
 from ..planning.plan import Plan
-from ..sources import Listing, listing_warnings, unlabelled_name
+from ..sources import Listing, listing_warnings
 from ..splits.assignment import group_sizes
 
 _MAX_NAMED = 100

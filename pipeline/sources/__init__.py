@@ -48,7 +48,7 @@ from .layouts.folder import Folder
 from .layouts.lavdf import LAVDF
 from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unread_sets
 from .layouts.table import TableFile
-from .listing import Entry, FoundFile, Listing, unlabelled_name
+from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .media.media_files import digest_of_images, find_media, find_named
 from .metadata.own_columns import with_columns
@@ -79,7 +79,6 @@ __all__ = [
     "load_layout",
     "refuse_unlabelled",
     "resolve_allowed_roots",
-    "unlabelled_name",
     "with_columns",
     "with_splits_from",
 ]

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
 
-from ..dataset.schema import SPLITS
+from ..dataset.schema import SPLITS, unlabelled_name
 from ..errors import Reason, UsageError
 
 MAX_CLASSES = 128  # labels are int8
@@ -228,19 +228,6 @@ class Listing:
         if len(named) > len(shown):
             shown.append(f"and {len(named) - len(shown)} classes more")
         return ", ".join([*shown, f"{counts[-1]:,} {unlabelled_name(self.labels)}"] if counts[-1] else shown)
-
-
-def unlabelled_name(labels: Sequence[str]) -> str:
-    """Name for label -1 beside the classes `labels`: "unknown", unless one of them has that name.
-
-    >>> unlabelled_name(["real", "fake"]), unlabelled_name(["real", "Unknown"])
-    ('unknown', 'no label')
-    """
-    used = {name.lower() for name in labels}
-    name = "unknown" if "unknown" not in used else "no label"
-    while name in used:
-        name += " (-1)"
-    return name
 
 
 def refuse_duplicates(path: Path, entries: Sequence[Entry]) -> None:

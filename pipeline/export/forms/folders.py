@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv
 
-from ...sources import unlabelled_name
+from ...dataset.schema import unlabelled_name
 from ..naming import column_names, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows

@@ -10,8 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ...dataset.schema import SPLITS
-from ...sources import unlabelled_name
+from ...dataset.schema import SPLITS, unlabelled_name
 from .columns import code_column, has_segments, integer_column, real_moments, split_codes
 
 Counts = NDArray[np.int64]
