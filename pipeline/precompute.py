@@ -164,8 +164,9 @@ def precompute(
         run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes, lease)
         with lease.shared_with_parts():
             totals = run.process_pending_units(run_state, workers, scheduler)
-        units_left, parts_at_work = sum(1 for _ in run_state.pending_units()), len(lease.parts_at_work())
+        units_left = sum(1 for _ in run_state.pending_units())
         lease.check()
+        parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
         manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
         manifest=manifest, part=job_part, units_left=units_left, parts_at_work=parts_at_work, listing=listing,

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from assets_in_process import in_process
 from assets_killed import Killed, joined_at, killed_at
 from assets_parts import VIDEOS, MakeSource, Run, is_finished, leases, receipts, rows
 from click.testing import CliRunner
+from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
@@ -27,6 +29,7 @@ from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.planning.job_part import JobPart
+from facefeed.pipeline.planning.options import Options
 
 
 @pytest.fixture(autouse=True)
@@ -161,6 +164,23 @@ def test_a_part_waits_for_the_driver_that_plans_or_finishes(run: Run, folder: Pa
     assert "waiting" in reason
     assert "--part 7/9" in reason
     assert rows(folder / "out").equals(whole)
+
+
+def test_rows_of_two_settings_are_not_mixed_where_another_run_plans_right_before(
+    run: Run, folder: Path, small_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare_job = precompute_module.prepare_job
+
+    def let_another_run(*given: Any, **more: Any) -> Any:
+        prepared = prepare_job(*given, **more)
+        monkeypatch.setattr(precompute_module, "prepare_job", prepare_job)
+        run("1/2")
+        return prepared
+
+    monkeypatch.setattr(precompute_module, "prepare_job", let_another_run)
+    with pytest.raises(RefusedError, match=r"was made with other settings \(margin"):
+        run("2/2", options=replace(small_options, margin=0.7))
+    assert len([*(folder / "out/plan").iterdir()]) == 1
 
 
 def test_new_videos_wait_until_the_parts_at_work_have_ended(run: Run, folder: Path, make_source: MakeSource) -> None:

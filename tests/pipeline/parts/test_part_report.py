@@ -10,6 +10,7 @@ from assets_parts import VIDEOS, Run
 from assets_worker_in_process import worker_in_process
 from facefeed.pipeline import report
 from facefeed.pipeline.errors import TooManyFailedError
+from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 
 
@@ -37,6 +38,17 @@ def test_a_part_reports_its_own_figures_apart_from_those_of_the_dataset(
         assert not any(" a second" in line or " in all" in line for line in lines[1:])
     last = text_of(run, folder, capsys, "3/3")
     assert last[1] == f"{folder / 'out'}, of all parts:"
+
+
+def test_what_is_left_is_reported_with_whether_a_part_is_at_work_on_it(
+    run: Run, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert "4 units left to other parts, of which none is at work" in " ".join(text_of(run, folder, capsys, "1/3"))
+    with hold_lock(folder / "out/part-3-of-3.lease", work="facefeed precompute --part 3/3"):
+        summary = run("2/3")
+    assert report.summary_json(summary)["parts_at_work"] == 1
+    report.print_summary(summary, folder / "src", folder / "out")
+    assert "2 units left to other parts, of which 1 is at work" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_a_run_of_the_whole_job_is_reported_as_one(run: Run, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
