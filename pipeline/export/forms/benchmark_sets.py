@@ -79,7 +79,9 @@ def places_of(videos: Sequence[Video]) -> list[Place]:
     """Where DeepfakeBench has a video of its sets; a place of its own for one of any other set."""
     sets = names_of_texts(dict.fromkeys(video.dataset or _UNNAMED_SET for video in videos), _clean_set)
     classes = names_of_texts(dict.fromkeys(video.label for video in videos), _clean_class)
-    return [_place_of(video, sets, classes) for video in videos]
+    folders = [f"{sets[video.dataset or _UNNAMED_SET]}/{classes[video.label]}" for video in videos]
+    labels = names_of_texts(folders, lambda folder: folder.replace("/", "_"))  # a_b/c and a/b_c: not one label
+    return [_place_of(video, folder, labels) for video, folder in zip(videos, folders, strict=True)]
 
 
 def clean_name(text: str) -> str:
@@ -96,15 +98,14 @@ def _clean_class(text: str) -> str:
     return {"real": "Real", "fake": "Fake"}.get(text) or clean_name(text)
 
 
-def _place_of(video: Video, sets: Mapping[str, str], classes: Mapping[str, str]) -> Place:
+def _place_of(video: Video, folder: str, labels: Mapping[str, str]) -> Place:
     is_fake = {"real": False, "fake": True}.get(video.label)
     known = None if is_fake is None else _known_place(video, is_fake=is_fake)
     if known:
-        label, folder = known
-        return Place(label, int(bool(is_fake)), folder, _NAME_GROUPS.get(label, folder))
-    name = sets[video.dataset or _UNNAMED_SET]
-    label = f"{name}_{classes[video.label]}"
-    return Place(label, video.number if is_fake is None else int(is_fake), f"{name}/{label}", name)
+        label, known_folder = known
+        return Place(label, int(bool(is_fake)), known_folder, _NAME_GROUPS.get(label, known_folder))
+    set_name, label = folder.partition("/")[0], labels[folder]
+    return Place(label, video.number if is_fake is None else int(is_fake), f"{set_name}/{label}", set_name)
 
 
 def dataset_of(place: Place) -> str:

@@ -351,6 +351,19 @@ def test_sets_whose_names_are_alike_without_special_characters_stay_apart() -> N
     assert len({place.label for place in places}) == len({dataset_of(place) for place in places}) == 2
 
 
+def test_labels_of_a_set_and_its_class_stay_apart_where_they_read_alike_together() -> None:
+    """DeepfakeBench maps a label to one number, whatever its dataset."""
+    sets_and_classes = (("my", "set_paint"), ("my_set", "paint"))
+    places = places_of(
+        [
+            Video("a.mp4", "train", label, number, name, None, None)
+            for number, (name, label) in enumerate(sets_and_classes)
+        ]
+    )
+    assert len({place.label for place in places}) == len({place.folder for place in places}) == 2
+    assert [dataset_of(place) for place in places] == ["my", "my_set"]
+
+
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
     place = only_place(Video("a.mp4", "train", "screen replay", 2, None, None, None))
     assert (place.label, place.number) == ("facefeed_screen_replay", 2)
