@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..faces import FaceDetector, Faces
+from ..faces.landmarks.landmarker import FaceShape, Landmarker
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_pipeline import InputPipeline, ProcessedInput
@@ -29,7 +30,9 @@ _MAX_FAMILIES_PER_DECODER = 2
 
 
 class DecodePool:
-    """Processes the inputs of one unit after the other with `num_decoders` decoders, which share the job's detector.
+    """Processes the inputs of one unit after the other with `num_decoders` decoders.
+
+    They share the job's detector and its landmarker, neither of which need be thread-safe.
 
     A family (a source video and its fakes) is processed by one decoder; families start in the unit's order, each on
     the next idle decoder. At most two per decoder are in progress or wait for earlier ones to be consumed, so that a
@@ -37,7 +40,9 @@ class DecodePool:
     """
 
     def __init__(self, job: JobSpec, num_decoders: int) -> None:
-        shared = job if num_decoders == 1 else replace(job, detector=_LockedDetector(job.detector))
+        shared = job
+        if num_decoders > 1:
+            shared = replace(job, detector=_LockedDetector(job.detector), landmarker=_LockedLandmarker(job.landmarker))
         memory = SpoolMemory(job.paths.temporary)
         self._pipelines = [InputPipeline(shared, memory) for _ in range(num_decoders)]
         self._idle: SimpleQueue[InputPipeline] = SimpleQueue()
@@ -133,3 +138,23 @@ class _LockedDetector:
     def detect(self, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
         with self._lock:
             return self._detector.detect(frames)
+
+
+class _LockedLandmarker:
+    """A landmarker that several threads share, of which one at a time may use it."""
+
+    def __init__(self, landmarker: Landmarker) -> None:
+        self._landmarker = landmarker
+        self._lock = threading.Lock()
+
+    @property
+    def fingerprint(self) -> str:
+        return self._landmarker.fingerprint
+
+    @property
+    def is_dense(self) -> bool:
+        return self._landmarker.is_dense
+
+    def locate(self, frames: Sequence[NDArray[np.uint8]], faces: Sequence[Faces]) -> list[list[FaceShape]]:
+        with self._lock:
+            return self._landmarker.locate(frames, faces)

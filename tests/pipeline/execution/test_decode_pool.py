@@ -27,6 +27,8 @@ from facefeed.pipeline.execution.unit_task import install_unit_workers, run_unit
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.faces.landmarks.landmarker import FaceShape
+from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker
 from facefeed.pipeline.machine import usable_cores
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
@@ -189,6 +191,39 @@ def test_three_videos_are_decoded_at_once_and_the_detector_is_one_thread_s_at_a_
     worker = unfilmed(job_of(tmp_path, tmp_path / "out", detector), 3, lambda _: opened.wait(PATIENCE_SECONDS) and None)
     assert worker.run(unit_of(worker.job, 6)).rows == 30
     assert not detector.met.is_set()
+    worker.close()
+
+
+@dataclass
+class LandmarkerAlone:
+    """A landmarker that notes whether two threads were ever in it at once."""
+
+    inner: TemplateLandmarker = field(default_factory=TemplateLandmarker)
+    inside: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(1))
+    met: threading.Event = field(default_factory=threading.Event)
+    is_dense: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        return self.inner.fingerprint
+
+    def locate(self, frames: Sequence[NDArray[np.uint8]], faces: Sequence[Faces]) -> list[list[FaceShape]]:
+        if not self.inside.acquire(blocking=False):
+            self.met.set()
+            return self.inner.locate(frames, faces)
+        self.met.wait(0.01)  # a moment for another to come in
+        self.inside.release()
+        return self.inner.locate(frames, faces)
+
+
+def test_the_points_of_a_face_are_of_its_own_video_where_several_are_decoded_at_once(tmp_path: Path) -> None:
+    """A landmarker need not be thread-safe: a network that two threads call gives one the other's points."""
+    opened = threading.Barrier(3)
+    landmarker = LandmarkerAlone()
+    job = job_of(tmp_path, tmp_path / "out", FixedBoxDetector(), landmarker=landmarker)
+    worker = unfilmed(job, 3, lambda _: opened.wait(PATIENCE_SECONDS) and None)
+    assert worker.run(unit_of(worker.job, 6)).rows == 30
+    assert not landmarker.met.is_set()
     worker.close()
 
 
