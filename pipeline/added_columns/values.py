@@ -46,8 +46,11 @@ def _as_column(values: Any, field: pa.Field) -> pa.Array:
     try:
         column = pa.array(values, type=field.type)
         precise = pa.array(values, type=_as_double(field.type)) if _has_floats(field.type) else column
+        given = pa.array(values).type if pa.types.is_integer(_innermost(field.type)) else field.type
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise WrongValuesError(f"{field.name}: is no column of {field.type} ({error})") from error
+    if pa.types.is_floating(_innermost(given)) and not _has_floats(field.type):  # pyarrow cuts off their fractions
+        raise WrongValuesError(f"{field.name}: is {given}: must be {field.type}")
     _check_overflow(precise, column, field)
     return column
 
@@ -90,7 +93,14 @@ def _flat(column: pa.Array) -> NDArray[Any]:
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    return _has_floats(kind.value_type) if pa.types.is_fixed_size_list(kind) else bool(pa.types.is_floating(kind))
+    return bool(pa.types.is_floating(_innermost(kind)))
+
+
+def _innermost(kind: pa.DataType) -> pa.DataType:
+    """The type of the values in lists of lists; of any other type itself."""
+    while pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        kind = kind.value_type
+    return kind
 
 
 def _as_double(kind: pa.DataType) -> pa.DataType:

@@ -27,6 +27,7 @@ from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.report import AddProgress
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
+from facefeed.pipeline.added_columns.values import as_batch
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
@@ -305,6 +306,30 @@ def test_whole_numbers_that_do_not_fit_their_column_are_refused(out: Path) -> No
     assert (
         add_columns(out, Returning(lambda faces: {"value": np.ones(len(faces))[:] > 0}, schema), workers=1).rows == 391
     )
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "given"),
+    [
+        (pa.int32(), 0.93, "double"),
+        (pa.int32(), 1.0, "double"),
+        (pa.list_(pa.uint8(), 2), [0.7, 254.9], r"list<item: double>"),
+        (pa.list_(pa.uint8(), 2), np.array([3, 0.5], np.float32), r"list<item: float>"),
+    ],
+    ids=["share", "whole", "lists", "arrays"],
+)
+def test_fractions_in_a_list_are_refused_for_whole_numbers_as_those_of_an_array(
+    out: Path, kind: pa.DataType, value: Any, given: str
+) -> None:
+    maker = Returning(lambda faces: {"value": [value] * len(faces)}, pa.schema([("value", kind)]))
+    with pytest.raises(StoppedError, match=f"value: is {given}: must be {kind}".replace("[", r"\[")):
+        add_columns(out, maker, workers=1)
+
+
+@pytest.mark.parametrize("whole", [7, 2**63 - 1, None])
+def test_whole_numbers_in_a_list_are_kept_as_they_are(whole: int | None) -> None:
+    (column,) = as_batch({"value": [whole, 0]}, pa.schema([("value", pa.int64())]), 2)
+    assert column.to_pylist() == [whole, 0]
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.list_(pa.float32(), 2)], ids=str)
