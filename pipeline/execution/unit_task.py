@@ -76,9 +76,20 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         self.name = f"facefeed-{hashlib.sha256(f'{job.out} {part}'.encode()).hexdigest()[:16]}"
         self.unit_worker: UnitWorker | None = None
         self.lock: threading.Lock | None = None
+        self.setup_error: UnitError | None = None
 
     def setup(self, worker: Any) -> None:
-        """Called by Dask on each worker, also on those that join or restart later."""
+        """Called by Dask on each worker, also on those that join or restart later.
+
+        Dask reports an error of those that are there; of later ones it drops it, so that each unit raises it instead.
+        """
+        try:
+            self._set_up(worker)
+        except Exception as error:
+            self.setup_error = UnitError(worker.address, type(error).__name__, _one_line(error))
+            raise
+
+    def _set_up(self, worker: Any) -> None:
         for folder in (*self.job.roots, self.job.paths.plan):
             if not folder.is_dir():
                 raise StoppedError(
@@ -119,8 +130,13 @@ class UnitError(Exception):
 
 @contextmanager
 def locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
-    """Yields the process's `UnitWorker` to one task at a time, even on a Dask worker with several threads."""
+    """Yields the process's `UnitWorker` to one task at a time, even on a Dask worker with several threads.
+
+    Raises `UnitError` where there is none, since it could not be made on this worker.
+    """
     plugin: UnitWorkerPlugin = get_worker().plugins[plugin_name]
+    if plugin.setup_error is not None:
+        raise plugin.setup_error
     assert plugin.unit_worker is not None
     assert plugin.lock is not None
     with plugin.lock:
@@ -155,7 +171,7 @@ def run_unit(unit: Unit, plugin_name: str) -> UnitResult:
             receipt = unit_worker.run(unit, log_outcome)
         recorded = [outcome for outcome in receipt.inputs if not outcome.reused]
         return UnitResult(receipt, "done" if decoded == recorded else "in_vain" if decoded else "adopted")
-    except StoppedError:
+    except (StoppedError, UnitError):
         raise
     except Exception as error:
         raise UnitError(worker.address, type(error).__name__, _one_line(error)) from None

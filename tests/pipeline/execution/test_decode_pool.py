@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_faults import faulty_child
 from assets_pairs import entry_of, film, pairs_of_sample
+from distributed import Client, LocalCluster
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import StoppedError
@@ -23,7 +24,7 @@ from facefeed.pipeline.execution import capacity, decode_pool
 from facefeed.pipeline.execution.capacity import decoders_per_worker
 from facefeed.pipeline.execution.cluster import local_client
 from facefeed.pipeline.execution.decode_pool import group_families
-from facefeed.pipeline.execution.unit_task import install_unit_workers, run_unit
+from facefeed.pipeline.execution.unit_task import UnitError, install_unit_workers, run_unit
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -433,3 +434,24 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
         receipt = client.submit(run_unit, unit, plugin, pure=False).result().receipt
     assert list(counts.values()) == [min(usable_cores(), 8)]
     assert [(outcome.video_id, outcome.faces) for outcome in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]
+
+
+def test_a_worker_that_joins_late_and_cannot_be_set_up_says_why_with_each_unit(
+    make_source: MakeSource, tmp_path: Path
+) -> None:
+    """Dask drops the error of a worker that joins later: a node without SRC, or a GPU that is gone after a restart."""
+    source = make_source("a.mp4")
+    job = job_of(source, tmp_path / "out", FixedBoxDetector())
+    unit = Unit.make([replace(list_source(source).entries[0], label=0)], "train", config_hash=job.config_hash, salt="0")
+    with (
+        LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        install_unit_workers(client, job, [], local=False) as plugin,
+    ):
+        (first,) = client.nthreads()
+        source.rename(tmp_path / "unmounted")
+        cluster.scale(2)
+        client.wait_for_workers(2)
+        (late,) = client.nthreads().keys() - {first}
+        with pytest.raises(UnitError, match=r"src: is not there on .*; all workers must see SRC and OUT alike"):
+            client.submit(run_unit, unit, plugin, workers=[late], pure=False).result()

@@ -68,7 +68,7 @@ def worker_in_process(on_submit: Callable[[Unit], object] = lambda _: None) -> I
     def start_unit_workers(job: JobSpec, *_: object) -> Iterator[tuple[Any, str]]:
         name = f"plugin {len(plugins)}"
         with closing(UnitWorker(job)) as worker:
-            plugins[name] = SimpleNamespace(unit_worker=worker, lock=threading.Lock())
+            plugins[name] = SimpleNamespace(unit_worker=worker, lock=threading.Lock(), setup_error=None)
             yield SimpleNamespace(subscribe_topic=lambda *_: None), name
 
     here = SimpleNamespace(address=_WORKER.address, plugins=plugins, log_event=lambda *_: None)
