@@ -49,7 +49,7 @@ from .planning.failure_limit import (
 from .planning.incremental import Changes, compare_with_plan, next_plan_part
 from .planning.job_part import JobPart
 from .planning.options import JobSpec, Options
-from .planning.plan import Plan, PlanPart, Unit
+from .planning.plan import Plan, PlanPart
 from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState
 from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
@@ -245,7 +245,7 @@ class _Run:
     def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
         job, progress = self.job, self.progress
-        pending, finished = _pending_and_finished(run_state, self.part)
+        pending, finished = run_state.pending_and_finished(self.part)
         done_before = sum(1 for _ in run_state.outcomes()) if self.part is None else 0
         progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
         if not pending:
@@ -288,19 +288,6 @@ class _Run:
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
         return manifest, incomplete
-
-
-def _pending_and_finished(run_state: RunState, part: JobPart | None) -> tuple[list[Unit], int]:
-    """The units without a receipt and the number of those with one, of those that split units were split into too."""
-    pending: list[Unit] = []
-    finished = 0
-    for planned in run_state.plan.units(part):
-        for unit, receipt in run_state.leaf_units(planned):
-            if receipt is None:
-                pending.append(unit)
-            else:
-                finished += 1
-    return pending, finished
 
 
 def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> None:

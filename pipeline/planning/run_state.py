@@ -58,6 +58,18 @@ class RunState:
         for planned in self.plan.units(job_part):
             yield from (unit for unit, receipt in self.leaf_units(planned) if receipt is None)
 
+    def pending_and_finished(self, job_part: JobPart | None = None) -> tuple[list[Unit], int]:
+        """`pending_units`, and the number of the others: halves of split units are counted, not what was split."""
+        pending: list[Unit] = []
+        finished = 0
+        for planned in self.plan.units(job_part):
+            for unit, receipt in self.leaf_units(planned):
+                if receipt is None:
+                    pending.append(unit)
+                else:
+                    finished += 1
+        return pending, finished
+
     def finished_units(self) -> Iterator[tuple[Unit, Unit, Receipt]]:
         """Every finished unit, as `(planned unit, that unit or a part it was split into, receipt)`."""
         for planned in self.plan.units():
