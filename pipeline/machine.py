@@ -1,13 +1,19 @@
-"""Cores and memory that this process may use, within the limits of its control groups; standard library only."""
+"""Cores and memory that this process may use, within the limits of its control groups, and whether there is a GPU.
+
+Standard library only.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path("/")
+_NVIDIA_DRIVER = "libcuda.so.1"
+_AMD_DEVICE = "dev/kfd"
 
 
 def usable_cores(root: Path = ROOT) -> int:
@@ -23,6 +29,20 @@ def memory_bytes(root: Path = ROOT) -> int:
     """Bytes of memory that this process may use: the machine's, or a control group's limit if lower."""
     limits = [limit for folder in _cgroup_folders(root, "memory") if (limit := _memory_limit(folder)) is not None]
     return min([_physical_memory_bytes(root), *limits])
+
+
+def has_gpu_driver(root: Path = ROOT) -> bool:
+    """Whether the driver is there that torch needs for a GPU: to import torch takes a second, and 300 MB.
+
+    Device files would not do: NVIDIA's driver creates them on first use, and in WSL there are none.
+    """
+    if (root / _AMD_DEVICE).exists():
+        return True
+    try:
+        ctypes.CDLL(_NVIDIA_DRIVER)
+    except OSError:
+        return False
+    return True
 
 
 def _cgroup_folders(root: Path, controller: str) -> Iterator[Path]:

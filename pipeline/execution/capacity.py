@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from functools import cache
 from pathlib import Path
 
-from ..machine import ROOT, memory_bytes, usable_cores
+from ..machine import ROOT, has_gpu_driver, memory_bytes, usable_cores
 
+_DEVICES = Path("/dev")
+_COUNT = "import torch; print(torch.cuda.device_count())"
 _WORKER_MEMORY_BYTES = 2 << 30  # MTCNN, frames of three stages and the decoder process, with a margin
 _MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
 
@@ -20,7 +25,19 @@ def visible_gpus() -> list[str]:
 
 
 def _machine_gpus() -> list[str]:
-    return [path.name.removeprefix("nvidia") for path in sorted(Path("/dev").glob("nvidia[0-9]*"))]
+    return [path.name.removeprefix("nvidia") for path in sorted(_DEVICES.glob("nvidia[0-9]*"))] or _gpus_by_torch()
+
+
+@cache
+def _gpus_by_torch() -> list[str]:
+    """GPUs that have no device file of their own: AMD's, WSL's, and NVIDIA's that nothing has used since the start.
+
+    Else each worker's detector would find all of them, and take the first. A process of its own imports torch.
+    """
+    if not has_gpu_driver():
+        return []
+    counted = subprocess.run([sys.executable, "-c", _COUNT], capture_output=True, text=True, check=False)
+    return [str(number) for number in range(int(counted.stdout))] if counted.returncode == 0 else []
 
 
 def decoders_per_worker(workers_here: int | None, root: Path = ROOT) -> int:

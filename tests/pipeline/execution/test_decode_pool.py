@@ -420,6 +420,33 @@ def test_a_slot_that_is_a_gpu_is_fed_by_its_share_of_the_cores(
     assert decoders_per_worker(workers_here, tmp_path) == decoders
 
 
+@pytest.mark.parametrize(
+    ("driver", "devices", "count", "found"),
+    [
+        (True, ["nvidia0", "nvidia1", "nvidiactl"], "9", ["0", "1"]),
+        (True, [], "2", ["0", "1"]),  # AMD's, or in WSL
+        (True, [], "0", []),
+        (True, [], "no_number", []),
+        (False, [], "2", []),
+    ],
+)
+def test_gpus_without_a_file_in_dev_get_a_worker_each_too(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, driver: bool, devices: list[str], count: str, found: list[str]
+) -> None:
+    for name in devices:
+        (tmp_path / name).touch()
+    (tmp_path / "torch.py").write_text(f"class cuda:\n    device_count = lambda: {count}\n")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(capacity, "_DEVICES", tmp_path)
+    monkeypatch.setattr(capacity, "has_gpu_driver", lambda: driver)
+    capacity._gpus_by_torch.cache_clear()
+    try:
+        assert capacity.visible_gpus() == found
+    finally:
+        capacity._gpus_by_torch.cache_clear()
+
+
 def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source(*(f"{name}.mp4" for name in "abcd"))
     job = job_of(source, tmp_path / "out", FixedBoxDetector())

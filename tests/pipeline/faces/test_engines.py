@@ -9,6 +9,7 @@ import sys
 import pytest
 import torch
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline import machine
 from facefeed.pipeline.faces.detectors.cascade import engines
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 
@@ -16,11 +17,12 @@ DETECT = """
 import sys
 import numpy as np
 from facefeed.pipeline.execution import unit_task
+from facefeed.pipeline import machine
 from facefeed.pipeline.faces.detectors.cascade import engines
 from facefeed.pipeline.faces.detectors.keyframe_detector import TrackingDetector
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 frames = list(np.random.default_rng(0).integers(0, 256, (3, 90, 120, 3), np.uint8))
-engines._can_load = lambda library: False  # also on a machine with a GPU
+engines.has_gpu_driver = lambda: False  # also on a machine with a GPU
 for detector in (MTCNNDetector(), TrackingDetector()):
     assert len(detector.load().detect(frames)) == 3
 print(sorted({name.partition(".")[0] for name in sys.modules} & {"torch", "torchvision", "facenet_pytorch"}))
@@ -41,7 +43,7 @@ def test_faces_are_detected_on_the_cpu_without_torch_by_as_many_threads_as_the_e
 def test_torch_decides_whether_there_is_a_gpu_wherever_its_driver_is(
     driver: str, device: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(engines, "_NVIDIA_DRIVER", driver)
+    monkeypatch.setattr(machine, "_NVIDIA_DRIVER", driver)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     used = []
     monkeypatch.setattr(engines, "_engine", lambda _pid, device, _threads: used.append(device))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -10,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
@@ -18,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....errors import UsageError
-from ....machine import usable_cores
+from ....machine import has_gpu_driver, usable_cores
 from .cpu import CpuFrameBatch, CpuRoiBatch
 from .networks import OpenVinoNetworks
 from .roi_cascade import detect_in_rois
@@ -26,9 +24,6 @@ from .rois import Rois
 from .stages import Detections, detect_faces
 
 Rgb = NDArray[np.uint8]
-
-_NVIDIA_DRIVER: Final = "libcuda.so.1"
-_AMD_DEVICE: Final = Path("/dev/kfd")
 
 
 class Engine(Protocol):
@@ -72,20 +67,11 @@ def _engine(pid: int, device: str, threads: int) -> Engine:  # noqa: ARG001
 @cache
 def _finds_gpu() -> bool:
     """Return whether torch finds a GPU; it is not imported where the driver that it needs for one is absent."""
-    if not (_AMD_DEVICE.exists() or _can_load(_NVIDIA_DRIVER)):
+    if not has_gpu_driver():
         return False
     import torch  # noqa: PLC0415 (more than a second, and 300 MB)
 
     return torch.cuda.is_available()
-
-
-def _can_load(library: str) -> bool:
-    """Return whether a shared library loads. Device files would not do: NVIDIA's driver creates them on first use."""
-    try:
-        ctypes.CDLL(library)
-    except OSError:
-        return False
-    return True
 
 
 def _num_threads() -> int:
