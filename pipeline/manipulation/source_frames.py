@@ -74,12 +74,9 @@ class SourceFrameCache:
         self._needed_indices = frozenset(index for frames in matches.values() for index in frames.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)
         self._frames: dict[int, _CachedFrame] = {}
-
-    @property
-    def next_track_id(self) -> int:
-        """One more than the largest track id in the cache."""
-        ids = [frame.tracked.track_ids.max(initial=-1) for frame in self._frames.values() if frame.tracked is not None]
-        return int(max(ids, default=-1)) + 1
+        self._first_own_index: int | None = None  # of its own sampled frames, the first with a face
+        self.next_own_id = 0
+        """One more than the largest track id in this video's own sampled frames, whether stored or not."""
 
     def discard(self) -> None:
         """Frees memory and disk; the cache is empty from now on."""
@@ -93,8 +90,16 @@ class SourceFrameCache:
             self.signature = None
 
     def add(self, frame: Frame, tracked: TrackedFaces | None) -> None:
-        """Stores a frame if a fake needs it and JPEG allows its size; `tracked`: its faces, None if not searched."""
-        if frame.frame_index not in self._needed_indices or max(frame.height, frame.width) > _MAX_JPEG_SIDE_PX:
+        """Stores a frame if a fake needs it and JPEG allows its size.
+
+        `tracked`: the faces of one of its own sampled frames; None if not searched, or for `set_faces`.
+        """
+        is_needed = frame.frame_index in self._needed_indices
+        if tracked is not None and len(tracked.faces):
+            self.next_own_id = max(self.next_own_id, int(tracked.track_ids.max()) + 1)
+            if self._first_own_index is None:  # `first_with_faces` needs it
+                self._first_own_index, is_needed = frame.frame_index, True
+        if not is_needed or max(frame.height, frame.width) > _MAX_JPEG_SIDE_PX:
             return
         data = _ENCODER(frame.rgb)
         offset = self._file.seek(0, 2)
@@ -111,9 +116,15 @@ class SourceFrameCache:
         own_index = self.matches.get(fake_id, {}).get(frame_index)
         return None if own_index is None else self._frames.get(own_index)
 
-    def first_with_faces(self) -> _CachedFrame | None:
-        """The first frame in the cache that has a face."""
-        frames = (self._frames[index] for index in sorted(self._frames))
+    def matched_frames(self, fake_id: str) -> list[_CachedFrame]:
+        """The frames in the cache that match the fake's, in the order of the fake's."""
+        matches = self.matches.get(fake_id, {})
+        return [self._frames[matches[index]] for index in sorted(matches) if matches[index] in self._frames]
+
+    def first_with_faces(self, fake_id: str) -> _CachedFrame | None:
+        """The first frame with a face, of this video's own sampled frames and of those that match the fake's."""
+        indices = {*self.matches.get(fake_id, {}).values(), self._first_own_index}
+        frames = (self._frames[index] for index in sorted(self._frames) if index in indices)
         return next((frame for frame in frames if frame.tracked is not None and len(frame.tracked.faces)), None)
 
     def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
@@ -125,12 +136,18 @@ class SourceFrameCache:
 class AlignedSourceFrames:
     """The source frames that match those of the fake `fake_id`, at the fake's size.
 
-    A source of another size but the same aspect ratio is resized; one of another aspect ratio gives no frame.
+    A source of another size but the same aspect ratio is resized; one of another aspect ratio gives no frame. People
+    who are in none of the source's own sampled frames are numbered as this fake meets them, and so as without others.
     """
 
     def __init__(self, cache: SourceFrameCache, fake_id: str) -> None:
         self._cache, self._fake_id = cache, fake_id
-        self.next_track_id = cache.next_track_id
+        self._new_ids: dict[int, int] = {}  # by the id in the cache, which other fakes' frames have a share in
+        for frame in cache.matched_frames(fake_id):
+            for track_id in [] if frame.tracked is None else frame.tracked.track_ids.tolist():
+                if track_id >= cache.next_own_id:
+                    self._new_ids.setdefault(track_id, cache.next_own_id + len(self._new_ids))
+        self.next_track_id = cache.next_own_id + len(self._new_ids)
 
     def for_frame(self, frame: Frame) -> AlignedSourceFrame | None:
         """The source frame that matches a frame of the fake; None without one in the cache."""
@@ -138,12 +155,16 @@ class AlignedSourceFrames:
 
     def first_with_faces(self, frame: Frame) -> AlignedSourceFrame | None:
         """The source's first frame that has a face, at the size of `frame`, whether or not it matches one."""
-        return self._at_size_of(frame, self._cache.first_with_faces())
+        return self._at_size_of(frame, self._cache.first_with_faces(self._fake_id))
 
     def _at_size_of(self, frame: Frame, cached: _CachedFrame | None) -> AlignedSourceFrame | None:
         if cached is None:
             return None
-        return _resized(self._cache.read_rgb(cached), cached.tracked, frame.rgb.shape[:2])
+        tracked = cached.tracked
+        if tracked is not None and self._new_ids:
+            ids = [self._new_ids.get(track_id, track_id) for track_id in tracked.track_ids.tolist()]
+            tracked = TrackedFaces(tracked.faces, np.array(ids, np.int32))
+        return _resized(self._cache.read_rgb(cached), tracked, frame.rgb.shape[:2])
 
 
 def has_same_aspect(size: tuple[int, ...], other: tuple[int, ...]) -> bool:

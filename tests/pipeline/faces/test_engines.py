@@ -8,8 +8,8 @@ import sys
 
 import pytest
 import torch
-from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline import machine
+from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces.detectors.cascade import engines
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 

@@ -83,20 +83,27 @@ def pair_rows(
     fake: Sequence[Frame],
     *,
     extra: Sequence[int] = (),
+    matched: Sequence[int] | None = None,
+    sibling: Sequence[int] = (),
     landmarker: Any = None,
     is_apart: bool = False,
     **options: Any,
 ) -> tuple[list[Row], list[Row]]:
     """The rows of an original and of a fake whose frames are those of the original by number.
 
-    `is_apart`: the original is in another unit, and has no rows here.
+    `matched`: numbers of the fake's frames that have one of the original; None: all. `sibling`: those of another fake,
+    which has no rows here. `is_apart`: the original is in another unit, and has no rows here.
     """
     options = {"boxes": "source", "keep": FaceFilter(min_face_px=8), **options}
     builder = RowBuilder(JobSpec(
         root=tmp_path, out=tmp_path, options=Options(**options), detector=detector, labels=("real", "fake"),
         landmarker=landmarker or TemplateLandmarker(), config_hash="",
     ))  # fmt: skip
-    matches = {"fake.mp4": {frame.frame_index: frame.frame_index for frame in fake}}
+    numbers = [frame.frame_index for frame in fake] if matched is None else matched
+    matches = {
+        "fake.mp4": {number: number for number in numbers},
+        "sibling.mp4": {number: number for number in sibling},
+    }
     cache = SourceFrameCache("real.mp4", tmp_path, matches, frozenset(extra))
     entries = Entry(video_id="real.mp4", label=0), Entry(video_id="fake.mp4", label=1, source_id="real.mp4")
     real_rows: list[Row] = []
@@ -148,6 +155,31 @@ def test_the_rows_of_an_original_are_the_same_whichever_fakes_come_with_it(tmp_p
     place_of = {(row["track_id"], row["box_xyxy"][0]) for row in fake_rows if row["frame_index"] in {0, 4, 8, *extra}}
     assert place_of == {(0, X - 50), (1, carl[0] - 50), *([(2, ben[0] - 50)] if extra else [])}
     assert fake_rows == pair_rows(tmp_path, Scripted(faces), original, fake, extra=extra, is_apart=True)[1]
+
+
+@pytest.mark.parametrize("sibling", [[0, 4, 8], [1, 2], [0, 1, 3, 6, 9]], ids=["own", "before", "around"])
+@pytest.mark.parametrize("is_apart", [False, True], ids=["beside", "apart"])
+def test_the_rows_of_a_fake_are_the_same_whichever_other_fakes_come_with_it(
+    tmp_path: Path, sibling: list[int], *, is_apart: bool
+) -> None:
+    """The others need frames of the original in which there are people whom this one never shows."""
+    anna, ben, carl, dave = (X, Y), (60.0, 440.0), (400.0, 300.0), (400.0, 60.0)
+    own, matched, unmatched = [4, 8], [5, 6, 7], [10, 11]
+    faces = [faces_at(), faces_at(dave), faces_at(dave, ben), faces_at(dave), faces_at(anna), faces_at(anna),
+             faces_at(anna, carl), faces_at(anna), faces_at(anna, ben), faces_at(dave), faces_at(anna),
+             faces_at(anna, (60.0, 60.0))]  # fmt: skip
+    fake = video(sorted([*matched, *unmatched]))
+
+    def rows(others: list[int]) -> list[Row]:
+        extra = sorted({*matched, *others} - {*own})
+        original = video(sorted({*own, *extra}))
+        return pair_rows(tmp_path, Scripted(faces), original, fake, extra=extra, matched=matched, sibling=others,
+                         is_apart=is_apart)[1]  # fmt: skip
+
+    assert rows(sibling) == rows([])
+    assert [(row["frame_index"], row["track_id"]) for row in rows([])] == [
+        (5, 0), (6, 0), (6, 2), (7, 0), (10, 0), (11, 0), (11, 3),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("boxes", ["own", "source"])
