@@ -17,6 +17,7 @@ from typing import Protocol
 from distributed import Future, KilledWorker
 
 from ..commit.publish import write_receipt
+from ..console import plural
 from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
 from ..planning.options import JobSpec
@@ -65,6 +66,7 @@ class UnitScheduler:
         self._retries: deque[Attempt] = deque()  # failed on one worker
         self._suspects: deque[Attempt] = deque()  # single-input units whose worker was lost
         self._abandoned: list[tuple[Unit, str]] = []
+        self._num_left = 0  # single-input units whose workers were lost while others used the cluster
         self._running: dict[Future, tuple[Attempt, Worker]] = {}
         self._attribution = FailureAttribution(finished)
         self._workers: dict[str, Worker] = {}
@@ -75,6 +77,8 @@ class UnitScheduler:
 
     def run(self, units: Iterable[Unit]) -> None:
         """Runs all `units`; raises `StoppedError` where the disk, the cluster or nearly every unit fails.
+
+        And, at its end, where a unit's workers were lost while another job used the cluster.
 
         Receipts written so far stay valid. Inputs are given up only at the end: if the run stops earlier, the next one
         tries them again.
@@ -90,6 +94,12 @@ class UnitScheduler:
                 self._pool.cancel(self._running)
         for unit, reason in self._abandoned:
             self._record_crashed(unit, reason)
+        if self._num_left:
+            raise StoppedError(
+                f"{plural(self._num_left, 'input')} lost {_MAX_WORKERS_LOST} workers each, while other jobs were at "
+                "work on this cluster, which may have lost them; all finished units are kept: run the same command "
+                "again once it is the only job there"
+            )
 
     def _handle_next_completed(self) -> None:
         future = self._pool.next_completed(_REFRESH_SECONDS)
@@ -258,6 +268,9 @@ class UnitScheduler:
             # Another unit on the same machine may be at fault (memory): a unit is to blame only if it fails alone.
             self._observer.on_lost(attempt.unit, reason, "trying it again, alone, at the end")
             self._suspects.append(attempt)
+        elif self._pool.is_shared():  # never alone: a worker that another job restarts is lost to all
+            self._observer.on_lost(attempt.unit, reason, "leaving it to a run that has the cluster to itself")
+            self._num_left += 1
         else:
             self._attribution.record_confirmed_failure(attempt.lineage, "lost", "its process being lost")
             self._abandon(attempt.unit, reason)

@@ -77,6 +77,13 @@ class WorkerPool:
 
         asyncio.run_coroutine_threadsafe(request_restart(), self._client.loop.asyncio_loop)
 
+    def is_shared(self) -> bool:
+        """Whether another client has tasks on this cluster; it may be what makes workers go away."""
+        try:
+            return bool(self._client.run_on_scheduler(_has_other_clients, client_id=self._client.id))
+        except (OSError, TimeoutError, ValueError):  # as in `workers`
+            return False
+
     def cancel(self, futures: Iterable[Future]) -> None:
         """Cancels units that have not started."""
         self._client.cancel(list(futures))
@@ -84,3 +91,7 @@ class WorkerPool:
 
 def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None]]:
     return [(worker.address, str(worker.name), worker.nanny or None) for worker in dask_scheduler.running]
+
+
+def _has_other_clients(dask_scheduler: Any, client_id: str) -> bool:
+    return any(client.wants_what for name, client in dask_scheduler.clients.items() if name != client_id)

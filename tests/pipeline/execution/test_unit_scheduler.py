@@ -121,6 +121,21 @@ def test_an_input_that_breaks_every_worker_is_found_and_costs_nothing_else(job: 
     assert (reported.ok, reported.failed, reported.retired) == (159, {"0037.mp4": 1}, [])
 
 
+@pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
+def test_no_input_is_given_up_for_workers_that_another_job_of_the_cluster_may_have_lost(
+    job: JobSpec, kind: str
+) -> None:
+    pool = SimulatedWorkerPool(job, 4, on_input("0037.mp4", kind=kind), has_other_jobs=True)
+    if kind == "lost":
+        with pytest.raises(StoppedError, match="1 input lost 3 workers each, while other jobs were at work on this"):
+            run(pool, units_of(10, 16))
+    else:  # an error tells whose it is
+        assert run(pool, units_of(10, 16)).failed == {"0037.mp4": 1}
+    receipts = [Receipt.from_json(path.read_text(), where="") for path in job.paths.receipts.iterdir()]
+    crashed = [outcome.video_id for receipt in receipts for outcome in receipt.inputs if outcome.outcome == "failed"]
+    assert crashed == ["0037.mp4"] * (kind != "lost")
+
+
 def test_no_unit_fails_twice_on_the_same_worker_while_there_are_others(job: JobSpec) -> None:
     pool = SimulatedWorkerPool(job, 3, on_input("0003.mp4"))
     failed: Counter[tuple[str, str]] = Counter()

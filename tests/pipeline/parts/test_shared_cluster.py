@@ -8,6 +8,7 @@ from assets_parts import MakeSource
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.execution.cluster import remote_client
 from facefeed.pipeline.execution.unit_task import install_unit_workers, run_unit
+from facefeed.pipeline.execution.workers import WorkerPool
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.job_part import JobPart
 from facefeed.pipeline.planning.options import JobSpec, Options
@@ -35,3 +36,14 @@ def test_a_part_goes_on_while_another_joins_and_leaves_its_cluster(
             with install_unit_workers(client, job, [], local=False, part=JobPart(2, 2)) as second:
                 assert rows_of(early, second) == 5
             assert rows_of(late, first) == 5
+
+
+def test_a_job_knows_whether_others_are_at_work_on_its_cluster(cluster_address: str) -> None:
+    with remote_client(cluster_address) as mine, remote_client(cluster_address) as other:
+        own = mine.submit(abs, -1, pure=False)
+        pool = WorkerPool(mine, "plugin")
+        assert own.result() == 1
+        assert not pool.is_shared()
+        task = other.submit(abs, -2, pure=False)
+        assert task.result() == 2
+        assert pool.is_shared()

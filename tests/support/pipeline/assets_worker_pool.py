@@ -50,6 +50,7 @@ class SimulatedWorkerPool:
     size: int
     fault: Fault
     nannies: bool = True
+    has_other_jobs: bool = False
     clock: Clock = field(default_factory=Clock)
     ran: list[tuple[str, str]] = field(default_factory=list)
     """(unit, worker's address), in the order they were submitted."""
@@ -81,6 +82,9 @@ class SimulatedWorkerPool:
             future.status, future.error = "error", UnitError(worker.address, kind, f"{kind}: as it must")
         self._after(1.0 if kind else 30.0, future)
         return future
+
+    def is_shared(self) -> bool:
+        return self.has_other_jobs
 
     def next_completed(self, timeout_seconds: float) -> Any:
         until = self.clock() + timeout_seconds
