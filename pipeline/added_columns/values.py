@@ -46,10 +46,10 @@ def _as_column(values: Any, field: pa.Field) -> pa.Array:
     try:
         column = pa.array(values, type=field.type)
         precise = pa.array(values, type=_as_double(field.type)) if _has_floats(field.type) else column
-        given = pa.array(values).type if pa.types.is_integer(_innermost(field.type)) else field.type
+        given = pa.array(values).type if pa.types.is_integer(_innermost(field.type)) else None
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise WrongValuesError(f"{field.name}: is no column of {field.type} ({error})") from error
-    if pa.types.is_floating(_innermost(given)) and not _has_floats(field.type):  # pyarrow cuts off their fractions
+    if given is not None and pa.types.is_floating(_innermost(given)):  # pyarrow cuts off their fractions
         raise WrongValuesError(f"{field.name}: is {given}: must be {field.type}")
     _check_overflow(precise, column, field)
     return column
@@ -93,7 +93,8 @@ def _flat(column: pa.Array) -> NDArray[Any]:
 
 
 def _has_floats(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(_innermost(kind)))
+    """Whether it is of floats, or of lists of them of one length, as users' columns are."""
+    return _has_floats(kind.value_type) if pa.types.is_fixed_size_list(kind) else bool(pa.types.is_floating(kind))
 
 
 def _innermost(kind: pa.DataType) -> pa.DataType:
