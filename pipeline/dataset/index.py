@@ -23,6 +23,7 @@ from ..errors import CorruptDataError, UsageError
 from ..files import raise_if_disk_failed
 from ..json_records import brief, parse_json
 from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
+from .column_origins import ADDED, column_origins, keeps_columns
 from .index_like import OutdatedIndex
 from .manifest import Manifest, OutPaths, check_unit_files
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
@@ -30,7 +31,6 @@ from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
 BATCH_ROWS = 65_536
 """Rows of every batch but the last: a row's batch is found by division."""
 
-_ADDED = b"facefeed.added"
 _MISSING = b"facefeed.missing"
 
 INDEX_COLUMNS = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
@@ -47,7 +47,7 @@ def index_schema(
     fields = {column.name: column for column in faces if column.name not in UNINDEXED_COLUMNS}
     for column_set in added:
         fields |= {
-            field.name: field.with_metadata({**(field.metadata or {}), _ADDED: column_set.name})
+            field.name: field.with_metadata({**(field.metadata or {}), ADDED: column_set.name})
             for field in column_set.indexed_fields
         }
     columns = []
@@ -63,7 +63,7 @@ def index_schema(
     ]
     metadata = {**faces.metadata, b"facefeed.fingerprint": fingerprint.encode()}
     if added:
-        metadata[_ADDED] = json.dumps({each.name: each.fingerprint for each in added}).encode()
+        metadata[ADDED] = json.dumps({each.name: each.fingerprint for each in added}).encode()
     if incomplete:
         missing = {name: each.portable for each in incomplete for name in each.column_set.schema.names}
         metadata[_MISSING] = json.dumps(missing).encode()
@@ -72,7 +72,7 @@ def index_schema(
 
 def _is_valid(schema: pa.Schema, fingerprint: str) -> bool:
     """Whether an index has the columns that `index_schema` gives, besides added ones."""
-    added = {field.name for field in schema if _ADDED in (field.metadata or {})}
+    added = {field.name for field in schema if ADDED in (field.metadata or {})}
     stored, expected = (
         pa.schema([field for field in fields if field.name not in added])
         for fields in (schema, index_schema(recorded_schema(schema), fingerprint))
@@ -100,7 +100,7 @@ class Index:
     """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages.
 
     All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path and
-    its fingerprint: see `reopen_index`.
+    what tells its state from others: see `reopen_index`.
     `added`: fingerprints of the sets of added columns that it has, by name.
     """
 
@@ -114,7 +114,7 @@ class Index:
             self.schema: pa.Schema = reader.schema
             self.labels, metadata = labels_of(self.schema), self.schema.metadata
             self.fingerprint = metadata[b"facefeed.fingerprint"].decode()
-            self.added, self._missing = (_texts(metadata, name) for name in (_ADDED, _MISSING))
+            self.added, self._missing = (_texts(metadata, name) for name in (ADDED, _MISSING))
             has_expected_schema = _is_valid(self.schema, self.fingerprint)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
@@ -128,8 +128,8 @@ class Index:
         if not has_expected_schema or any(batch.num_rows != BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
-    def __reduce__(self) -> tuple[Callable[[Path, str], Index | OutdatedIndex], tuple[Path, str]]:
-        return reopen_index, (self.out, self.fingerprint)
+    def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Path, str, dict[str, str]]]:
+        return reopen_index, (self.out, self.fingerprint, column_origins(self.schema))
 
     def __len__(self) -> int:
         return self.num_rows
@@ -163,7 +163,7 @@ class Index:
     @property
     def added_fields(self) -> list[pa.Field]:
         """Fields of the added columns."""
-        return [field for field in self.schema if _ADDED in (field.metadata or {})]
+        return [field for field in self.schema if ADDED in (field.metadata or {})]
 
     @property
     def added_sets(self) -> dict[str, dict[str, Any]]:
@@ -173,7 +173,7 @@ class Index:
         }
         for field in self.added_fields:
             type_ = field.type.value_type if pa.types.is_dictionary(field.type) else field.type
-            sets[field.metadata[_ADDED].decode()]["columns"][field.name] = str(type_)
+            sets[field.metadata[ADDED].decode()]["columns"][field.name] = str(type_)
         return sets
 
     @property
@@ -310,10 +310,11 @@ class Index:
         return values
 
 
-def reopen_index(out: Path, fingerprint: str) -> Index | OutdatedIndex:
-    """The index of OUT in another process, if it is of the same state: row numbers of one mean others in the next."""
+def reopen_index(out: Path, fingerprint: str, origins: dict[str, str]) -> Index | OutdatedIndex:
+    """The index of OUT in another process, if it still has the rows and the columns that it had in the first one."""
     index = Index(out)
-    return index if index.fingerprint == fingerprint else OutdatedIndex(out)
+    is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
+    return index if is_same else OutdatedIndex(out)
 
 
 def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:

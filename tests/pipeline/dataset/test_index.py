@@ -7,6 +7,7 @@ import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import facefeed.pipeline.dataset.index as module
@@ -14,7 +15,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, copy_dataset, make_dataset, open_run_state
+from assets_columns import Colour, Large
+from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, DenseStandIn, copy_dataset, make_dataset, open_run_state
+from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
+from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.dataset.index import Index, current_index_path
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
@@ -132,6 +136,37 @@ def test_another_process_reads_the_same_rows(dataset: Path, start: str) -> None:
     last = len(index) - 1
     with ProcessPoolExecutor(1, multiprocessing.get_context(start)) as pool:
         assert pool.submit(index.value, "face_id", last).result() == index.value("face_id", last)
+
+
+def test_reopened_it_is_outdated_once_a_column_that_it_had_is_of_another_set_or_gone(copy: Path) -> None:
+    add_columns(copy, Colour(), workers=1)
+    reopen = partial(pickle.loads, pickle.dumps(Index(copy)))
+    add_columns(copy, Large(), workers=1)  # columns that were not there before
+    assert reopen().column("tone") == Index(copy).column("tone")
+    remove_columns(copy, "colour")
+    with pytest.raises(CorruptDataError, match="has changed since it was opened; open it again"):
+        reopen().column("tone")
+    other = Colour()
+    other.fingerprint = "colour-2"
+    add_columns(copy, other, workers=1)
+    with pytest.raises(CorruptDataError, match="has changed since it was opened; open it again"):
+        reopen().column("tone")
+    remove_columns(copy, "colour")
+    add_columns(copy, Colour(), workers=1)  # as it was
+    assert reopen().column("tone") == Index(copy).column("tone")
+
+
+def test_reopened_it_is_outdated_once_landmarks_took_the_place_of_its_hulls(copy: Path) -> None:
+    before = pickle.dumps(Index(copy))
+    add_columns(copy, LandmarkColumns(DenseStandIn()), workers=1)
+    after = pickle.dumps(Index(copy))
+    assert pickle.loads(after).points("hull", 0).shape == Index(copy).points("hull", 0).shape
+    with pytest.raises(CorruptDataError, match="has changed since it was opened; open it again"):
+        pickle.loads(before).points("hull", 0)
+    remove_columns(copy, "landmarks")
+    with pytest.raises(CorruptDataError, match="has changed since it was opened; open it again"):
+        pickle.loads(after).points("hull", 0)
+    assert pickle.loads(before).points("hull", 0).shape == Index(copy).points("hull", 0).shape
 
 
 def test_letting_go_of_it_gives_back_its_file_and_memory_map(copy: Path) -> None:
