@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
+from ...pipeline.dataset.column_origins import column_origins
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
@@ -247,11 +248,22 @@ class EpochSampler(DistributedSampler[int]):
             "fingerprint": data.index.fingerprint,
             "rows": f"{len(data)} rows {self._rows_hash:016x}",
             "order": _shortened(
-                f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
+                self._origins_of_values()  # first, to be read in a message that shortens the rest
+                + f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
                 + getattr(data, "identity", "")
             ),
             "seed": self.seed,
         }
+
+    def _origins_of_values(self) -> str:
+        """Which added columns the balance goes by, of each dataset of a mixture; "" where its values are stored ones.
+
+        They may come, go and change, and the balance's values with them, while the dataset's fingerprint stays.
+        """
+        column = getattr(getattr(self.balance, "each", self.balance), "column", None)
+        indexes = getattr(self.dataset.index, "indexes", [self.dataset.index])
+        origins = [column_origins(index.schema).get(column, "stored") for index in indexes]
+        return f"{column} of {', '.join(origins)}; " if {*origins} != {"stored"} else ""
 
     def state(self) -> dict[str, Any]:
         """The position, and the identity of the order that it is a position in."""
