@@ -15,11 +15,16 @@ _NO_MATCH = np.iinfo(np.int64).max
 
 
 class SourcePairs(NamedTuple):
-    """`real` and `fake`: rows (pairs,); `num_orphans`: how many fakes have no row of their source."""
+    """`real` and `fake`: rows (pairs,).
+
+    num_orphans: how many fakes have no row of their source. num_unknown: how many have one, but the label of either is
+    unknown.
+    """
 
     real: Rows
     fake: Rows
     num_orphans: int
+    num_unknown: int
 
 
 def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
@@ -28,6 +33,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     Two folders of frames are compared by the numbers in the names of their images, all else by the frame index. Where
     several people are in that frame, the one of the fake's own track number is preferred. Fakes whose source has no row
     are left out, and so are rows with their source's label: moments in which a video that is fake in part is real.
+    Where a label is unknown, nobody knows which of these a row is: neither side of a pair may be such a row.
     """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
@@ -35,7 +41,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     frame, track = (index.numbers(name, rows).astype(np.int64) for name in ("frame_index", "track_id"))
     fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
     if not len(fakes) or not len(reals):
-        return SourcePairs(rows[:0], rows[:0], int((index.codes("source_id", rows) >= 0).sum()))
+        return SourcePairs(rows[:0], rows[:0], int((index.codes("source_id", rows) >= 0).sum()), 0)
     number = frame_numbers(index, rows)
     numbered = reals[number[reals] >= 0]
     by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
@@ -52,9 +58,10 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     )
     nearest = np.where(same_track_distance == distance, same_track, nearest)
     has_source, label = distance < _NO_MATCH, index.numbers("label", rows)
-    is_pair = has_source & (label[fakes] != label[reals[nearest]])
+    is_unknown = has_source & ((label[fakes] < 0) | (label[reals[nearest]] < 0))
+    is_pair = has_source & ~is_unknown & (label[fakes] != label[reals[nearest]])
     num_orphans = int((index.codes("source_id", rows) >= 0).sum() - has_source.sum())
-    return SourcePairs(rows[reals[nearest[is_pair]]], rows[fakes[is_pair]], num_orphans)
+    return SourcePairs(rows[reals[nearest[is_pair]]], rows[fakes[is_pair]], num_orphans, int(is_unknown.sum()))
 
 
 def _nearest_frames(

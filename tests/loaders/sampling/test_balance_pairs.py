@@ -149,6 +149,26 @@ def test_fakes_without_rows_of_their_source_are_left_out_and_counted(tmp_path: P
     assert {name for batch in loader for name in batch["video_id"]} == {"real/anna.mp4", "fake/anna-swap.mp4"}
 
 
+def test_rows_of_unknown_label_are_no_real_and_no_fake_and_are_counted() -> None:
+    def unknown(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        return [{**row, "label": -1} for row in rows]
+
+    rows = rows_of(
+        video("a", [0, 1]), unknown(video("b", [0, 1])),
+        video("x", [1], "a"), unknown(video("y", [0], "a")), video("z", [0, 1, 5], "b"), video("w", [0], "gone"),
+    )  # fmt: skip
+    assert pairs_of(rows) == [(1, 4)]
+    assert order_of(rows, 2, balance=Pairs()).bound_balance.notes == [
+        "1 fakes without rows of their source",
+        "4 rows of unknown label, or whose source's is",
+    ]
+    rows = rows_of(video("a", [0]), unknown(video("y", [0], "a")))
+    with pytest.raises(
+        UsageError, match=r"no fake of these rows has rows of its source.* 1 rows have an unknown label"
+    ):
+        pairs_of(rows)
+
+
 def test_a_loader_of_pairs_hands_out_each_fake_once_after_its_source(dataset: Path) -> None:
     filters = [[("label", "==", 1)], [("frame_index", "in", [0, 5, 9])]]
     loader = FaceDataLoader(
