@@ -21,19 +21,23 @@ def warm_start(options: ModelOptions, path: str | Path) -> tuple[FaceClassifier,
     """Returns a `FaceClassifier` with the weights of a file, and a note for the user; downloads no pretrained weights.
 
     path: a checkpoint, or a state dict of the classifier or of the timm network alone, as `torch.save` or safetensors
-    writes them; loaded as plain data. If the file has no head, or a head for other classes, the head keeps its random
-    initialisation and the note reports that; else the note is None. Raises `UsageError` if the file cannot be used, if
-    its other weights do not fit the backbone, or if it was trained with another pixel normalisation.
+    writes them; loaded as plain data. If the file has no head, or a head for other classes or another order of them,
+    the head keeps its random initialisation and the note reports that; else the note is None. A state dict names no
+    classes, so a head of the right shape is taken from it. Raises `UsageError` if the file cannot be used, if its other
+    weights do not fit the backbone, or if it was trained with another pixel normalisation.
     """
     stored = read_weights(path)
-    _check_pixels(options, stored, path)
+    trained = _trained_options(stored)
+    _check_pixels(options, trained, path)
     model = FaceClassifier(asdict(options))
     expected = model.state_dict()
     loaded = {
         name if name in expected else f"{_BACKBONE}{name}": tensor for name, tensor in stored["state_dict"].items()
     }
     head = _last_layer(model)
-    head_fits = all(name in loaded and loaded[name].shape == expected[name].shape for name in head)
+    head_fits = _has_same_classes(options, trained) and all(
+        name in loaded and loaded[name].shape == expected[name].shape for name in head
+    )
     if not head_fits:
         loaded = {name: tensor for name, tensor in loaded.items() if name not in head}
     _check_weights(expected, loaded, set() if head_fits else head, options.backbone, path)
@@ -54,11 +58,21 @@ def _last_layer(model: FaceClassifier) -> set[str]:
     }
 
 
-def _check_pixels(options: ModelOptions, stored: Mapping[str, Any], path: str | Path) -> None:
-    """Raises `UsageError` where the checkpoint has another `pretrained`, which decides how pixels are normalised."""
+def _trained_options(stored: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Returns the model options that a checkpoint was trained with; empty for a state dict."""
     parameters = stored.get("hyper_parameters")
     trained = parameters.get("options") if isinstance(parameters, Mapping) else None
-    if isinstance(trained, Mapping) and trained.get("pretrained", options.pretrained) != options.pretrained:
+    return trained if isinstance(trained, Mapping) else {}
+
+
+def _has_same_classes(options: ModelOptions, trained: Mapping[str, Any]) -> bool:
+    """Whether labels number the same classes as in the checkpoint, or that is unknown."""
+    return trained.get("classes") in (None, list(options.classes), options.classes)
+
+
+def _check_pixels(options: ModelOptions, trained: Mapping[str, Any], path: str | Path) -> None:
+    """Raises `UsageError` where the checkpoint has another `pretrained`, which decides how pixels are normalised."""
+    if trained.get("pretrained", options.pretrained) != options.pretrained:
         value = str(bool(trained["pretrained"])).lower()
         raise UsageError(
             f"init_from={path}: was trained with model.pretrained={value}, which decides how pixels are normalised; "

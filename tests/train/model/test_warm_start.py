@@ -97,6 +97,23 @@ def test_a_last_layer_for_other_classes_begins_anew_and_that_is_reported(
     assert output.getvalue().startswith(note)
 
 
+@pytest.mark.parametrize("classes", [("fake", "real"), ("real", "drawn")])
+def test_a_last_layer_for_as_many_other_classes_begins_anew_too(
+    before: Result, tmp_path: Path, classes: tuple[str, str]
+) -> None:
+    expected = weights(before.checkpoint)
+    options = ModelOptions(**{**asdict(OPTIONS), "classes": classes})
+    model, note = warm_start(options, before.checkpoint)
+    assert note is not None
+    assert "last layer" in note
+    assert not same(model, expected)
+    assert same(model, expected, without="classifier")
+    torch.save(expected, tmp_path / "weights.pt")  # which does not say what its classes are
+    model, note = warm_start(options, tmp_path / "weights.pt")
+    assert note is None
+    assert same(model, expected)
+
+
 class _Writes:
     def __init__(self, path: Path) -> None:
         self.path = path
