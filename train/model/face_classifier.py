@@ -22,7 +22,7 @@ from .backbone import Backbone
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
-__all__ = ["VAL_METRICS_TEXT", "FaceClassifier", "ModelOptions", "may_log"]
+__all__ = ["VAL_METRICS_TEXT", "FaceClassifier", "ModelOptions", "may_log_in_validation"]
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
@@ -197,11 +197,10 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
             log_plots(self.trainer.loggers, scores, stage, logged_step(self.trainer))
 
 
-def may_log(metric: str, *, in_training: bool = True) -> bool:
-    """Whether a `FaceClassifier` may log a metric of this name in a validation, or with `in_training` before it."""
+def may_log_in_validation(metric: str) -> bool:
+    """Whether a `FaceClassifier` may log a metric of this name in a validation."""
     stage, _, name = metric.partition("/")
-    is_of_validation = stage == "val" and (name in _VAL_METRICS or name.startswith("accuracy_"))
-    return is_of_validation or (in_training and metric == "train/loss")
+    return stage == "val" and (name in _VAL_METRICS or name.startswith("accuracy_"))
 
 
 _VAL_METRICS = ("loss", *METRIC_NAMES)

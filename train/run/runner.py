@@ -24,7 +24,7 @@ from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
-from ..model.face_classifier import VAL_METRICS_TEXT, FaceClassifier, may_log
+from ..model.face_classifier import VAL_METRICS_TEXT, FaceClassifier, may_log_in_validation
 from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
@@ -228,8 +228,8 @@ class _Session:
 def _parse_levers(config: Config) -> tuple[Lever, ...]:
     """Returns the levers of a config.
 
-    Raises `LeverError` on one that waits for a metric which no classifier logs, or that has another seed than the run.
-    `best` needs a metric of a validation: the weights after a validation are what it compares.
+    Raises `LeverError` on one that has another seed than the run, or whose metric no classifier logs in a validation:
+    `best` compares the weights after validations, and `train/loss` is that of one batch on one rank.
     """
     parsed = levers.parse(config.levers)
     for lever in parsed:
@@ -238,10 +238,12 @@ def _parse_levers(config: Config) -> tuple[Lever, ...]:
                 f"{lever}: the run's seed={config.seed} is the one that counts, for initial weights, dropout and every "
                 f"session's start; take deterministic, and --set seed={lever.seed} for that seed"
             )
-        in_training = isinstance(lever, EarlyStop)
-        if isinstance(lever, (Best, EarlyStop)) and not may_log(lever.metric, in_training=in_training):
-            where = "" if in_training else " in a validation"
-            raise LeverError(f"{lever}: a classifier does not log {lever.metric!r}{where}; try {VAL_METRICS_TEXT}")
+        if isinstance(lever, EarlyStop) and lever.metric == "train/loss":
+            raise LeverError(f"{lever}: 'train/loss' is that of an epoch's last batch, on one rank; take val/loss")
+        if isinstance(lever, (Best, EarlyStop)) and not may_log_in_validation(lever.metric):
+            raise LeverError(
+                f"{lever}: a classifier does not log {lever.metric!r} in a validation; try {VAL_METRICS_TEXT}"
+            )
     return parsed
 
 

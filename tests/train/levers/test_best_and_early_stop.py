@@ -83,9 +83,11 @@ def test_a_module_without_validation_is_refused_alike_after_an_epoch() -> None:
         fit(Foreign(perceptron()), "early_stop:val_loss:2", images(4))
 
 
-def test_without_a_validation_it_stops_by_a_metric_of_training() -> None:
+@pytest.mark.parametrize("val", [None, images(4)])
+def test_it_stops_by_a_metric_of_training_with_and_without_a_validation(val: Any) -> None:
     module = Foreign(perceptron(), lambda parameters: torch.optim.SGD(parameters, 0.0))
-    assert fit(module, "early_stop:train_loss:2", images(4), max_epochs=6).current_epoch == 3
+    trainer = fit(module, "early_stop:train_loss:2", images(4), val=val, num_sanity_val_steps=0, max_epochs=6)
+    assert trainer.current_epoch == 3
 
 
 def test_a_validation_without_batches_is_none() -> None:

@@ -164,16 +164,6 @@ def test_stopped_in_a_validation_an_early_stop_comes_no_later(out: Path, tmp_pat
     assert same(result, undisturbed)
 
 
-def test_stopped_in_a_validation_an_early_stop_on_a_metric_of_training_counts_from_the_next_epoch_on(
-    out: Path, tmp_path: Path
-) -> None:
-    changes: dict[str, Any] = {"levers": "early_stop:train/loss:5", "epochs": 3}
-    stop = CallAtHook("on_validation_start", 1, raising(signal.SIGTERM))
-    stopped(out, tmp_path / "run", stop, **changes)
-    result, _ = trained(out, tmp_path / "run", **changes)
-    assert result.epochs == 3
-
-
 def test_in_the_test_at_the_end_nothing_is_trained_again(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:

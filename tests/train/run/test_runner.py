@@ -459,6 +459,12 @@ def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: 
     assert not (tmp_path / "run").exists()
 
 
+def test_the_loss_of_an_epochs_last_batch_does_not_end_a_run_early(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(LeverError, match=r"early_stop:train/loss:5: 'train/loss' is .* last batch.*; take val/loss"):
+        trained(out, tmp_path / "run", levers="early_stop:train/loss:5")
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_deterministic_run_has_the_seed_of_its_config_and_a_lever_with_another_is_refused(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
