@@ -90,6 +90,14 @@ def train(
             return session.run()
 
 
+class _RunBest(Best):
+    """`best` in a run, whose `RunCheckpointer` keeps the best weights."""
+
+    def arguments(self) -> dict[str, Any]:
+        """Returns the check that the metric is logged."""
+        return {"callbacks": [RequireMetric(str(self), self.metric)]}
+
+
 class _Session:
     """One process of a run, from its start to its end or stop."""
 
@@ -102,8 +110,7 @@ class _Session:
         self._notes = [*notes]
         torch.manual_seed(config.seed)
         parsed = _parse_levers(config)
-        best = next((lever for lever in parsed if isinstance(lever, Best)), None)
-        metric = best.metric if best else _METRIC
+        metric = next((lever.metric for lever in parsed if isinstance(lever, Best)), _METRIC)
         self._throughput = Throughput()
         self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
         signals.on_received = self._progress.on_signal
@@ -113,9 +120,9 @@ class _Session:
         )
         run_callbacks = [
             *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
-            self._progress, *([RequireMetric(str(best), metric)] if best else []), self._checkpointer,
+            self._progress, self._checkpointer,
         ]  # fmt: skip
-        run_levers = [lever for lever in parsed if lever is not best]  # RunCheckpointer does its work
+        run_levers = [_RunBest(lever.metric) if isinstance(lever, Best) else lever for lever in parsed]
         self._module, self._trainer = self._make_trainer(run_levers, run_callbacks)
         self._frozen = [row for lever in run_levers if isinstance(lever, Freeze) for row in lever.table(self._module)]
 

@@ -223,6 +223,12 @@ def test_levers_that_cannot_work_are_refused_before_anything_is_written(out: Pat
     assert not (tmp_path / "run").exists()
 
 
+def test_two_metrics_for_one_best_checkpoint_are_refused_before_anything_is_written(out: Path, tmp_path: Path) -> None:
+    with pytest.raises(LeverError, match=r"best:val/auc and best:val/loss: both are levers of one kind \(best\)"):
+        train(out, config(levers="best:val/auc,best:val/loss"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 # ---- folders and files
 
 
