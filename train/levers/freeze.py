@@ -24,6 +24,7 @@ class FrozenRow:
 
     name: of a module with its submodules, or of a parameter, as in `named_modules` and `named_parameters`. tensors:
     number of parameter tensors; numbers: of their elements. batch_norms: layers whose running statistics are frozen.
+    What a pattern matches under several names is counted in the first of its rows.
     """
 
     pattern: str
@@ -37,11 +38,11 @@ class FrozenRow:
 class Freeze(Lever, name="freeze", form="freeze:PATTERN|PATTERN"):
     """Freezes parameters whose names, or whose modules' names, match a pattern.
 
-    patterns: shell patterns (`*` matches anything, also dots) of full names: `net.layer1*|net.bn1`. Frozen BatchNorm
-    keeps its running statistics and normalises by them (eval mode), also after Lightning calls `train()`. The
-    optimizer gets the other parameters only. `table` lists what each pattern matches. Gives: no gradients, no
-    optimizer state and, for the first layers, no stored activations; a good start for small data. Costs: what these
-    layers could still have learned.
+    patterns: shell patterns (`*` matches anything, also dots) of full names: `net.layer1*|net.bn1`; tied weights are
+    frozen by any of their names. Frozen BatchNorm keeps its running statistics and normalises by them (eval mode), also
+    after Lightning calls `train()`. The optimizer gets the other parameters only. `table` lists what each pattern
+    matches. Gives: no gradients, no optimizer state and, for the first layers, no stored activations; a good start for
+    small data. Costs: what these layers could still have learned.
     """
 
     patterns: tuple[str, ...]
@@ -62,11 +63,12 @@ class Freeze(Lever, name="freeze", form="freeze:PATTERN|PATTERN"):
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
         """Refuses a pattern without a match, suggesting similar names, and patterns that freeze everything."""
-        names = _all_names(module)
+        names = list(_by_name(module))
         for pattern in self.patterns:
             if not any(fnmatchcase(name, pattern) for name in names):
                 return f"{self}: {pattern!r} fits no module and no parameter; {_suggestion(pattern, names)}"
-        if not any(parameter.requires_grad for parameter in _trainable_parameters(module, self.patterns)):
+        frozen = _frozen_ids(module, self.patterns)
+        if not any(parameter.requires_grad for parameter in module.parameters() if id(parameter) not in frozen):
             return f"{self}: freezes all that there is to train; take fewer patterns"
         return None
 
@@ -76,8 +78,9 @@ class Freeze(Lever, name="freeze", form="freeze:PATTERN|PATTERN"):
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Freezes, and removes frozen parameters from the optimizers when these are configured."""
-        for name, parameter in module.named_parameters():
-            if _is_frozen(name, self.patterns):
+        frozen = _frozen_ids(module, self.patterns)
+        for parameter in module.parameters():
+            if id(parameter) in frozen:
                 parameter.requires_grad = False
         for norm in _frozen_norms(module, self.patterns):
             norm.eval()
@@ -113,9 +116,7 @@ class RemoveFrozen:
 
     def __call__(self, optimizer: Optimizer) -> None:
         """Removes them. Raises `LeverError` if nothing is left."""
-        frozen = {
-            id(parameter) for name, parameter in self._module.named_parameters() if _is_frozen(name, self._patterns)
-        }
+        frozen = _frozen_ids(self._module, self._patterns)
         for group in optimizer.param_groups:
             group["params"] = [parameter for parameter in group["params"] if id(parameter) not in frozen]
         if not any(group["params"] for group in optimizer.param_groups):
@@ -127,8 +128,10 @@ class RemoveFrozen:
             optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
 
 
-def _all_names(module: torch.nn.Module) -> list[str]:
-    return [name for name, _ in (*module.named_modules(), *module.named_parameters()) if name]
+def _by_name(module: torch.nn.Module) -> dict[str, Any]:
+    """Returns submodules and parameters under all of their names: tied weights and shared modules have several."""
+    modules, parameters = module.named_modules, module.named_parameters
+    return dict(item for item in (*modules(remove_duplicate=False), *parameters(remove_duplicate=False)) if item[0])
 
 
 def _is_frozen(name: str, patterns: Iterable[str]) -> bool:
@@ -138,39 +141,43 @@ def _is_frozen(name: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(prefix, pattern) for pattern in patterns for prefix in prefixes)
 
 
-def _trainable_parameters(module: torch.nn.Module, patterns: Iterable[str]) -> list[torch.nn.Parameter]:
-    return [parameter for name, parameter in module.named_parameters() if not _is_frozen(name, patterns)]
+def _frozen_ids(module: torch.nn.Module, patterns: Iterable[str]) -> set[int]:
+    """Returns ids of the parameters that have a frozen name."""
+    return {
+        id(parameter)
+        for name, parameter in module.named_parameters(remove_duplicate=False)
+        if _is_frozen(name, patterns)
+    }
 
 
 def _frozen_norms(module: torch.nn.Module, patterns: Iterable[str]) -> list[torch.nn.Module]:
     """Returns frozen layers with running statistics: matched themselves, by a parent, or by all their parameters."""
-    frozen_norms: list[torch.nn.Module] = []
-    for name, layer in module.named_modules():
+    frozen_ids = _frozen_ids(module, patterns)
+    frozen_norms: dict[int, torch.nn.Module] = {}
+    for name, layer in module.named_modules(remove_duplicate=False):
         if isinstance(layer, NormBase) and layer.track_running_stats:
-            own = [f"{name}.{parameter_name}" for parameter_name, _ in layer.named_parameters()]
-            if _is_frozen(name, patterns) or (own and all(_is_frozen(full_name, patterns) for full_name in own)):
-                frozen_norms.append(layer)
-    return frozen_norms
+            own = {id(parameter) for parameter in layer.parameters()}
+            if _is_frozen(name, patterns) or (own and own <= frozen_ids):
+                frozen_norms[id(layer)] = layer
+    return list(frozen_norms.values())
 
 
 def _table_rows(module: torch.nn.Module, pattern: str) -> list[FrozenRow]:
-    by_name: dict[str, Any] = {**dict(module.named_modules()), **dict(module.named_parameters())}
+    by_name = _by_name(module)
     matched: list[str] = []
-    for name in _all_names(module):
+    for name in by_name:
         if fnmatchcase(name, pattern) and not any(name.startswith(f"{parent}.") for parent in matched):
             matched.append(name)
     rows = []
+    counted: set[int] = set()
     for name in matched:
         module_or_parameter = by_name[name]
-        tensors = (
-            [module_or_parameter]
-            if isinstance(module_or_parameter, torch.nn.Parameter)
-            else list(module_or_parameter.parameters())
-        )
-        norms = (
-            0 if isinstance(module_or_parameter, torch.nn.Parameter) else len(_frozen_norms(module_or_parameter, ["*"]))
-        )
-        rows.append(FrozenRow(pattern, name, len(tensors), sum(tensor.numel() for tensor in tensors), norms))
+        is_parameter = isinstance(module_or_parameter, torch.nn.Parameter)
+        tensors = [module_or_parameter] if is_parameter else list(module_or_parameter.parameters())
+        norms = [] if is_parameter else _frozen_norms(module_or_parameter, ["*"])
+        tensors, norms = ([item for item in items if id(item) not in counted] for items in (tensors, norms))
+        counted.update(map(id, (*tensors, *norms)))
+        rows.append(FrozenRow(pattern, name, len(tensors), sum(tensor.numel() for tensor in tensors), len(norms)))
     return [row for row in rows if row.tensors or row.batch_norms]
 
 

@@ -54,6 +54,63 @@ def test_the_optimizer_gets_only_the_rest_and_no_gradient_is_made() -> None:
     assert module.net[0].weight.grad is None
 
 
+class Tied(torch.nn.Module):
+    """Reads its words and names them by the same weight, which is listed under the name of the reading alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Linear(192, 192, bias=False)
+        self.norm = torch.nn.BatchNorm1d(192)
+        self.decoder = torch.nn.Linear(192, 192)
+        self.decoder.weight = self.embed.weight
+        self.again = self.norm
+        self.head = torch.nn.Linear(192, 2)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return self.head(self.decoder(self.again(self.norm(self.embed(inputs.flatten(1))))))
+
+
+@pytest.mark.parametrize("pattern", ["net.embed", "net.decoder", "net.decoder.weight", "net.dec*.w*"])
+def test_a_tied_weight_is_frozen_by_each_of_its_names(pattern: str) -> None:
+    module = Foreign(Tied())
+    before = weights(module)
+    trainer = fit(module, f"freeze:{pattern}")
+    assert torch.equal(weights(module)["net.decoder.weight"], before["net.decoder.weight"])
+    assert torch.equal(weights(module)["net.decoder.bias"], before["net.decoder.bias"]) == (pattern == "net.decoder")
+    assert not module.net.embed.weight.requires_grad
+    trained = {id(parameter) for group in trainer.optimizers[0].param_groups for parameter in group["params"]}
+    assert id(module.net.embed.weight) not in trained
+
+
+def test_a_module_with_two_names_is_frozen_by_each_of_them() -> None:
+    module = Foreign(Tied())
+    before = weights(module)
+    fit(module, "freeze:net.again")
+    after = weights(module)
+    assert all(torch.equal(after[name], before[name]) for name in before if name.startswith("net.norm."))
+
+
+def test_the_table_counts_what_has_two_names_once() -> None:
+    module = Foreign(Tied())
+    (freeze,) = levers.parse("freeze:net.decoder|*.weight|net.*")
+    assert freeze.table(module) == [
+        FrozenRow("net.decoder", "net.decoder", 2, 192 * 192 + 192, 0),
+        FrozenRow("*.weight", "net.embed.weight", 1, 192 * 192, 0),
+        FrozenRow("*.weight", "net.norm.weight", 1, 192, 0),
+        FrozenRow("*.weight", "net.head.weight", 1, 2 * 192, 0),
+        FrozenRow("net.*", "net.embed", 1, 192 * 192, 0),
+        FrozenRow("net.*", "net.norm", 2, 2 * 192, 1),
+        FrozenRow("net.*", "net.decoder", 1, 192, 0),
+        FrozenRow("net.*", "net.head", 2, 2 * 192 + 2, 0),
+    ]
+
+
+def test_all_weights_frozen_by_other_names_leave_nothing_to_train() -> None:
+    (reason,) = levers.refusals(levers.parse("freeze:net.decoder|net.again|net.head"), Foreign(Tied()))
+    assert "freezes all that there is to train" in reason
+
+
 def groups(parameters: Any) -> torch.optim.Optimizer:
     first, *rest = list(parameters)
     return torch.optim.AdamW([{"params": [first], "lr": 0.5}, {"params": rest}], 0.1)
