@@ -15,9 +15,10 @@ from ..levers import peak_memory
 class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Counts images and time; the counts are saved in checkpoints.
 
-    images: over all ranks. timed_images, timed_seconds: of steps that directly follow another one. An epoch's first
-    step, which waits for workers to start, and time between steps (validation, checkpoints) are left out. stalls: the
-    stall fractions that `StarvationMonitor` logged, one per window.
+    images: over all ranks. seconds: from the start of a session to its last step or validation. timed_images,
+    timed_seconds: of steps that directly follow another one. An epoch's first step, which waits for workers to start,
+    and time between steps (validation, checkpoints) are left out. stalls: the stall fractions that `StarvationMonitor`
+    logged, one per window.
     """
 
     state_key: ClassVar[str] = "Pace"  # the key in checkpoints, as 0.1.0 wrote it
@@ -51,7 +52,8 @@ class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Restores the counts."""
         self.stalls[:] = state_dict["stalls"]
         self.images, self.timed_images = state_dict["images"], state_dict["timed_images"]
-        self.timed_seconds, self._resumed_seconds = state_dict["timed_seconds"], state_dict["seconds"]
+        self.timed_seconds = state_dict["timed_seconds"]
+        self.seconds = self._resumed_seconds = state_dict["seconds"]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Starts the clock of a session."""
@@ -66,16 +68,27 @@ class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
         now = time.monotonic()
         images = trainer.world_size * len(batch["label"] if isinstance(batch, Mapping) else batch[1])
         self.images += images
-        self.seconds = self._resumed_seconds + now - self._started_at
+        self._count_seconds(now)
         if self._last_step_at is not None:
             self.timed_images += images
             self.timed_seconds += now - self._last_step_at
         self._last_step_at = now
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Updates peak memory while the workers of both splits are alive."""
+        """Counts its time, and updates peak memory while the workers of both splits are alive."""
         peak_memory()
+        self._count_seconds(time.monotonic())
         self._last_step_at = None
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Leaves a step untimed in which a checkpoint is written: this one, or the next if this one has been counted.
+
+        Which one depends on whether the callback that saves is called before this one.
+        """
+        self._last_step_at = None
+
+    def _count_seconds(self, now: float) -> None:
+        self.seconds = self._resumed_seconds + now - self._started_at
 
 
 class StallLogger(Logger):  # type: ignore[misc]
