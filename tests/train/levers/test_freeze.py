@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 from typing import Any
 
 import pytest
 import torch
+from assets_docs import GUIDES
 from assets_levers import Foreign, fit, images, small, weights
 from facefeed.train import levers
 from facefeed.train.levers import FrozenRow, LeverError
+from facefeed.train.model.face_classifier import FaceClassifier, ModelOptions
 
 
 class Restless(Foreign):
@@ -153,6 +156,11 @@ def test_a_pattern_that_fits_nothing_is_refused_with_near_names(pattern: str, me
     (reason,) = levers.refusals(levers.parse(f"freeze:net.0|{pattern}"), Foreign(small()))
     with pytest.raises(LeverError, match=message):
         raise LeverError(reason)
+
+
+def test_the_patterns_that_the_guide_shows_fit_a_classifier() -> None:
+    (text,) = re.findall(r"'(freeze:[a-z][^']*)'", (GUIDES / "ladder.md").read_text(encoding="utf-8"))
+    assert levers.refusals(levers.parse(text), FaceClassifier(ModelOptions(backbone="resnet18"))) == []
 
 
 def of_the_head(module: Foreign) -> Any:
