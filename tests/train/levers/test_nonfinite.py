@@ -135,6 +135,32 @@ def test_what_was_counted_goes_on_after_a_resume(tmp_path: Path) -> None:
     assert resumed.metrics()["nonfinite_steps"] == 3
 
 
+class Engine(Spoilt):
+    """Counts the steps that it skips, and keeps the number in checkpoints, as DeepSpeed's engine does."""
+
+    def __init__(self, skipping: Collection[int]) -> None:
+        super().__init__((), 0)
+        self.skipping, self.skipped_steps = skipping, 0
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        super().on_before_optimizer_step(optimizer)
+        self.skipped_steps += self.global_step in self.skipping
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["skipped_steps"] = self.skipped_steps
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.skipped_steps = checkpoint["skipped_steps"]
+
+
+def test_steps_that_deepspeed_skipped_before_a_resume_are_counted_once(tmp_path: Path) -> None:
+    guard, resumed = FiniteGuard(), FiniteGuard()
+    guarded(Engine({3, 4}), guard).save_checkpoint(tmp_path / "one.ckpt")
+    assert guard.metrics()["scaler_skips"] == 2
+    guarded(Engine({25}), resumed, max_epochs=2, ckpt_path=tmp_path / "one.ckpt")
+    assert resumed.metrics()["scaler_skips"] == 3
+
+
 @pytest.mark.parametrize("text", ["clip:0.01", "clip:0.01,fused", "fused,clip:0.01"])
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("fused", [False, True])

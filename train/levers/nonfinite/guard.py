@@ -56,7 +56,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._counts = {name: int(state_dict.get(name, 0)) for name in self._counts}
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Starts counting; the state of the scaler has been restored from a checkpoint by now."""
+        """Starts counting; the states of the scaler and of DeepSpeed's engine have been restored by now."""
         device = trainer.strategy.root_device
         self._statistics = RunningStatistics(pl_module)
         self._counter = NonFiniteCounter(device, getattr(trainer.precision_plugin, "scaler", None))
@@ -64,7 +64,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._first_step = trainer.global_step
         self._num_steps = 0
         self._is_due = False
-        self._engine_skips = 0
+        self._engine_skips = _engine_skips(trainer)
 
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Adds the gradients, after unscaling and before clipping."""
@@ -93,7 +93,7 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._check(trainer, self._counter.collect(trainer))
 
     def _check(self, trainer: Any, counts: StepCounts) -> None:
-        skips = int(getattr(trainer.strategy.model, "skipped_steps", 0))  # counted by DeepSpeed's engine
+        skips = _engine_skips(trainer)
         self._counts["nonfinite_steps"] += counts.nonfinite
         self._counts["scaler_skips"] += counts.skipped + skips - self._engine_skips
         self._counts["kept_statistics"] += counts.kept_statistics
@@ -108,3 +108,8 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
             "or look for such numbers in the batches",
             details={**self._counts, "step": step, "last_finite_loss": None if math.isnan(last_loss) else last_loss},
         )
+
+
+def _engine_skips(trainer: Any) -> int:
+    """Returns the steps that DeepSpeed's engine has skipped, in all sessions; 0 without it."""
+    return int(getattr(trainer.strategy.model, "skipped_steps", 0))
