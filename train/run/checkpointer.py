@@ -30,8 +30,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     `best.ckpt` is of the validation with the lowest (`mode` "min") or highest ("max") `metric`, never of one where it
     was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. A file is renamed into
     place once it is complete, so a kill, a full disk or a power failure leaves the previous one. Weights and running
-    statistics that are not finite are never saved. When the ranks have agreed to stop, the step is saved and the run
-    ended.
+    statistics that are not finite are never saved, except weights that ZeRO's stage 3 has freed, which no rank sees.
+    When the ranks have agreed to stop, the step is saved and the run ended.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
@@ -228,12 +228,10 @@ def _remove(path: Path) -> None:
 
 
 def _is_finite(trainer: Any) -> bool:
-    """Whether all weights and buffers of this rank are finite; True for strategies that hide their shards (ZeRO)."""
-    if not saves_one_file(trainer.strategy):
-        return True
-    module = trainer.lightning_module
+    """Whether all weights and buffers that this rank holds are finite; it has none of those that ZeRO has freed."""
+    module, device = trainer.lightning_module, trainer.strategy.root_device
     state = (*module.parameters(), *module.buffers())
     tensors = [tensor.detach() for tensor in state if tensor.is_floating_point()]
     local = [tensor.to_local() if isinstance(tensor, DTensor) else tensor for tensor in tensors]
-    largest = [tensor.abs().max().float() for tensor in local if tensor.numel()]
+    largest = [tensor.abs().max().float().to(device) for tensor in local if tensor.numel()]  # ZeRO offloads to the host
     return bool(torch.stack(largest).isfinite().all()) if largest else True

@@ -16,6 +16,7 @@ from assets_train import small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import NonFiniteError
 from facefeed.train.run.checkpointer import SafeCheckpointIO, find_checkpoint, publish
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,7 +45,7 @@ class On(lightning.Callback):
         self._left, self._then = number, then
         setattr(self, hook, self._come)
 
-    def _come(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+    def _come(self, trainer: Any, pl_module: Any, *_: Any, **__: Any) -> None:
         self._left -= 1
         if self._left == 0:
             self._then(pl_module)
@@ -104,6 +105,24 @@ def test_running_statistics_that_are_not_finite_are_never_saved(out: Path, tmp_p
     spoilt = On("on_train_epoch_end", lambda module: statistics(module).fill_(NAN), 2)
     trained(out, run, spoilt)
     assert is_finite(run, "last.ckpt")
+
+
+class OwnFiles(SingleDeviceStrategy):
+    """A strategy with checkpoints of its own form, as ZeRO's."""
+
+
+def test_under_a_strategy_with_checkpoints_of_its_own_too(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+
+    def set_strategy(module: Any) -> None:
+        module.trainer.strategy.__class__ = OwnFiles
+
+    freed = torch.nn.Parameter(torch.empty(0))  # as stage 3 leaves weights between steps
+    with_freed = On("setup", lambda module: module.register_parameter("freed", freed))
+    spoilt = On("on_train_epoch_end", lambda module: statistics(module).fill_(NAN), 2)
+    trained(out, run, On("on_fit_start", set_strategy), with_freed, spoilt)
+    assert is_finite(run, "last.ckpt")
+    assert plain.read_checkpoint(run / "checkpoints" / "last.ckpt")["global_step"] == 2 * STEPS
 
 
 def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: Path, tmp_path: Path) -> None:
