@@ -15,6 +15,8 @@ def refuse_given_leaks(
 ) -> None:
     """Raises `RefusedError` where a given split shares an original, footage or a person with another split.
 
+    Also where only videos without a given split show that, such as the original of one, which is a version of another.
+
     `known`: planned videos with their splits. `dropped`: people ignored in earlier plans; all others count, however
     many videos they link. `without_splits`: how the user removes given splits, for the error message.
     """
@@ -36,6 +38,45 @@ def refuse_given_leaks(
             "more than one given split, and a model would be tested on what it was trained on: fix the splits, "
             f"accept it with --allow-leaks, or {without_splits}, so that splits are drawn"
         )
+    _refuse_leaks_between(entries, known, without_splits)
+
+
+def _refuse_leaks_between(
+    entries: Sequence[Entry], known: Mapping[str, tuple[Entry, str]], without_splits: str
+) -> None:
+    """Raises `RefusedError` where new videos without a given split link one with a given split to another split.
+
+    Not by people: a video of two people is set aside, and nobody else shows both. Nor where all that it links is
+    planned already: it is set aside too, since a plan never changes.
+    """
+    given = {entry.video_id: (entry, str(entry.split)) for entry in entries if entry.split}
+    planned, all_fixed = Components(), Components()
+    for entry, split in (*known.values(), *given.values()):
+        if entry.video_id not in given:
+            planned.union(_footage_nodes(entry), split)
+        all_fixed.union(_footage_nodes(entry), split)
+    for entry in sorted((entry for entry in entries if not entry.split), key=lambda entry: entry.video_id):
+        nodes = _footage_nodes(entry)
+        if len(planned.splits(nodes)) > 1:
+            continue
+        if len(all_fixed.splits(nodes)) > 1:
+            roots = {all_fixed.root(node) for node in nodes}
+            linked = {
+                split: video_id for video_id, (other, split) in sorted({**known, **given}.items(), reverse=True)
+                if all_fixed.root_of(other) in roots
+            }  # fmt: skip
+            (first_split, first), (second_split, second), *_ = sorted(linked.items(), reverse=True)
+            raise RefusedError(
+                f"{entry.video_id}: has no split of its own, but {first} in {first_split} and {second} in "
+                f"{second_split} show what it shows: a leak, and a model would be tested on what it was trained on: "
+                f"fix the splits, accept it with --allow-leaks, or {without_splits}, so that splits are drawn"
+            )
+        planned.union(nodes)
+        all_fixed.union(nodes)
+
+
+def _footage_nodes(entry: Entry) -> list[str]:
+    return nodes_of(entry, entry.people)
 
 
 def _describe_leak(entry: Entry, split: str, node: str, other: str, other_split: str) -> str:

@@ -230,6 +230,28 @@ def test_fakes_of_a_video_that_is_set_aside_are_set_aside_too() -> None:
     assert after.split_of == {"d.mp4": "train", "e.mp4": "train", "f.mp4": "test"}
 
 
+@pytest.mark.parametrize("known", [False, True])
+def test_given_splits_that_only_a_video_without_one_shows_to_leak_are_refused(*, known: bool) -> None:
+    """The fake's original is a version of the recording that the other split is tested on."""
+    fake, other = video("f.mp4", source="x.mp4", split="train"), video("y.mp4", footage="one", split="test")
+    link, further = video("x.mp4", footage="one"), video("z.mp4")
+    planned_fake = {"f.mp4": (fake, "train")} if known else {}
+    new = [link, other, further] if known else [link, other, further, fake]
+    with pytest.raises(
+        RefusedError, match=r"x.mp4: has no split of its own, but f.mp4 in train and y.mp4 in test"
+    ):
+        assign(new, known=planned_fake)
+    assert assign(new, known=planned_fake, allow_leaks=True).bridging == ["x.mp4"]
+    assert assign([other, further, fake]).split_of.keys() == {"f.mp4", "y.mp4", "z.mp4"}
+
+
+def test_given_splits_that_share_nobody_are_no_leak_for_a_video_of_two_people() -> None:
+    ann, ben = video("a.mp4", identity="ann", split="train"), video("b.mp4", identity="ben", split="test")
+    both = video("m.mp4", identity="ann", related_identities=("ben",))
+    others = [video(f"{number}.mp4") for number in range(9)]
+    assert assign([ann, ben, both, *others]).bridging == ["m.mp4"]
+
+
 @pytest.mark.parametrize("name", ["0.mp4", "zz.mp4"])
 def test_versions_of_a_recording_that_joins_two_splits_are_set_aside_whatever_they_are_called(name: str) -> None:
     known = {"a.mp4": (video("a.mp4", identity="ann"), "train"), "b.mp4": (video("b.mp4", identity="ben"), "test")}
