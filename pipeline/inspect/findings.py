@@ -264,12 +264,14 @@ def _missing_masks(outcomes: Outcomes) -> Iterator[Finding]:
 
 def _dominant_video(statistics: Statistics) -> Iterator[Finding]:
     videos = statistics.videos
-    largest = int(videos.num_rows.argmax())
-    fraction = videos.num_rows[largest] / statistics.total.rows
-    if fraction >= _ONE_VIDEO_FRACTION and len(videos.names) >= _MIN_VIDEOS:
+    ids, faces = videos.faces_by_id()
+    largest = int(faces.argmax())
+    fraction = faces[largest] / statistics.total.rows
+    if fraction >= _ONE_VIDEO_FRACTION and len(ids) >= _MIN_VIDEOS:
+        name = videos.names[int((videos.id_of_video == ids[largest]).argmax())]
         yield Finding(
             "warning",
-            f"One video gives {percent(fraction)} of all faces: {videos.names[largest]}.",
+            f"One video gives {percent(fraction)} of all faces: {name}.",
             "The loader can limit that: max_per_video=.",
         )
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ..formatting import compact_number
-from ..statistics.columns import MANIPULATED, SHARPNESS, Measure, integer_column, measures_of
+from ..statistics.columns import MANIPULATED, SHARPNESS, Measure, integer_column, measures_of, statistic_values
 from ..statistics.videos import VideoTable, label_names
 
 _NUM_BINS: Final = 36
@@ -46,7 +46,7 @@ def histograms(index: Index, videos: VideoTable) -> list[Histogram]:
     plots = [
         _histogram(measure.title, measure.description, by_class, _edges(measure, by_class))
         for measure in measures_of(index)
-        if (by_class := _group_by_class(measure.scale * measure.values(index), classes))
+        if (by_class := _group_by_class(measure.scale * statistic_values(measure, index), classes))
     ]
     label_of_group = np.array([key.label for key in videos.group_keys], np.str_)
     video_masks = {name: (label_of_group == name)[videos.group_of_video] for name in classes}

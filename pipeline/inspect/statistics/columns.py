@@ -160,6 +160,11 @@ def manipulation_of_fakes(index: Index) -> Floats:
     return np.where(real_moments(index), np.float32(np.nan), MANIPULATED.values(index))
 
 
+def statistic_values(measure: Measure, index: Index) -> Floats:
+    """The values of a measure that statistics are made of: of `MANIPULATED`, those of `manipulation_of_fakes`."""
+    return manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
+
+
 def split_codes(index: Index) -> NDArray[np.int8]:
     """Each row's split as an index into `SPLITS`: int8 (rows,)."""
     code_of_name = np.array([SPLITS.index(name) for name in index.categories("split")], np.int8)

@@ -8,7 +8,7 @@ from typing import Any, Final, Self
 import numpy as np
 
 from ...dataset.index import Index
-from .columns import FACE_SIZE, LANDMARK_SCORE, MANIPULATED, Floats, manipulation_of_fakes, measures_of
+from .columns import FACE_SIZE, LANDMARK_SCORE, MANIPULATED, Floats, measures_of, statistic_values
 from .quantiles import Quantiles
 from .videos import GroupKey, VideoTable, label_names
 
@@ -89,7 +89,7 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
     unchanged: list[float | None] = [None] * len(sets)
     unfitted: list[float | None] = [None] * len(sets)
     for measure in measures_of(index):
-        values_of_row = manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
+        values_of_row = statistic_values(measure, index)
         by_group = np.split(values_of_row[order], ends[:-1])
         for number, groups in enumerate(sets):
             values = np.concatenate([by_group[group] for group in groups]) if groups else np.empty(0, np.float32)
@@ -115,12 +115,14 @@ def _aggregate(index: Index, videos: VideoTable, sets: list[list[int]]) -> list[
 
 def _group(videos: VideoTable, groups: list[int], measures: dict[str, Quantiles | None], **fractions: Any) -> Group:
     selected = np.isin(videos.group_of_video, groups)
+    ids, faces = videos.faces_by_id(selected)
+    is_whole = len(groups) == len(videos.group_keys)  # all others are of one label
     return Group(
         rows=int(videos.num_rows[selected].sum()),
-        videos=len({videos.names[video] for video in np.flatnonzero(selected)}),  # one fake in part has two labels
-        tracks=int(videos.num_tracks[selected].sum()),
+        videos=len(ids),
+        tracks=videos.num_distinct_tracks if is_whole else int(videos.num_tracks[selected].sum()),
         frames=int(videos.num_frames[selected].sum()),
-        faces_a_video=Quantiles.of(videos.num_rows[selected]),
+        faces_a_video=Quantiles.of(faces),
         measures=measures,
         **fractions,
     )

@@ -39,15 +39,18 @@ def varying_columns(keys: Iterable[GroupKey]) -> list[str]:
 class VideoTable:
     """One item per video in each array, in the order of `names`; `video_of_row` (rows,): index of each row's video.
 
-    The faces of a video that is fake in part count as two videos of one name, one for each label.
+    The faces of a video that is fake in part count as two videos of one name and `id_of_video`, one for each label.
+    `num_distinct_tracks`: of all videos, where `num_tracks` counts one that is in both of these twice.
     `max_faces_per_frame`: the largest number of faces in one frame. `group_of_video`: index into `group_keys`, which
     are sorted by split, then label. `never_fake`: names of videos that are fake in part, but have no fake face.
     """
 
     names: list[str]
+    id_of_video: Counts
     video_of_row: NDArray[np.int32]
     num_rows: Counts
     num_tracks: Counts
+    num_distinct_tracks: int
     num_frames: Counts
     max_faces_per_frame: Counts
     group_of_video: NDArray[np.int32]
@@ -57,20 +60,25 @@ class VideoTable:
     @classmethod
     def of(cls, index: Index) -> Self:
         """Aggregates the index with array operations, without a Python loop over rows."""
-        names, video_of_row = _videos_by_label(index)
-        num_videos = len(names)
+        id_of_video, video_of_row = _videos_by_label(index)
+        num_videos = len(id_of_video)
         video_of_frame, faces_in_frame = _count_pairs(video_of_row, integer_column(index, "frame_index"))
         max_faces_per_frame = np.zeros(num_videos, np.int64)
         np.maximum.at(max_faces_per_frame, video_of_frame, faces_in_frame)
         video_of_track, _ = _count_pairs(video_of_row, integer_column(index, "track_id"))
+        num_distinct_tracks = len(video_of_track)
+        if len(np.unique(id_of_video)) < num_videos:
+            num_distinct_tracks = len(_count_pairs(id_of_video[video_of_row], integer_column(index, "track_id"))[0])
         first_row = np.zeros(num_videos, np.int64)
         first_row[video_of_row[::-1]] = np.arange(len(video_of_row) - 1, -1, -1)
         group_of_video, group_keys = _group_keys(index, first_row)
         return cls(
-            names=names,
+            names=[index.categories("video_id")[name] for name in id_of_video.tolist()],
+            id_of_video=id_of_video,
             video_of_row=video_of_row,
             num_rows=np.bincount(video_of_row, minlength=num_videos),
             num_tracks=np.bincount(video_of_track, minlength=num_videos),
+            num_distinct_tracks=num_distinct_tracks,
             num_frames=np.bincount(video_of_frame, minlength=num_videos),
             max_faces_per_frame=max_faces_per_frame,
             group_of_video=group_of_video,
@@ -78,16 +86,23 @@ class VideoTable:
             never_fake=_never_fake(index),
         )
 
+    def faces_by_id(self, selected: NDArray[np.bool_] | slice = slice(None)) -> tuple[Counts, Counts]:
+        """The distinct ids of the selected videos, and the number of faces of each."""
+        ids, position = np.unique(self.id_of_video[selected], return_inverse=True)
+        faces = np.zeros(len(ids), np.int64)
+        np.add.at(faces, position.reshape(-1), self.num_rows[selected])
+        return ids, faces
 
-def _videos_by_label(index: Index) -> tuple[list[str], NDArray[np.int32]]:
-    """Name of each video, and index of each row's video: int32 (rows,); one of partly fake ones for each label."""
-    names, video_of_row = index.categories("video_id"), code_column(index, "video_id")
+
+def _videos_by_label(index: Index) -> tuple[Counts, NDArray[np.int32]]:
+    """Id of each video, and index of each row's video: int32 (rows,); one of partly fake ones for each label."""
+    video_of_row = code_column(index, "video_id")
     if not has_segments(index).any():
-        return names, video_of_row
+        return np.arange(len(index.categories("video_id"))), video_of_row
     num_labels = len(index.labels) + 1
     labels = integer_column(index, "label").astype(np.int64) + 1
     keys, video_of_row = np.unique(video_of_row * num_labels + labels, return_inverse=True)
-    return [names[key // num_labels] for key in keys.tolist()], video_of_row.reshape(-1).astype(np.int32)
+    return keys // num_labels, video_of_row.reshape(-1).astype(np.int32)
 
 
 def _never_fake(index: Index) -> list[str]:
@@ -102,7 +117,7 @@ def label_names(index: Index) -> list[str]:
     return [*index.labels, unlabelled_name(index.labels)]
 
 
-def _count_pairs(video_of_row: NDArray[np.int32], values: NDArray[Any]) -> tuple[Counts, Counts]:
+def _count_pairs(video_of_row: NDArray[np.int32] | Counts, values: NDArray[Any]) -> tuple[Counts, Counts]:
     """For each distinct pair of video and value: the video, and the number of rows.
 
     Sorts packed pairs in place, where `np.unique` would make copies.

@@ -20,7 +20,10 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.landmarks.template import TemplateLandmarker
+from facefeed.pipeline.inspect.figures.histograms import histograms
+from facefeed.pipeline.inspect.statistics.columns import MANIPULATED
 from facefeed.pipeline.inspect.statistics.groups import Statistics
+from facefeed.pipeline.inspect.statistics.videos import VideoTable
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.rows.row_builder import RowBuilder
@@ -64,6 +67,19 @@ def test_segments_after_the_end_of_their_video_are_a_finding_of_inspect(
     problem = "1 video that should be fake in part has no fake face: fake/anna-swap.mp4."
     assert problem in findings_of(in_milliseconds)
     assert not any("fake in part" in finding for finding in findings_of(out))
+
+
+def test_inspect_counts_a_video_that_is_fake_in_part_as_one(out: Path) -> None:
+    total = Statistics.of(Index(out)).total
+    assert (total.rows, total.videos, total.tracks) == (20, 2, 2)
+    assert total.faces_a_video is not None
+    assert (total.faces_a_video.known, total.faces_a_video.least, total.faces_a_video.most) == (2, 10, 10)
+
+
+def test_real_moments_are_in_no_histogram_of_what_was_manipulated(out: Path) -> None:
+    index = Index(out)
+    plots = {plot.name: plot for plot in histograms(index, VideoTable.of(index))}
+    assert [*plots[MANIPULATED.title].fractions] == ["fake"]
 
 
 def test_frames_have_the_label_of_their_time_and_the_segments_of_their_video(out: Path) -> None:

@@ -237,9 +237,7 @@ def test_given_splits_that_only_a_video_without_one_shows_to_leak_are_refused(*,
     link, further = video("x.mp4", footage="one"), video("z.mp4")
     planned_fake = {"f.mp4": (fake, "train")} if known else {}
     new = [link, other, further] if known else [link, other, further, fake]
-    with pytest.raises(
-        RefusedError, match=r"x.mp4: has no split of its own, but f.mp4 in train and y.mp4 in test"
-    ):
+    with pytest.raises(RefusedError, match=r"x.mp4: has no split of its own, but f.mp4 in train and y.mp4 in test"):
         assign(new, known=planned_fake)
     assert assign(new, known=planned_fake, allow_leaks=True).bridging == ["x.mp4"]
     assert assign([other, further, fake]).split_of.keys() == {"f.mp4", "y.mp4", "z.mp4"}
