@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
+from facefeed.train import slurm as room
 from facefeed.train.slurm.allocation import Allocation, sbatch_quoted
 
 ODD = ("it's", 'a "b"', "$HOME", "`id`", "a\nb", "ünïcode", "", "back\\slash", "a;b", "*", "#no comment")
@@ -45,6 +46,34 @@ def assigned(script: str, name: str) -> list[str]:
 
 def is_bash(script: str) -> bool:
     return subprocess.run(["bash", "-n"], input=script, text=True, capture_output=True, check=False).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "job", "requests"),
+    [
+        (0, "EndTime=1060 PreemptTime=None", []),
+        (75, "EndTime=1060 PreemptTime=None", ["requeue"]),
+        (143, "EndTime=1060 PreemptTime=None", ["requeue"]),
+        (1, "EndTime=1060 PreemptTime=None", []),  # no memory in the first validation: it would come again, forever
+        (2, "EndTime=1060 PreemptTime=None", []),
+        (1, "EndTime=9999 PreemptTime=1010", ["requeue"]),
+        (75, "EndTime=9999 PreemptTime=None", ["requeuehold"]),
+        (143, "EndTime=9999 PreemptTime=None", []),
+    ],
+)
+def test_a_job_comes_back_where_it_was_cut_short_not_where_it_failed_close_to_its_limit(
+    status: int, job: str, requests: list[str]
+) -> None:
+    script = Path(room.__file__).with_name("requeue.sh").read_text()
+    slurm_at_1000 = f"""
+        set -euo pipefail; warn_seconds=120; SLURM_JOB_ID=7
+        date() {{ echo 1000; }}
+        scontrol() {{ if [[ $1 == show ]]; then echo "JobId=7 {job} X=1"; else echo "$1"; fi; }}
+    """
+    ended = subprocess.run(
+        ["bash", "-c", f"{slurm_at_1000}\n{script}\nfinish {status}"], capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout.split()) == (status, requests)
 
 
 def test_a_training_asks_for_a_task_a_gpu_and_to_be_brought_back() -> None:
