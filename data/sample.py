@@ -139,12 +139,13 @@ def _render_group(clips: Sequence[Clip], folder: Path) -> None:
 def metadata_of(clips: Sequence[Clip]) -> dict[str, dict[str, str | None]]:
     """The content of DFDC's metadata.json for these clips, including those not present."""
     entries: dict[str, dict[str, str | None]] = {}
+    # A real video has no original: readers must accept a null as well as a missing key.
+    with_null = next((clip.name for clip in clips if clip.original is None and clip.present), None)
     for clip in clips:
         entries[clip.name] = {"label": clip.label, "split": "train"}
         if clip.original is not None:
             entries[clip.name]["original"] = clip.original
-        elif not clip.present:
-            # A real video has no original: readers must accept a null as well as a missing key.
+        elif clip.name == with_null:
             entries[clip.name]["original"] = None
     return entries
 

@@ -60,6 +60,7 @@ def test_the_sample_is_a_small_dfdc_part(report: SampleReport, part: Path) -> No
     assert report.real + report.fake == report.videos
     assert report.size_bytes < 20e6
     assert videos < metadata.keys()
+    assert [name in videos for name, entry in metadata.items() if entry.get("original", "") is None] == [True]
     for name, entry in metadata.items():
         assert re.fullmatch(r"[a-z]{10}\.(mp4|mov|mkv)", name)
         assert entry["split"] == "train"
