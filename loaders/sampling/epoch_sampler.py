@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
-from ...pipeline.dataset.column_origins import column_origins
+from ...pipeline.dataset.added_columns import column_origins
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
@@ -260,7 +260,7 @@ class EpochSampler(DistributedSampler[int]):
 
         They may come, go and change, and the balance's values with them, while the dataset's fingerprint stays.
         """
-        column = getattr(getattr(self.balance, "each", self.balance), "column", None)
+        column = getattr(getattr(self.balance, "each", self.balance), "column", "label")
         indexes = getattr(self.dataset.index, "indexes", [self.dataset.index])
         origins = [column_origins(index.schema).get(column, "stored") for index in indexes]
         return f"{column} of {', '.join(origins)}; " if {*origins} != {"stored"} else ""

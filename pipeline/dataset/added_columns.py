@@ -14,7 +14,7 @@ import builtins
 import hashlib
 import json
 import shlex
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,11 +26,14 @@ from ..errors import CorruptDataError
 from ..files import read_stored, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
 from .manifest import OutPaths, Receipt
-from .schema import UNINDEXED_COLUMNS, face_schema
+from .schema import UNINDEXED_COLUMNS, face_schema, recorded_schema
 
 SET_VERSION = 1
 MAX_INDEXED_VALUES = 512
 """Columns of more values a row stay out of the index, as do columns of bytes and of lists without a fixed length."""
+
+ADDED = b"facefeed.added"
+"""Metadata of an index: of a field, the name of its set; of the schema, the fingerprints of all sets by name, JSON."""
 
 _FACES = face_schema((), has_dense_landmarks=True)
 
@@ -237,6 +240,20 @@ def complete_sets(
         else:
             complete.append(column_set)
     return complete, incomplete
+
+
+def column_origins(schema: pa.Schema) -> dict[str, str]:
+    """The set, with its fingerprint, of each column of an index that is an added one, by the column's name."""
+    fingerprints = json.loads((schema.metadata or {}).get(ADDED, b"{}"))
+    sets = {field.name: field.metadata[ADDED].decode() for field in schema if ADDED in (field.metadata or {})}
+    return {column: f"{name} {fingerprints[name]}" for column, name in sets.items()}
+
+
+def keeps_columns(schema: pa.Schema, origins: Mapping[str, str]) -> bool:
+    """Whether an index has the columns that it had when they were of `origins`; others may have come since."""
+    current = column_origins(schema)
+    has_new_in_place_of_stored = not {*current} & {*recorded_schema(schema).names} <= origins.keys()
+    return origins.items() <= current.items() and not has_new_in_place_of_stored
 
 
 def remove_files_of(out: Path, units: Sequence[str]) -> None:

@@ -22,8 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..errors import CorruptDataError, UsageError
 from ..files import raise_if_disk_failed
 from ..json_records import brief, parse_json
-from .added_columns import ColumnSet, IncompleteSet, read_column_sets, with_folder
-from .column_origins import ADDED, column_origins, keeps_columns
+from .added_columns import ADDED, ColumnSet, IncompleteSet, column_origins, keeps_columns, read_column_sets, with_folder
 from .index_like import OutdatedIndex
 from .manifest import Manifest, OutPaths, check_unit_files
 from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
