@@ -16,5 +16,6 @@ Must not know: pixels, processes, devices.
 | shuffling | what these are made of: keys, hashes, permutations, windows, videos spread over batches |
 | balance, balance_names, pairing | the argument `balance=`, also by name; which real row belongs to which fake |
 | batch_request, repeats | `BatchRequest`; how often a row came before in the epoch |
+| padding | which units an epoch's last step repeats, where it has fewer than there are ranks |
 | ranks, saved_position | rank and number of ranks; the position that a saved state holds |
 """

@@ -20,6 +20,7 @@ from ..whole_numbers import optional_int, require_int
 from .balance import Balance, Unbalanced, check_balance
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
+from .padding import first_units, first_units_with_room
 from .ranks import checked_ranks, rank_and_world_size
 from .repeats import count_earlier
 from .row_shuffler import RowShuffler
@@ -52,7 +53,8 @@ class EpochSampler(DistributedSampler[int]):
 
     Step `s` takes the next `batch_size * num_replicas` rows of the epoch's order; rank `r` prepares the r-th part of
     them. The rows of the last step are distributed in units (a pair, a set of quotas), so that ranks differ by at most
-    one unit; only where there are fewer units than ranks, the first units of the epoch are repeated to fill them.
+    one unit; only where there are fewer units than ranks, the first units of the epoch are repeated to fill them, with
+    `max_per_video` the first ones that keep to it.
 
     Derives from torch's `DistributedSampler` so that trainers do not replace it by one.
     """
@@ -190,10 +192,10 @@ class EpochSampler(DistributedSampler[int]):
         """
         rows = self.rows(epoch)
         start = step * self.global_batch if first_image is None else first_image
-        positions = self._rank_part(np.arange(start, min(start + self.global_batch, len(rows))))
-        return BatchRequest(
-            epoch, step, rows[positions % len(rows)], positions - start, start, repeats=self._repeats(epoch, positions)
-        )
+        positions = self._padded(np.arange(start, min(start + self.global_batch, len(rows))), rows)
+        in_step = self._rank_part(len(positions))
+        own = positions[in_step]
+        return BatchRequest(epoch, step, rows[own], in_step, start, repeats=self._repeats(epoch, own))
 
     def _repeats(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.uint32] | None:
         """How often the rows at these positions came before in the epoch; padding does not count as coming again."""
@@ -204,14 +206,25 @@ class EpochSampler(DistributedSampler[int]):
         rows = self.rows(epoch)
         if self._repeats_cache is None or self._repeats_cache[0] is not rows:
             self._repeats_cache = rows, count_earlier(rows)
-        return self._repeats_cache[1][positions % len(rows)]
+        return self._repeats_cache[1][positions]
 
-    def _rank_part(self, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-        """The rank's part of a step's positions in the epoch; padding continues behind the last position."""
-        ranks, unit = self.num_replicas, self.bound_balance.unit_size
-        missing = max(ranks * unit - len(positions), 0)
-        padded = np.append(positions, positions[-1] + 1 + np.arange(missing))
-        return np.array_split(padded.reshape(-1, unit), ranks)[self.rank].ravel()
+    def _padded(self, positions: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
+        """A step's positions in the epoch of these rows, and those that are repeated so that every rank has a unit."""
+        unit = self.bound_balance.unit_size
+        missing = self.num_replicas - len(positions) // unit
+        if missing <= 0:
+            return positions
+        if self.max_per_video is None:
+            return np.append(positions, first_units(len(rows), unit, missing))
+        videos = self.dataset.index.codes("video_id", rows)
+        return np.append(positions, first_units_with_room(
+            videos, unit, missing, num_last=len(positions), max_per_video=self.max_per_video
+        ))  # fmt: skip
+
+    def _rank_part(self, num_images: int) -> NDArray[np.int64]:
+        """Which images of a step of `num_images` are this rank's, int64, ascending."""
+        units = np.arange(num_images).reshape(-1, self.bound_balance.unit_size)
+        return np.array_split(units, self.num_replicas)[self.rank].ravel()
 
     def windows(self, epoch: int) -> list[Rows]:
         """The rows of an epoch, window by window."""

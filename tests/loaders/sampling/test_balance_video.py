@@ -127,6 +127,33 @@ def test_it_holds_over_all_ranks_of_a_step_together() -> None:
             assert most_in_a_step(rows, epoch, ranks, batch_size=batch_size, max_per_video=1) == 1
 
 
+@examples(200)
+@given(st.lists(st.integers(1, 5), min_size=2, max_size=4), st.integers(1, 2), st.integers(2, 5), st.booleans())
+def test_it_holds_in_a_last_step_that_is_filled_up_with_repeated_rows(
+    frames: list[int], half: int, ranks: int, are_pairs: bool
+) -> None:
+    options: dict[str, Any] = {"batch_size": half}
+    rows = rows_of(*((count, 0) for count in frames))
+    if are_pairs:
+        columns = rows.index._columns
+        fakes = {"video_id": [f"fake {name}" for name in columns["video_id"]], "source_id": columns["video_id"],
+                 "label": [1] * len(rows)}  # fmt: skip
+        rows = RowsOnly({name: [*values, *fakes.get(name, values)] for name, values in columns.items()})
+        options = {"batch_size": 2 * half, "balance": Pairs()}
+    smallest = smallest_accepted(rows, num_replicas=ranks, rank=0, **options)
+    order = order_of(rows, num_replicas=ranks, rank=0, max_per_video=smallest, **options)
+    if order.num_images < ranks * order.bound_balance.unit_size:
+        return  # every row comes, and some twice
+    for epoch in range(4):
+        assert most_in_a_step(rows, epoch, ranks, max_per_video=smallest, **options) <= smallest
+
+
+def test_a_step_that_no_row_can_fill_up_within_it_repeats_the_first_ones() -> None:
+    parts = [order_of(rows_of((1, 0)), 1, max_per_video=1, rank=rank, num_replicas=3) for rank in range(3)]
+    assert [part.request(0, 0).rows.tolist() for part in parts] == [[0]] * 3
+    assert parts[0].padded_images == 2
+
+
 def test_every_row_still_comes_once_and_in_another_order_each_epoch() -> None:
     rows = rows_of((30, 0), (20, 0), (50, 0))
     order = order_of(rows, 10, max_per_video=5)
