@@ -77,8 +77,10 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
     finally:
         if sampler.begins_anew and delivered:  # before the first batch, trainers set the epoch that they resume
             sampler.position = sampler.epoch, 0
-        elif delivered >= steps or sampler.shuffling.mode == "none":
+        elif delivered >= steps:
             move((epoch + 1, 0))
+        elif sampler.shuffling.mode == "none":
+            move((epoch, 0))
         sampler.keeps_position = sampler.begins_anew = False
 
 

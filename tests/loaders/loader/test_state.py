@@ -15,7 +15,7 @@ import torch
 from assets_dataset import Clip, make_dataset
 from assets_rows import make_small, rows_seen
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.sampling.balance import Quotas
+from facefeed.loaders.sampling.balance import Quotas, Weights
 from facefeed.pipeline.errors import UsageError
 
 
@@ -114,11 +114,16 @@ def test_after_a_break_set_epoch_begins_any_epoch_anew(dataset: Path) -> None:
         assert rows_seen(loader) == rows_seen_in_epoch(dataset, epoch)
 
 
-def test_after_a_break_an_order_that_is_not_shuffled_begins_anew_here_and_in_a_resumed_run(dataset: Path) -> None:
-    options: dict[str, Any] = {"split": "val", "batch_size": 4}
+@pytest.mark.parametrize(
+    "balance", [None, Quotas({"real": 1, "fake": 1}), Weights({"fake": 3.0})], ids=["all", "quotas", "weights"]
+)
+def test_after_a_break_an_order_that_is_not_shuffled_begins_anew_here_and_in_a_resumed_run(
+    dataset: Path, balance: Any
+) -> None:
+    options: dict[str, Any] = {"split": "val", "batch_size": 4, "balance": balance}
     all_rows = rows_seen(loader_of(dataset, **options))
     loader = interrupted(loader_of(dataset, **options), 2)
-    assert position(loader) == (1, 0)
+    assert position(loader) == (0, 0)
     resumed = loader_of(dataset, **options)
     resumed.load_state_dict(loader.state_dict())
     assert rows_seen(loader) == rows_seen(resumed) == all_rows
