@@ -53,9 +53,11 @@ class ClipItems:
     def table(self) -> ClipTable:
         """The items; found at the first call."""
         if self._table is None:
-            index, max_gap_seconds = self.dataset.index, self.clip.max_gap_seconds
-            runs = find_runs(index, self.dataset.rows, max_gap_seconds=max_gap_seconds, sampling=self.sampling)
-            self._table = ClipTable(index, runs, self.clip)
+            dataset, max_gap_seconds = self.dataset, self.clip.max_gap_seconds
+            is_thinned = dataset.frames_per_video is not None  # by intention: what it leaves out is no lost frame
+            rows = dataset.select_rows(frames_per_video=None) if is_thinned else dataset.rows
+            runs = find_runs(dataset.index, rows, max_gap_seconds=max_gap_seconds, sampling=self.sampling)
+            self._table = ClipTable(dataset.index, runs.of_rows(dataset.rows) if is_thinned else runs, self.clip)
         return self._table
 
     @property

@@ -36,6 +36,14 @@ class Runs:
         """Images of each run, int64 (runs,)."""
         return np.diff(np.append(self.starts, len(self.rows)))
 
+    def of_rows(self, rows: Rows) -> Runs:
+        """The same runs with these of their rows alone; those without one are left out."""
+        is_kept = np.isin(self.rows, rows)
+        run = np.repeat(np.arange(len(self.starts)), self.lengths)[is_kept]
+        starts = np.flatnonzero(np.append(True, run[1:] != run[:-1])[: len(run)])
+        _, tracks = np.unique(self.tracks[run[starts]], return_inverse=True)
+        return Runs(self.rows[is_kept], starts, tracks)
+
 
 def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sampling: Mapping[str, Any]) -> Runs:
     """Sorts the rows by track and time, and splits each track at its gaps and cuts.
@@ -44,8 +52,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         index: of the dataset.
         rows: the selected ones; a row that is not selected is a lost frame.
         max_gap_seconds: see `Clip`.
-        sampling: how frames were sampled, as the manifest's config states it: "every" or "fps"; empty where the rows
-            are a part of the sampled frames by intention.
+        sampling: how frames were sampled, as the manifest's config states it: "every" or "fps"; empty where they were
+            so by several rules.
 
     """
     number = frame_numbers(index, rows)

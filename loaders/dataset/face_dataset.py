@@ -90,7 +90,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         )
         images = StoredImages(selected.index)
         self._init_rows(
-            out=selected.out, index=selected.index, rows=selected.rows, select_rows=selected.select,
+            out=selected.out, index=selected.index, rows=selected.rows, select=selected.select,
             read_image=images.image, read_mask=images.mask, without_68=[] if selected.has_68 else [selected.out],
         )  # fmt: skip
 
@@ -115,7 +115,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._worker_seed: int | None = None
 
     def _init_rows(
-        self, *, out: Path, index: IndexLike, rows: Rows, select_rows: Callable[[], Rows],
+        self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
         read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[Path],
     ) -> None:  # fmt: skip
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
@@ -123,7 +123,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """
         self.out, self.index, self.labels = out, index, index.labels
         self._rows: Rows | None = rows
-        self._select_rows, self._read_image, self._read_mask = select_rows, read_image, read_mask
+        self._select, self._read_image, self._read_mask = select, read_image, read_mask
         self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
         if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
             check(self.labels, without_68=without_68)
@@ -169,8 +169,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def rows(self) -> Rows:
         """The selected rows of the index, in its order: uint32 (len(self),)."""
         if self._rows is None:
-            self._rows = self._select_rows()
+            self._rows = self.select_rows(frames_per_video=self.frames_per_video)
         return self._rows
+
+    def select_rows(self, *, frames_per_video: int | None) -> Rows:
+        """The rows that it would have with so many frames of each video, all else being equal."""
+        return self._select(frames_per_video)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -23,13 +23,13 @@ Crop = str | Mapping[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class SelectedRows:
     """Some rows of one dataset. out: its folder. index: of all of its rows. rows: uint32 (rows,), as `select` computes
-    them, which another process can do anew.
+    them from `frames_per_video`, which another process can do anew.
     """
 
     out: Path
     index: Index
     rows: Rows
-    select: Callable[[], Rows]
+    select: Callable[[int | None], Rows]
 
     @classmethod
     def open(
@@ -41,8 +41,8 @@ class SelectedRows:
         """
         path = validation.require_dataset_folder(out).resolve()
         _, index = open_dataset(path)
-        select = partial(select_rows, index, split, filters, frames_per_video)
-        rows = select()
+        select = partial(select_rows, index, split, filters)
+        rows = select(frames_per_video)
         if crop is not None:
             is_missing = check_coverage(
                 crop_protocol(crop), index, rows, setting=f"crop={crop!r}",

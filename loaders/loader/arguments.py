@@ -143,7 +143,7 @@ def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: in
     _check_clip_transforms(dataset)
     _check_clip_times(dataset, clip)
     clip = replace(clip, pick=clip.pick or ("random" if shuffle else "even"))
-    items = ClipItems(dataset, clip, seed, {} if dataset.frames_per_video else _sampling(dataset, clip))
+    items = ClipItems(dataset, clip, seed, _sampling(dataset, clip))
     items.check({name: rows for name, _, rows in _parts(dataset)})
     for note in items.notes:
         _log.warning("clip=%s, split=%s: %s", clip, dataset.split, note)
@@ -159,14 +159,19 @@ def _parts(dataset: FaceDataset) -> list[tuple[str, Path, tuple[int, int]]]:
 
 
 def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
-    """How the frames of a dataset were sampled; raises `UsageError` where those of a mixture were so differently."""
+    """How the frames of a dataset were sampled; {} where those of a mixture were so differently.
+
+    Raises `UsageError` where clips would be of all these frames.
+    """
     first, *others = (Manifest.read(out).config.get("sampling", {}) for _, out, _ in _parts(dataset))
-    if clip.max_gap_seconds is None and any(sampling != first for sampling in others):
+    if all(sampling == first for sampling in others):
+        return first  # type: ignore[no-any-return]
+    if clip.max_gap_seconds is None and dataset.frames_per_video is None:
         raise UsageError(
             "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "
             "precompute with the same --every or --fps, or give Clip(max_gap_seconds=...)"
         )
-    return first  # type: ignore[no-any-return]
+    return {}
 
 
 def _check_clip_times(dataset: FaceDataset, clip: Clip) -> None:

@@ -63,7 +63,7 @@ class MixtureDataset(FaceDataset):
         self._init_rows(
             out=Path(commonpath([part.out for part in parts])), index=mixed,
             rows=_joined([part.rows for part in parts], mixed.offsets),
-            select_rows=_JoinedRows([part.select for part in parts], mixed.offsets),
+            select=_JoinedRows([part.select for part in parts], mixed.offsets),
             read_image=_ByDataset([each.image for each in images], mixed.offsets),
             read_mask=_ByDataset([each.mask for each in images], mixed.offsets),
             without_68=[part.out for part in parts if not part.has_68],
@@ -121,11 +121,11 @@ class _ByDataset(Generic[_Result]):
 class _JoinedRows:
     """Selects the rows of all datasets anew, in a process that needs them."""
 
-    select: Sequence[Callable[[], Rows]]
+    select: Sequence[Callable[[int | None], Rows]]
     offsets: Sequence[int]
 
-    def __call__(self) -> Rows:
-        return _joined([select() for select in self.select], self.offsets)
+    def __call__(self, frames_per_video: int | None) -> Rows:
+        return _joined([select(frames_per_video) for select in self.select], self.offsets)
 
 
 def _joined(parts: Sequence[Rows], offsets: Sequence[int]) -> Rows:

@@ -121,6 +121,30 @@ def test_quotas_hold_for_the_labels_of_clips_in_every_batch_and_epoch(epoch: int
         assert 2 * labels.sum() == len(labels)
 
 
+@pytest.mark.parametrize("sampled", [33, 36, 40, 45, 64, 200])
+@pytest.mark.parametrize("sampling", [{"every": 10}, {"fps": 2.5}, {}], ids=str)
+def test_frames_that_were_picked_of_each_video_follow_one_another_without_a_gap(
+    sampled: int, sampling: dict[str, Any]
+) -> None:
+    data: Any = TracksOnly([Track("a.mp4", 0, (0.4,) * (sampled - 1), frames=tuple(range(0, 10 * sampled, 10)))], 32)
+    items = ClipItems(data, Clip(frames=32, pick="even"), 0, sampling)
+    assert items.clips(items.rows, 0).rows.tolist() == [data.rows.tolist()]
+
+
+def test_no_clip_of_frames_that_were_picked_of_each_video_steps_over_a_lost_one_or_a_cut() -> None:
+    lost, alone = frozenset(range(18, 24)), Track("b.mp4", 0, (0.04,) * 20, cuts=frozenset([10]))
+    data: Any = TracksOnly([Track("a.mp4", 0, (0.04,) * 45, lost=lost), alone, Track("c.mp4", 0, ())], 32)
+    runs = ClipItems(data, Clip(frames=4, pick="all"), 0, {"every": 1}).table.runs
+    parts = [data.of(rows, "ordinal") for rows in np.split(runs.rows, runs.starts[1:])]
+    assert len(data.rows) == 32 + 21 + 1
+    assert [(part[0], part[-1]) for part in parts] == [(0, 16), (24, 45), (0, 9), (10, 20), (0, 0)]
+    assert runs.tracks.tolist() == [0, 0, 1, 1, 2]
+    data.rows = data.rows[:-1]
+    assert ClipItems(data, Clip(frames=20, pick="all"), 0, {"every": 1}).notes == [
+        "2 of 2 tracks without a clip; 53 faces are in runs of under 20 images without a gap"
+    ]
+
+
 def test_tracks_that_are_too_short_are_counted() -> None:
     short = Track("a.mp4", 1, (0.04,) * 2)
     made = TracksOnly([Track("a.mp4", 0, (0.04,) * 29, lost=frozenset([3])), short, Track("b.mp4", 0, (0.04,) * 9)])

@@ -136,9 +136,3 @@ def test_rows_that_are_not_selected_are_lost_frames() -> None:
     made = TracksOnly([Track("a.mp4", 0, (0.04,) * 19)])
     made.rows = made.rows[made.rows != 8]
     assert sorted({len(rows) for rows in all_clips(made, Clip(frames=12, pad=True))}) == [8, 11]
-
-
-def test_selected_frames_that_are_evenly_spaced_have_no_gaps() -> None:
-    made = TracksOnly([Track("a.mp4", 0, (0.04,) * 39)])
-    made.rows = made.rows[::5]
-    assert len(list(all_clips(made, Clip(frames=8), {}))) == 1

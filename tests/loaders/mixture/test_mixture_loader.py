@@ -340,6 +340,8 @@ def test_clips_of_datasets_that_were_sampled_differently_need_a_gap(outs: list[s
         loader([outs[0], other], num_workers=0, clip=Clip(frames=3))
     batches = loader([outs[0], other], num_workers=0, clip=Clip(frames=3, max_gap_seconds=0.05))
     assert len(list(batches)) == len(batches)
+    picked = loader([outs[0], other], num_workers=0, clip=Clip(frames=5, pick="all"), frames_per_video=5)
+    assert [each.items for each in picked.describe().datasets] == [3, 3]
 
 
 def test_a_dataset_of_the_mixture_that_has_no_clip_is_named(outs: list[str], tmp_path: Path) -> None:

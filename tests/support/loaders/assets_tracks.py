@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 from assets_rows import ColumnsOnly, RowsOnly
+from facefeed.loaders.dataset.selection import Rows, select_rows
 from hypothesis import strategies as st
 
 
@@ -51,12 +52,17 @@ class TracksOnly(RowsOnly):
     """As much of a `FaceDataset` as clips ask for. Rows are in the order in which `precompute` stores them, that is by
     video and frame; `table` has them as dicts."""
 
-    def __init__(self, tracks: list[Track]) -> None:
+    def __init__(self, tracks: list[Track], frames_per_video: int | None = None) -> None:
         rows = [row for track in tracks for row in track.rows()]
         self.table = sorted(rows, key=lambda row: (row["video_id"], row["frame_index"], row["track_id"]))
         columns = {name: [row[name] for row in self.table] for name in self.table[0]}
         super().__init__(columns)
         self.index: Any = _Index(columns)
+        self.frames_per_video: Any = frames_per_video
+        self.rows = self.select_rows(frames_per_video=frames_per_video)
+
+    def select_rows(self, *, frames_per_video: int | None) -> Rows:
+        return select_rows(self.index, None, None, frames_per_video)
 
     def of(self, rows: Any, name: str) -> list[Any]:
         """One column of some rows."""
