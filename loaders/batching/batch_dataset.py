@@ -15,7 +15,7 @@ from ...pipeline.dataset.reserved_names import CLIP_COLUMNS
 from ...pipeline.errors import CorruptDataError, FacefeedError, UsageError
 from ..clips.clip_items import ClipItems
 from ..clips.labels import clip_labels
-from ..dataset.columns import POINT_COLUMNS, by_clip, check_fields, collate_column, collate_masks
+from ..dataset.columns import POINT_COLUMNS, by_clip, check_fields, collate_column, collate_masks, real_label
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows
@@ -187,7 +187,9 @@ class _BatchLoad:
         stored = dataset.index.numbers("label", self._rows.ravel()).astype(np.int64)
         labels = self._labels(faces, stored)
         made_fakes = dataset.are_made_fakes(stored, labels)
-        item_labels = labels if request.clips is None else clip_labels(labels.reshape(self._rows.shape))
+        item_labels = labels
+        if request.clips is not None:
+            item_labels = clip_labels(labels.reshape(self._rows.shape), real_label(dataset.labels))
         if dataset.collate_fn is not None:
             collated = dataset.collate(list(zip(self._collated_images(), item_labels.tolist(), strict=True)), request)
             return WorkerBatch(

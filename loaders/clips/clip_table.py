@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ...pipeline.dataset.index_like import IndexLike
+from ..dataset.columns import real_label
 from ..dataset.selection import ClipRows, Rows
 from .clip import Clip
 from .labels import clip_labels
@@ -65,10 +66,10 @@ class ClipTable:
         is_mixed = np.zeros(0, np.bool_)
         if len(starts):
             is_mixed = (np.minimum.reduceat(of_rows, starts) != np.maximum.reduceat(of_rows, starts))[run]
-        mixed = np.flatnonzero(is_mixed)
+        mixed, real = np.flatnonzero(is_mixed), real_label(index.labels)
         for start in range(0, len(mixed), _CHUNK):
             part = mixed[start : start + _CHUNK]
-            labels[part] = clip_labels(of_rows[self._positions(part)[0]])
+            labels[part] = clip_labels(of_rows[self._positions(part)[0]], real)
         return labels
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_REAL = -2  # below all others while they are compared
 
-def clip_labels(labels: NDArray[Any]) -> NDArray[np.int64]:
-    """Labels of clips, int64 (N,), of those of their frames, (N, T).
 
-    Where the frames agree, theirs. Else the largest: fake (1) if any frame is fake. Where that would be 0, real, and
-    some frames are unknown (-1), the clip is unknown.
+def clip_labels(labels: NDArray[Any], real: int) -> NDArray[np.int64]:
+    """Labels of clips, int64 (N,), of those of their frames, (N, T). `real`: the label of real frames.
+
+    Where the frames agree, theirs. Else the largest that is not real: fake if any frame is fake. Where none is fake and
+    some are unknown (-1), the clip is unknown.
     """
-    lowest, highest = labels.min(axis=1).astype(np.int64), labels.max(axis=1).astype(np.int64)
-    return np.where((lowest < 0) & (highest == 0), -1, highest)
+    highest = np.where(labels == real, _REAL, labels).max(axis=1).astype(np.int64)
+    return np.where(highest == _REAL, real, highest)

@@ -35,6 +35,11 @@ def check_fields(fields: tuple[str, ...], index: IndexLike, further: Sequence[st
         raise UsageError("fields: must name 'image'; for columns alone read OUT/faces with pyarrow")
 
 
+def real_label(labels: Sequence[str]) -> int:
+    """The number of the label that is called real; of labels without one, the first."""
+    return next((number for number, name in enumerate(labels) if name.lower() == "real"), 0)
+
+
 def collate_masks(
     faces: list[Face], labels: NDArray[np.int64], index: IndexLike, size: tuple[int, ...], mask_size: int | None = None
 ) -> Any:
@@ -50,7 +55,7 @@ def collate_masks(
             f"mask_size={mask_size}: the mask has {size[1]} x {size[0]} px, as its image, and cells would be parts of "
             f"pixels; give at most {min(size)}"
         )
-    is_real = labels == next((number for number, name in enumerate(index.labels) if name.lower() == "real"), 0)
+    is_real = labels == real_label(index.labels)
     cells = size if mask_size is None else (mask_size, mask_size)
     masks = np.where(is_real, np.float32(0), np.float32(np.nan))[:, None, None] + np.zeros(cells, np.float32)
     for mask, face in zip(masks, faces, strict=True):

@@ -44,7 +44,7 @@ def test_an_epoch_has_so_many_different_clips_of_each_video_and_label(
     settings = {"frames": frames, "pick": pick} | ({} if pick == "all" else {"clips_per_video": clips_per_video})
     items = items_of(made, **settings)
     clips = items.clips(items.rows, epoch)
-    labels = clip_labels(made.index.numbers("label", clips.rows.ravel()).reshape(clips.rows.shape))
+    labels = clip_labels(made.index.numbers("label", clips.rows.ravel()).reshape(clips.rows.shape), 0)
     assert items.index.numbers("label", items.rows).tolist() == labels.tolist()
     assert made.of(clips.rows[:, 0], "video_id") == made.of(items.rows, "video_id")
     assert len({tuple(rows) for rows in clips.rows.tolist()}) == len(items)
@@ -92,7 +92,16 @@ def test_all_clips_follow_one_another_and_padding_adds_the_rest_of_each_run() ->
 
 def test_a_clip_is_fake_if_any_frame_is_and_unknown_only_where_none_is_and_one_is_unknown() -> None:
     frames = [[0, 0], [0, 1], [1, 1], [-1, -1], [-1, 0], [-1, 1], [2, 1]]
-    assert clip_labels(np.array(frames, np.int8)).tolist() == [0, 1, 1, -1, -1, 1, 2]
+    assert clip_labels(np.array(frames, np.int8), 0).tolist() == [0, 1, 1, -1, -1, 1, 2]
+    frames = [[1, 1], [1, 0], [0, 0], [-1, -1], [-1, 1], [-1, 0], [2, 1], [0, 2]]
+    assert clip_labels(np.array(frames, np.int8), 1).tolist() == [1, 0, 0, -1, -1, 0, 2, 2]
+
+
+def test_a_clip_with_a_fake_image_is_fake_where_the_dataset_names_fake_before_real() -> None:
+    made = video(16, labels=(1, *(0,) * 14, 1))
+    made.index.labels = ("fake", "Real")
+    items = items_of(made, frames=8, pick="all")
+    assert items.index.numbers("label", items.rows).tolist() == [0, 0]
 
 
 def test_a_video_that_is_fake_in_part_has_real_clips_and_fake_ones() -> None:
