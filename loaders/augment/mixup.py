@@ -23,9 +23,9 @@ class AlignedMixup(FaceTransform):
 
     The partner, a `Face` given to `FaceCompose` as `partner`, is first aligned with the image by the similarity
     transform between their landmarks, mirrored where the image has been; where it has no pixels the image is kept.
-    Without a partner nothing happens. The label becomes lam * label + (1 - lam) * partner's label; the mask stays the
-    fake's. Put it before blackouts: a partner mixed in
-    later is visible through them. `alpha`: near 0 one of the two dominates, at 1 lam is uniform.
+    Without a partner nothing happens, nor where the label of either is unknown (-1). The label becomes lam * label +
+    (1 - lam) * partner's label, so it is for two classes; the mask stays the fake's. Put it before blackouts: a partner
+    mixed in later is visible through them. `alpha`: near 0 one of the two dominates, at 1 lam is uniform.
 
     Source: mixup (Zhang et al. 2018) on aligned pairs of real and fake, with alpha 0.5: NTech-Lab's entry to DFDC
     (github.com/NTech-Lab/deepfake-detection-challenge, 2020), which crops both faces by one box; here each has its own.
@@ -50,7 +50,8 @@ class AlignedMixup(FaceTransform):
         if not isinstance(partner, Face):
             raise UsageError(f"partner={type(partner).__name__}: must be a facefeed.loaders.face.Face, or None")
         matrix = _alignment_matrix(partner.landmarks - HALF_PX, face)
-        if matrix is None:
+        is_unknown = any(label is not None and label < 0 for label in (data.get("label"), partner.label))
+        if matrix is None or is_unknown:
             return {"lam": 1.0}
         return {"lam": float(self.random_generator.beta(self.alpha, self.alpha)), "partner": partner, "matrix": matrix}
 

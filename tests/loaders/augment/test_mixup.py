@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
@@ -56,6 +57,14 @@ def test_without_a_partner_nothing_happens() -> None:
     result = FaceCompose([AlignedMixup(p=1)])(**a_face(None))
     assert (result["image"] == 200).all()
     assert result["label"] == 1.0
+
+
+@pytest.mark.parametrize(("label", "partner_label"), [(-1, 0), (1, -1)])
+def test_a_face_whose_label_nobody_knows_is_not_mixed(label: int, partner_label: int) -> None:
+    partner = replace(a_partner(flat(100)), label=partner_label)
+    result = FaceCompose([AlignedMixup(p=1)])(**{**a_face(partner), "label": label})
+    assert (result["image"] == 200).all()
+    assert result["label"] == label
 
 
 def test_with_p_zero_nothing_happens() -> None:

@@ -13,8 +13,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
+from assets_dataset import make_dataset
 from assets_rows import make_small
 from facefeed.loaders import FaceDataLoader, FaceDataset, Pairs, Quotas
+from facefeed.loaders.augment import AlignedMixup
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import SequentialSampler, Subset
 from torchvision import transforms
@@ -269,3 +271,9 @@ def test_what_a_script_defines_is_found_by_workers_or_refused(dataset: Path, tmp
     assert script[1].startswith("transform: cannot be sent to workers: cannot pickle '_thread.lock' object")
     assert script[2] == "made 1"
     assert package[2].startswith("transform: workers cannot import found from a package's __main__")
+
+
+def test_mixup_of_three_classes_is_refused(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", labels=("real", "fake", "edited"))
+    with pytest.raises(UsageError, match="AlignedMixup: needs two classes, and there are real, fake, edited: between"):
+        FaceDataLoader(tmp_path / "out", balance=Pairs(), face_transform=[AlignedMixup()], num_workers=0)
