@@ -14,17 +14,21 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
+from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index import Index
 from ...pipeline.dataset.index_like import OutdatedIndex
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .names import ID_COLUMNS, Rename, check_rename, merged_labels
 
+_FRAME_NUMBER = "frame_number"
+
 
 class MixedIndex:
     """What loaders ask of an `Index`, over the rows of several: `offsets[i]` .. `offsets[i + 1]` are of dataset i.
 
-    It has the columns that all of them have with the same type, and `DATASET_COLUMN`. Labels and classes are those of
+    It has the columns that all of them have with the same type, `frame_number` where any has it, which older ones may
+    lack (-1 there), and `DATASET_COLUMN`. Labels and classes are those of
     the mixture: equal by name, not by number. Codes of videos, sources, people and files differ between datasets, even
     where their names are the same. Pickled by its settings.
 
@@ -63,8 +67,13 @@ class MixedIndex:
         for name, index in zip(self.names, self.indexes, strict=True):
             if DATASET_COLUMN in index.schema.names:
                 raise UsageError(f"{name} ({index.out}): has a column {DATASET_COLUMN}, which mixtures add themselves")
-        first, *others = (index.schema for index in self.indexes)
-        fields = [field for field in first if all(_has_field(schema, field) for schema in others)]
+        schemas = [index.schema for index in self.indexes]
+        newest = next((schema for schema in schemas if _FRAME_NUMBER in schema.names), schemas[0])
+        fields = [
+            field
+            for field in newest
+            if field.name == _FRAME_NUMBER or all(_has_field(schema, field) for schema in schemas)
+        ]
         return pa.schema([*fields, pa.field(DATASET_COLUMN, pa.int64(), nullable=False)])
 
     def _mixed_fingerprint(self) -> str:
@@ -119,7 +128,7 @@ class MixedIndex:
 
     def value(self, name: str, row: int) -> Any:
         """See `Index`; a label's number and a class's name are those of the mixture."""
-        if name in (DATASET_COLUMN, "label"):
+        if name in (DATASET_COLUMN, "label", _FRAME_NUMBER):
             return int(self.number(name, row))
         dataset, own_row = self._locate(row)
         value = self.indexes[dataset].value(name, own_row)
@@ -132,6 +141,8 @@ class MixedIndex:
     def _own_numbers(self, name: str, dataset: int, own_rows: NDArray[np.int64]) -> NDArray[Any]:
         if name == DATASET_COLUMN:
             return np.full(len(own_rows), dataset)
+        if name == _FRAME_NUMBER:
+            return frame_numbers(self.indexes[dataset], own_rows)
         numbers = self.indexes[dataset].numbers(name, own_rows)
         return self._label_numbers[dataset][numbers] if name == "label" else numbers
 
@@ -140,6 +151,8 @@ class MixedIndex:
         dataset, own_row = self._locate(row)
         if name == DATASET_COLUMN:
             return dataset
+        if name == _FRAME_NUMBER:
+            return int(frame_numbers(self.indexes[dataset], np.array([own_row]))[0])
         number = self.indexes[dataset].number(name, own_row)
         return self._label_numbers[dataset][number] if name == "label" else number
 

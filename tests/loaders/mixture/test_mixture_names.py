@@ -10,12 +10,18 @@ import numpy as np
 import pyarrow.compute as pc
 import pytest
 import torch
+from assets_clips import write_clip
 from assets_dataset import DenseStandIn
+from assets_in_process import in_process
 from assets_mixtures import make_one
+from assets_rows import make_of_schema
 from facefeed.loaders import FaceDataLoader, Quotas
 from facefeed.loaders.augment import MouthCrop, SelfBlend
 from facefeed.loaders.workers.readahead import byte_runs
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.video import Sampling
 
 FIELDS = ("image", "label", "dataset_index", "video_id", "method")
 
@@ -100,6 +106,30 @@ def test_a_label_that_some_have_not_is_reported(folder: Path, caplog: pytest.Log
     assert loader.dataset.labels == ("real", "fake", "0", "1")
     assert "label 'real': numbers has none; the same under another name? see rename=" in caplog.text
     assert "label '1': plain has none" in caplog.text
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_dataset_of_an_older_facefeed_takes_no_numbers_from_the_frames_of_another(
+    tmp_path: Path, is_first: bool
+) -> None:
+    write_clip(tmp_path / "src/clip", (3, 7, 11), "{:04}.png")
+    with in_process():
+        precompute(
+            tmp_path / "src", tmp_path / "numbered", options=Options(sampling=Sampling(every=1), margin=0),
+            detector="whole-frame", allow_unlabelled=True,
+        )  # fmt: skip
+    make_of_schema(2, tmp_path / "older")
+    names = ["older", "numbered"] if is_first else ["numbered", "older"]
+    loader = loader_of(tmp_path, *names, split=None, fields=("image", "dataset_index", "frame_number"))
+    numbers: dict[str, set[int]] = {name: set() for name in names}
+    for batch in loader:
+        for dataset, number in zip(batch["dataset_index"].tolist(), batch["frame_number"].tolist(), strict=True):
+            numbers[names[dataset]].add(number)
+    assert numbers == {"older": {-1}, "numbered": {3, 7, 11}}
+    first_and_last = {loader.dataset.info(position)["frame_number"] for position in (0, len(loader.dataset) - 1)}
+    assert first_and_last == {-1, 11 if is_first else 3}
+    row = int(loader.dataset.rows[-1])
+    assert loader.dataset.index.number("frame_number", row) == (11 if is_first else -1)
 
 
 @pytest.mark.parametrize(

@@ -10,13 +10,12 @@ import assets_dataset
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import LABELS, OPTIONS
-from assets_rows import make_small
+from assets_rows import make_of_schema, make_small
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import SCHEMA_VERSION, face_schema
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
-from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
@@ -24,15 +23,7 @@ from facefeed.pipeline.verify.check import rebuild_index_file, verify
 @pytest.fixture(scope="module")
 def older(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of schema 2, which has no column `fake_segments`."""
-    return of_schema(2, tmp_path_factory.mktemp("older") / "out")
-
-
-def of_schema(version: int, out: Path) -> Path:
-    with pytest.MonkeyPatch.context() as patch:
-        to_config = Options.to_config
-        patch.setattr(Options, "to_config", lambda *given, **more: to_config(*given, **more, schema=version))
-        patch.setattr(assets_dataset, "JobSpec", lambda **given: JobSpec(**given, schema=version))
-        return make_small(out)
+    return make_of_schema(2, tmp_path_factory.mktemp("older") / "out")
 
 
 def test_its_faces_are_loaded(older: Path) -> None:
@@ -66,7 +57,7 @@ def src(tmp_path: Path) -> Path:
 
 def test_it_is_continued_with_its_own_schema(src: Path, tmp_path: Path) -> None:
     given: dict[str, Any] = {"options": OPTIONS, "detector": assets_dataset._NoiseDetector()}
-    job, _, config = prepare_job(src, of_schema(2, tmp_path / "out"), **given)
+    job, _, config = prepare_job(src, make_of_schema(2, tmp_path / "out"), **given)
     assert (job.schema, config["schema"]) == (2, 2)
     assert prepare_job(src, tmp_path / "new", **given)[0].schema == SCHEMA_VERSION
 
@@ -80,7 +71,7 @@ def test_it_is_refused_for_what_its_schema_has_no_column_for(src: Path, older: P
 def test_a_newer_schema_is_refused_with_those_that_can_be_read(tmp_path: Path) -> None:
     newer = SCHEMA_VERSION + 1
     with pytest.raises(CorruptDataError, match=f"facefeed.schema is '{newer}'; this facefeed reads 2 and 3"):
-        of_schema(newer, tmp_path / "out")
+        make_of_schema(newer, tmp_path / "out")
 
 
 def test_a_new_dataset_has_the_column_of_segments(tmp_path: Path) -> None:

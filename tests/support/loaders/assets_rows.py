@@ -14,15 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
+import assets_dataset
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 import torch
 from assets_dataset import LABELS, Clip, make_dataset
 from facefeed.loaders.sampling.balance import Unbalanced
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.sampling.shuffling import Shuffling
 from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.planning.options import JobSpec, Options
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -38,6 +41,15 @@ def make_small(out: Path, **options: Any) -> Path:
     """Makes a dataset of 107 faces of four videos for training and 15 of two for validation, all crops different."""
     make_dataset(out, (("train", TRAIN), ("val", VAL)), **options)
     return out
+
+
+def make_of_schema(version: int, out: Path) -> Path:
+    """`make_small` by an older facefeed, whose schema had that version."""
+    with pytest.MonkeyPatch.context() as patch:
+        to_config = Options.to_config
+        patch.setattr(Options, "to_config", lambda *given, **more: to_config(*given, **more, schema=version))
+        patch.setattr(assets_dataset, "JobSpec", lambda **given: JobSpec(**given, schema=version))
+        return make_small(out)
 
 
 def stored_rows(out: Path) -> list[dict[str, Any]]:
