@@ -173,6 +173,7 @@ class _BatchLoad:
         self._rows, self._num_valid = clips.rows.astype(np.int64), clips.num_valid.copy()
         self._frames = clips.rows.shape[1]
         self._replaced: list[Replacement] = []
+        self._stand_ins: set[int] = set()  # which of the items replace a damaged one
         self._loading = -1  # row
         self._buffer = dataset.buffer(request.slot, self._rows.size)
         self._items: list[Any] = [None] * self._rows.size
@@ -254,6 +255,7 @@ class _BatchLoad:
             if not dataset.replace_corrupt:
                 raise
             damage, damaged = error, [self._loading]
+        self._stand_ins.add(number)
         value = dataset.index.value
         for clip in self._candidates(number, damaged):
             self._rows[number], self._num_valid[number] = clip.rows[0], clip.num_valid[0]
@@ -300,7 +302,8 @@ class _BatchLoad:
     def _load(self, number: int, position: int, row: int) -> Face:
         """A row, transformed by the randomness of its clip."""
         dataset, request = self._dataset, self._request
-        partner = dataset.load_resized(int(self._rows[number - 1, 0])) if dataset.mixes and number % 2 else None
+        is_pair = dataset.mixes and number % 2 and self._stand_ins.isdisjoint((number - 1, number))
+        partner = dataset.load_resized(int(self._rows[number - 1, 0])) if is_pair else None
         global_position = int(request.global_positions[number])
         blend = bool(number % 2) if dataset.blends else None
         if blend:

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_random import examples
-from assets_rows import SIDE, damage, make_small, shown, stored_rows
+from assets_rows import SIDE, damage, make_small, shown, stored_pixels, stored_rows
 from assets_storage import FailingStorage
 from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.augment import AlignedMixup
 from facefeed.loaders.dataset.replacement import replacement_candidates
 from facefeed.loaders.sampling.balance import Pairs, Quotas
 from facefeed.pipeline.dataset.index import Index
@@ -195,6 +196,23 @@ def test_balance_holds_over_damage(copy: Path, balance: Any) -> None:
     for batch in loader:
         assert batch["label"].sum() * 2 == len(batch["label"])
     assert loader.stats().corrupt > 0
+
+
+def test_a_face_that_stands_in_for_half_of_a_pair_is_not_blended_with_the_other_half(copy: Path) -> None:
+    reals, fakes = rows_of(copy, "real/anna.mp4"), rows_of(copy, "fake/anna-swap.mp4")
+    damaged_real, damaged_fake = reals[4], fakes[9]
+    damage(copy, damaged_real, damaged_fake)
+    loader = loader_of(copy, balance=Pairs(), shuffle=False, face_transform=[AlignedMixup(p=1)])
+    stored, unmixed = stored_rows(copy), []
+    for batch in loader:
+        for real, fake in zip(range(0, len(batch["row"]), 2), range(1, len(batch["row"]), 2), strict=True):
+            rows = batch["row"][[real, fake]].tolist()
+            if float(batch["label"][fake]).is_integer():
+                unmixed.append(rows)
+                shown_fake = batch["image"][fake].permute(1, 2, 0).numpy()
+                assert (shown_fake == stored_pixels(stored[rows[1]])).all()
+    assert unmixed == [[reals[5], fakes[4]], [reals[9], fakes[10]]]
+    assert loader.stats().corrupt == 2
 
 
 def test_labels_alone_are_those_of_the_images_that_came(dataset: Path, copy: Path) -> None:
