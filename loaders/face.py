@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 BOX_CORNERS = np.array([0, 1, 2, 1, 2, 3, 0, 3])
 """Indices into a box xyxy: x, y of each corner, clockwise."""
 
+_VISIBLE_SHARE = 1 / 255  # of a blending mask: less changes no pixel
+
 _NO_PIXELS = np.empty((0, 0, 3), np.uint8)
 _NO_POINTS = np.empty((0, 2), np.float32)
 
@@ -25,6 +27,7 @@ class Face:
     fake differs from its source; None where the row has none. landmarks_68: float32 (68, 2), or (0, 2) where the row
     has none. label: position in the dataset's labels, -1 unknown, a fraction after mixup; None where nobody gave one.
     jpeg: uint8 (size,), the image as it is stored, where a device decodes it and `image` shows nothing; else None.
+    manipulated: the `manipulated_share` of the mask that `FaceXRay` turned into an X-ray; None where it did not.
     """
 
     image: NDArray[np.uint8]
@@ -35,6 +38,7 @@ class Face:
     landmarks_68: NDArray[np.float32] = field(default_factory=lambda: _NO_POINTS)
     label: float | None = None
     jpeg: NDArray[np.uint8] | None = None
+    manipulated: float | None = None
 
     @classmethod
     def from_image(cls, image: NDArray[np.uint8]) -> Self:
@@ -99,6 +103,11 @@ def resize_mask(mask: NDArray[np.uint8], size: tuple[int, ...]) -> NDArray[np.ui
     """
     scaled: NDArray[np.uint8] = cv2.resize(mask, (size[1], size[0]), interpolation=cv2.INTER_NEAREST_EXACT)
     return scaled
+
+
+def manipulated_share(mask: NDArray[np.uint8] | NDArray[np.float32]) -> float:
+    """Share of a face's pixels that its mask, of 0 and 1 or soft, says are changed: 0..1."""
+    return float((mask >= _VISIBLE_SHARE).mean())
 
 
 FACE_FIELDS = ("image", "landmarks", "hull", "regions", "mask")

@@ -37,11 +37,12 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
     position of its label, or None; `AlignedMixup` and `SelfBlend` change it. blend: optional, whether `SelfBlend` makes
     a fake of it, in place of its own probability.
 
-    Returns a dict of the same; where `SelfBlend` made a fake, mask is float32 (H, W), 0..1. Landmarks, hull, regions
-    and mask follow every geometric transform; a region becomes the bounding box of its transformed corners. Points
-    outside the frame keep their coordinates; no point is ever dropped. After a reflection left and right swap names:
-    "left" is what the viewer sees left of an upright face. That also holds between the transforms of a pipeline, nested
-    ones included. A mask marks what is still visible: our blackouts set it to 0.
+    Returns a dict of the same; where `SelfBlend` made a fake, mask is float32 (H, W), 0..1; after a `FaceXRay` also
+    `manipulated`, the share of pixels that were in the mask. Landmarks, hull, regions and mask follow every geometric
+    transform; a region becomes the bounding box of its transformed corners. Points outside the frame keep their
+    coordinates; no point is ever dropped. After a reflection left and right swap names: "left" is what the viewer sees
+    left of an upright face. That also holds between the transforms of a pipeline, nested ones included. A mask marks
+    what is still visible: our blackouts set it to 0.
 
     Input arrays are not written to; returned arrays may be the input arrays. Not thread-safe, like Albumentations' own.
     Raises `UsageError` where the face is missing, for `Mosaic`, for a `FaceXRay` before a `SelfBlend`, and for a
@@ -52,7 +53,10 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
     def __init__(self, transforms: Sequence[Any], **options: Any) -> None:
         super().__init__(transforms, **options)
-        allow_keys(self, (*FACE_KEYS, "landmarks_68", "mask", "partner", "label", "blend", POINTS, INITIAL_POINTS))
+        allow_keys(
+            self,
+            (*FACE_KEYS, "landmarks_68", "mask", "partner", "label", "blend", "manipulated", POINTS, INITIAL_POINTS),
+        )
         for transform in leaves(self):
             if type(transform).__name__ == "Mosaic":
                 raise UsageError(

@@ -19,7 +19,7 @@ from ..dataset.columns import POINT_COLUMNS, by_clip, check_fields, collate_colu
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows
-from ..face import Face
+from ..face import Face, manipulated_share
 from ..normalise import normalise
 from ..sampling.batch_request import BatchRequest
 from ..seeding import Reseeder, derive_seed
@@ -41,7 +41,6 @@ REBUILD_REFUSED = (
 )
 """Error message where another library tries to rebuild the loader."""
 
-_VISIBLE_SHARE = 1 / 255  # of a blending mask: less changes no pixel
 _COLLATE_SEED = 1  # distinguishes the seed of a batch from that of its first image
 
 
@@ -317,6 +316,6 @@ class _BatchLoad:
 
 
 def _manipulated(face: Face) -> float:
-    """Share of a face's pixels that its mask changes, 0..1."""
+    """Share of a made fake's pixels that are changed."""
     assert face.mask is not None
-    return float((face.mask >= _VISIBLE_SHARE).mean())
+    return manipulated_share(face.mask) if face.manipulated is None else face.manipulated

@@ -257,7 +257,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             image = image_of(output)
             if missing := [name for name in names if name not in output]:
                 raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-            face = Face(**{"label": face.label, **{name: output[name] for name in names}, "image": image})
+            given = {"label": face.label, "manipulated": output.get("manipulated")}
+            face = Face(**{**given, **{name: output[name] for name in names}, "image": image})
             if face.label is not None and not float(face.label).is_integer():
                 self._check_mixes(face.label)
         return self._apply_transform(face)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....pipeline.errors import UsageError
+from ...face import manipulated_share
 from ..base import FaceTransform
 
 _DEFAULT_KERNEL_PX: Final = 3
@@ -20,6 +21,7 @@ class FaceXRay(FaceTransform):
 
     M is the mask, float32 (H, W), 0..1, as `SelfBlend` draws it; the result is float32 (H, W), 0..1. A binary mask, as
     stored with a fake, is first blurred by a Gaussian kernel of `kernel_px` (odd), for its boundary to have a width.
+    The share of pixels that the mask says are changed is passed on as `manipulated`, since the X-ray does not tell it.
     Put it last: blackouts before it count as boundaries of the mask, as which they appear.
 
     Source: Li et al., "Face X-ray for More General Face Forgery Detection" (CVPR 2020), equation 2.
@@ -38,6 +40,13 @@ class FaceXRay(FaceTransform):
     def targets(self) -> dict[str, Callable[..., Any]]:
         """Maps each target to the method that transforms it, as Albumentations requires."""
         return {"mask": self.apply_to_mask}
+
+    def apply_with_params(self, params: dict[str, Any], *args: Any, **kwargs: Any) -> dict[str, Any]:
+        """Transforms the mask, where there is one."""
+        result: dict[str, Any] = super().apply_with_params(params, *args, **kwargs)
+        if kwargs.get("mask") is not None:
+            result["manipulated"] = manipulated_share(kwargs["mask"])
+        return result
 
     def apply_to_mask(self, mask: NDArray[Any], **params: Any) -> NDArray[np.float32]:  # noqa: ARG002
         """The X-ray of a mask."""

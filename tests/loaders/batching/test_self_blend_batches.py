@@ -197,6 +197,16 @@ def test_the_mask_of_a_batch_may_be_the_x_ray(out: Path) -> None:
     assert torch.allclose(xray, 4 * soft * (1 - soft), atol=1e-5)
 
 
+def test_the_manipulated_share_is_that_of_the_blend_also_where_the_mask_becomes_an_x_ray(out: Path) -> None:
+    plain, xray = (
+        epoch_of(loader_of(out, SelfBlend(p=1), *more, fields=("image", "label", "manipulated")))
+        for more in ([], [A.Sequential([FaceXRay()], p=1), FaceCompose([A.HorizontalFlip(p=1)])])
+    )
+    assert torch.equal(plain["label"], xray["label"])
+    assert torch.equal(torch.nan_to_num(plain["manipulated"]), torch.nan_to_num(xray["manipulated"]))
+    assert (plain["manipulated"] > 0).any()
+
+
 def test_a_mask_that_does_not_follow_its_image_is_refused(out: Path) -> None:
     loader = loader_of(out, SelfBlend(p=1), filters=REALS, transform=A.Compose([A.CenterCrop(32, 32)]))
     with pytest.raises(
