@@ -109,7 +109,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         return next((transform for transform in leaves(self) if isinstance(transform, SelfBlend)), None)
 
     def check_dataset(self, labels: Sequence[str], *, without_68: Sequence[Path]) -> None:
-        """Raises `UsageError` where a transform needs what a dataset of these labels has not.
+        """Raises `UsageError` where a transform needs what a dataset of these labels has not, or misses some faces.
 
         `without_68`: the folders of datasets, of a mixture of some, that have no `landmarks_68`.
         """
@@ -117,7 +117,17 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
             if getattr(transform, "needs_68", False) and without_68:
                 raise transform.missing_68(without_68[0])
             if isinstance(transform, SelfBlend):
+                self._check_applied_to_all(transform)
                 transform.check_labels(labels)
+
+    def _check_applied_to_all(self, self_blend: SelfBlend) -> None:
+        """Raises `UsageError` where it decides not about every face: fakes would be known by more than their blend."""
+        if self.p < 1 or self_blend not in self.transforms:
+            raise UsageError(
+                "SelfBlend must be applied to every face: not within OneOf, Sequential or another transform, and by a "
+                "FaceCompose whose own p is 1. Its own p is the share of real faces that become fakes; of those that "
+                "stay real it changes the colours, which else would show which are fakes"
+            )
 
     @property
     def wants_mask(self) -> bool:

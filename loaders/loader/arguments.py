@@ -105,11 +105,6 @@ def check_blend_pairs(dataset: FaceDataset, balance: Balance | None) -> bool:
     self_blend = getattr(dataset.face_transform, "self_blend", None)
     if self_blend is None or not self_blend.p:
         raise UsageError(f"{balance}: needs a SelfBlend with p above 0, which makes the fakes, in face_transform")
-    if dataset.face_transform.p < 1 or self_blend not in dataset.face_transform.transforms:  # type: ignore[union-attr]
-        raise UsageError(
-            f"{balance}: SelfBlend must be applied to every face: not within OneOf, Sequential or another transform, "
-            "and by a FaceCompose whose own p is 1"
-        )
     if dataset.labels[self_blend.real] != balance.real:
         raise UsageError(
             f"{balance}: SelfBlend(real={self_blend.real}) takes {dataset.labels[self_blend.real]!r} for real; "

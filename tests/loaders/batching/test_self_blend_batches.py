@@ -141,8 +141,6 @@ def test_two_ranks_share_whole_blend_pairs(out: Path) -> None:
     [
         ([A.HorizontalFlip()], BlendPairs(), r"BlendPairs\(real='real'\): needs a SelfBlend"),
         ([SelfBlend(p=0)], BlendPairs(), r"needs a SelfBlend with p above 0"),
-        ([A.OneOf([SelfBlend(p=1), A.HorizontalFlip(p=1)], p=1)], BlendPairs(), "SelfBlend must be applied to every"),
-        ([A.Sequential([SelfBlend()], p=0.5)], BlendPairs(), "SelfBlend must be applied to every"),
         ([SelfBlend()], BlendPairs(real="fake"), r"takes 'real' for real; give BlendPairs\(real='real'\)"),
         ([SelfBlend()], BlendPairs(real="genuine"), "'genuine': no label is called so; there are real, fake"),
     ],
@@ -154,10 +152,22 @@ def test_blend_pairs_that_nothing_would_blend_are_refused(
         loader_of(out, *transforms, balance=balance)
 
 
-def test_blend_pairs_of_a_pipeline_that_is_not_always_applied_are_refused(out: Path) -> None:
-    sometimes = FaceCompose([SelfBlend(p=1)], p=0.5)
-    with pytest.raises(UsageError, match="FaceCompose whose own p is 1"):
-        FaceDataLoader(out, face_transform=sometimes, balance=BlendPairs(), num_workers=0)
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        FaceCompose([A.OneOf([SelfBlend(p=0.5), A.HorizontalFlip(p=1)], p=1)]),
+        FaceCompose([A.SomeOf([SelfBlend(p=0.5), A.HorizontalFlip(p=1)], n=1, p=1)]),
+        FaceCompose([A.Sequential([SelfBlend()], p=0.5)]),
+        FaceCompose([SelfBlend()], p=0.5),
+    ],
+    ids=["OneOf", "SomeOf", "Sequential", "FaceCompose"],
+)
+@pytest.mark.parametrize("balance", [BlendPairs(), None], ids=["blend pairs", "all"])
+def test_a_self_blend_that_does_not_reach_every_face_is_refused(
+    out: Path, pipeline: FaceCompose, balance: BlendPairs | None
+) -> None:
+    with pytest.raises(UsageError, match=r"SelfBlend must be applied to every face: .* FaceCompose whose own p is 1"):
+        FaceDataLoader(out, face_transform=pipeline, balance=balance, num_workers=0)
 
 
 def test_a_limit_of_images_of_a_video_is_refused_where_each_face_comes_twice(out: Path) -> None:
