@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...pipeline.dataset.frame_numbers import comparable_frames
 from ..dataset.face_dataset import FaceDataset
+from ..sampling.pairing import pair_with_source
 
 
 def select_positions(dataset: FaceDataset, count: int) -> list[int]:
@@ -37,17 +37,17 @@ def spread_positions(labels: ArrayLike, videos: ArrayLike, count: int) -> list[i
 
 
 def find_partner(dataset: FaceDataset, position: int) -> int | None:
-    """Position of the nearest frame in the video that a fake was made from; None where there is none."""
+    """Position of the real face that `Pairs` puts before a fake; None where there is none."""
     index, rows = dataset.index, dataset.rows
     source = index.text("source_id", int(rows[position]))
     names = index.categories("video_id")
     if source not in names:
         return None
-    candidates = np.flatnonzero(index.codes("video_id", rows) == names.index(source))
-    if not len(candidates):
-        return None
-    frame, source_frames = comparable_frames(index, int(rows[position]), rows[candidates])
-    return int(candidates[np.abs(source_frames - frame).argmin()])
+    is_candidate = index.codes("video_id", rows) == names.index(source)
+    is_candidate[position] = True
+    pairs = pair_with_source(rows[is_candidate], index)
+    partners = pairs.real[pairs.fake == rows[position]]
+    return int(np.searchsorted(rows, partners[0])) if len(partners) else None
 
 
 def _round_robin_counts(sizes: Sequence[int], count: int) -> list[int]:

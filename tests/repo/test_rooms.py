@@ -175,8 +175,8 @@ LAYERS = {
         augment
         adapters
         dataset
-        preview sampling
-        clips mixture
+        sampling
+        clips mixture preview
         batching device
         transfer workers
         loader

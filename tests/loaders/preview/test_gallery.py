@@ -13,12 +13,14 @@ import cv2
 import numpy as np
 import pytest
 from assets_dataset import Clip, make_dataset
+from assets_rows import RowsOnly, order_of
 from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
 from facefeed.loaders.augment.pipeline_file import dataset_arguments, describe_pipeline, read_pipeline
 from facefeed.loaders.dataset.face_dataset import FaceDataset
 from facefeed.loaders.preview.cli import augment
-from facefeed.loaders.preview.selection import spread_positions
+from facefeed.loaders.preview.selection import find_partner, spread_positions
+from facefeed.loaders.sampling.balance import Pairs
 from facefeed.pipeline.errors import UsageError
 
 NASTY = "<script>alert(1)<&\"'"
@@ -152,6 +154,22 @@ def test_a_fake_is_mixed_with_the_frame_it_was_made_from(out: Path, pipeline: Pa
     mixed = ["% real" in section for section in page.sections]
     assert mixed == [section.strip().startswith("fake") for section in page.sections]
     assert sum(mixed) == 4
+
+
+def test_the_partner_of_a_fake_is_the_face_that_training_pairs_it_with() -> None:
+    columns = {
+        "video_id": ["a", "a", "a", "a", "x", "x", "x", "y"], "source_id": [*[None] * 4, "a", "a", "a", "gone"],
+        "frame_index": [4, 4, 8, 8, 4, 8, 8, 4], "track_id": [0, 1, 0, 1, 1, 0, 1, 0],
+        "label": [0, 0, 0, 1, 1, 1, 1, 1],
+    }  # fmt: skip
+    rows = RowsOnly(columns)
+    data: Any = rows
+    partners = {position: find_partner(data, position) for position in range(len(rows))}
+    assert partners == {0: None, 1: None, 2: None, 3: None, 4: 1, 5: 2, 6: None, 7: None}
+    pairs = order_of(rows, 2, balance=Pairs()).rows(0).reshape(-1, 2).tolist()
+    assert {fake: real for real, fake in pairs} == {fake: real for fake, real in partners.items() if real is not None}
+    rows.rows = rows.rows[1:]  # filters
+    assert [find_partner(data, position) for position in range(3, 6)] == [0, 1, None]
 
 
 def test_a_plain_compose_is_shown_without_points_that_it_does_not_transform(out: Path, tmp_path: Path) -> None:

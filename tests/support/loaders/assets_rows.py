@@ -157,6 +157,9 @@ class ColumnsOnly:
     def numbers(self, name: str, rows: Any) -> NDArray[Any]:
         return np.asarray(self._columns[name])[rows]
 
+    def text(self, name: str, row: int) -> Any:
+        return self._columns[name][row]
+
     def categories(self, name: str) -> list[str]:
         return self._names.get(name, [])
 

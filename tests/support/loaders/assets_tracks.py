@@ -76,9 +76,6 @@ class _Index(ColumnsOnly):
     def number(self, name: str, row: int) -> Any:
         return self.numbers(name, row)
 
-    def text(self, name: str, row: int) -> Any:
-        return self._columns[name][row]
-
 
 CONSTANT = st.just(0.04)
 JITTER = st.sampled_from([0.033, 0.034])
