@@ -28,9 +28,9 @@ class MixedIndex:
     """What loaders ask of an `Index`, over the rows of several: `offsets[i]` .. `offsets[i + 1]` are of dataset i.
 
     It has the columns that all of them have with the same type, `frame_number` where any has it, which older ones may
-    lack (-1 there), and `DATASET_COLUMN`. Labels and classes are those of
-    the mixture: equal by name, not by number. Codes of videos, sources, people and files differ between datasets, even
-    where their names are the same. Pickled by its settings.
+    lack (-1 there), and `DATASET_COLUMN`. Labels and classes are those of the mixture: equal by name, not by number.
+    Codes of videos, sources, people and files differ between datasets, even where their names are the same. Pickled by
+    its settings.
 
     Args:
         indexes: by the name of their dataset.

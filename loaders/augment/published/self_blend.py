@@ -31,10 +31,10 @@ class SelfBlend(FaceTransform):
     the face: a hull or a combination of parts, deformed, blurred and multiplied by one of `BLEND_RATIOS`.
 
     Only faces whose label is `real` are blended: others pass through. `p`: share of real faces that become fakes; with
-    `balance=BlendPairs()` each face comes twice, and the second becomes one. Real
-    faces that stay real are targets too: half of them change their colours in the same way, or else these changes would
-    show which faces are fakes; with `p` 0 nothing is changed. So it must be a transform of the pipeline itself, not of
-    one within it, and the pipeline's own `p` be 1.
+    `balance=BlendPairs()` each face comes twice, and the second becomes one. Real faces that stay real are targets too:
+    half of them change their colours in the same way, or else these changes would show which faces are fakes; with `p`
+    0 nothing is changed. So it must be a transform of the pipeline itself, not of one within it, and the pipeline's own
+    `p` be 1.
 
     `real`, `fake`: labels, as positions in the dataset's `labels`. The mask is float32 (H, W), 0..1, the share of the
     source in each pixel. With `landmarks_68` the face's mask is drawn from the published variants, else it is the hull.
