@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.reserved_names import CLIP_COLUMNS, DATASET_COLUMN
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
 from ..face import Face
 
@@ -36,8 +37,12 @@ def check_fields(fields: tuple[str, ...], index: IndexLike, further: Sequence[st
 
 
 def real_label(labels: Sequence[str]) -> int:
-    """The number of the label that is called real; of labels without one, the first."""
-    return next((number for number, name in enumerate(labels) if name.lower() == "real"), 0)
+    """The number of the `real_class`; of labels without one, the first.
+
+    >>> real_label(["swap", "Pristine"]), real_label(["bona fide", "attack"])
+    (1, 0)
+    """
+    return real_class(labels) or 0
 
 
 def collate_masks(

@@ -21,6 +21,9 @@ SCHEMA_VERSION = 3
 READABLE_VERSIONS = (2, 3)
 """Versions of the schema that can be read and continued: all rows of a dataset have the same."""
 
+REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
+"""What a class, or a folder of its media, is called that was not manipulated."""
+
 ROW_GROUP_ROWS = 256
 SPLITS = ("train", "val", "test")
 WHOLE_FRAME_HULL = "whole_frame"
@@ -203,6 +206,17 @@ def labels_of(schema: pa.Schema) -> tuple[str, ...]:
         return tuple(labels)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptDataError(f"schema metadata: facefeed.labels is missing or damaged ({error})") from error
+
+
+def real_class(names: Sequence[str]) -> int | None:
+    """Position of the class called real, in any case, else of the only one called alike; None where there is none.
+
+    >>> real_class(["fake", "Real"]), real_class(["Pristine", "swap"]), real_class(["original", "genuine"])
+    (1, 0, None)
+    """
+    lower = [name.lower() for name in names]
+    alike = [number for number, name in enumerate(lower) if name in REAL_NAMES]
+    return lower.index("real") if "real" in lower else alike[0] if len(alike) == 1 else None
 
 
 def leaf_paths(schema: pa.Schema) -> list[str]:

@@ -7,12 +7,11 @@ stand before it, as in `0_real` and `1_fake`.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from functools import cache
 
+from ..dataset.schema import REAL_NAMES
 from .listing import parse_split_name
 
-REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
 FAKE_NAMES = frozenset(["fake", "fakes", "manipulated", "deepfake", "deepfakes", "forged", "synthetic"])
 CONTENT_NAMES = frozenset(["crops", "faces", "frames", "images", "imgs", "photos", "pictures"])
 
@@ -33,17 +32,6 @@ def class_of_folder(name: str) -> int | None:
     """
     words = _known_words(name)
     return 0 if words & REAL_NAMES else 1 if words & FAKE_NAMES else None
-
-
-def real_class(names: Sequence[str]) -> int | None:
-    """Position of the class called real, in any case, else of the only one called alike; None where there is none.
-
-    >>> real_class(["fake", "Real"]), real_class(["Pristine", "swap"]), real_class(["original", "genuine"])
-    (1, 0, None)
-    """
-    lower = [name.lower() for name in names]
-    alike = [number for number, name in enumerate(lower) if name in REAL_NAMES]
-    return lower.index("real") if "real" in lower else alike[0] if len(alike) == 1 else None
 
 
 def last_word(name: str) -> str:

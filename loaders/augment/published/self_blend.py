@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
+from ....pipeline.dataset.schema import real_class
 from ....pipeline.errors import UsageError
 from ..base import FaceTransform
 from .blend_masks import draw_blend_mask, draw_face_mask
@@ -68,11 +69,10 @@ class SelfBlend(FaceTransform):
         listed = ", ".join(f"{number}: {name}" for number, name in enumerate(labels))
         if max(self.real, self.fake) >= len(labels):
             raise UsageError(f"SelfBlend(real={self.real}, fake={self.fake}): the dataset has the labels {listed}")
-        names = [name.lower() for name in labels]
-        if "real" in names and names[self.real] != "real":
+        if (expected := real_class(labels)) not in (None, self.real):
             raise UsageError(
                 f"SelfBlend(real={self.real}): is {labels[self.real]!r} in this dataset, whose labels are {listed}; "
-                f"try real={names.index('real')}"
+                f"try real={expected}"
             )
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:

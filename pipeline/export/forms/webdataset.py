@@ -21,6 +21,7 @@ import cv2
 import numpy as np
 import pyarrow as pa
 
+from ...dataset.schema import real_class
 from ..naming import column_names, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
@@ -28,7 +29,7 @@ from .form import OnRows, Part, PartRows, undamaged
 from .shards import plan_shards
 
 ORIGINAL_LEVEL: Final = 0
-"""Of the mask of a row labelled `real`: nothing was manipulated."""
+"""Of the mask of a row of the `real_class`: nothing was manipulated."""
 UNKNOWN_LEVEL: Final = 128
 """Of the mask of any other row without one: what was manipulated is not known."""
 _ROW_OVERHEAD_BYTES: Final = 4608  # headers, padding and the JSON
@@ -41,6 +42,8 @@ class WebDataset:
 
     def __init__(self, stored: StoredRows, rows: Rows, shard_bytes: int) -> None:
         self._stored = stored
+        real = real_class(stored.index.labels)
+        self._real = None if real is None else stored.index.labels[real]
         self._has_masks = bool(stored.index.numbers("mask_bytes", rows).any())
         shards = plan_shards(stored, rows, shard_bytes, _ROW_OVERHEAD_BYTES)
         first = {split: number for number, (split, _) in reversed([*enumerate(shards)])}
@@ -77,7 +80,7 @@ class WebDataset:
         _add(tar, f"{key}{self._stored.suffix}", image)
         _add(tar, f"{key}.json", json.dumps(values).encode())
         if self._has_masks:
-            level = ORIGINAL_LEVEL if label == "real" else UNKNOWN_LEVEL
+            level = ORIGINAL_LEVEL if label is not None and label == self._real else UNKNOWN_LEVEL
             _add(tar, f"{key}.mask.png", mask or _plain_mask(columns["height"], columns["width"], level))
 
     def _plain(self, name: str, value: Any) -> Any:

@@ -11,8 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from ...dataset.index import Index
-from ...dataset.schema import SPLITS
-from ...sources.folder_names import real_class
+from ...dataset.schema import SPLITS, real_class
 from ..formatting import compact_number
 
 Floats = NDArray[np.float32]

@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import NamedTuple, Self
 
 from ...console import plural
+from ...dataset.schema import REAL_NAMES
 from ..clips.image_sequences import group_frames
-from ..folder_names import REAL_NAMES
 from ..listing import Entry
 from ..media.media_files import is_image
 

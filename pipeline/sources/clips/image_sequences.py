@@ -12,7 +12,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Self
 
-from ..folder_names import COMPRESSIONS, CONTENT_NAMES, FAKE_NAMES, REAL_NAMES, class_of_folder, split_of_folder
+from ...dataset.schema import REAL_NAMES
+from ..folder_names import COMPRESSIONS, CONTENT_NAMES, FAKE_NAMES, class_of_folder, split_of_folder
 from ..listing import Entry
 from ..media.media_files import is_image
 

@@ -9,8 +9,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
+from ...dataset.schema import real_class
 from ...errors import UsageError
-from ..folder_names import real_class
 from ..listing import MAX_CLASSES
 from ..media.media_files import path_exists
 

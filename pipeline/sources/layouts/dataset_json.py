@@ -16,10 +16,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ...dataset.schema import SPLITS
+from ...dataset.schema import REAL_NAMES, SPLITS
 from ...errors import UsageError
 from ...json_records import brief
-from ..folder_names import COMPRESSIONS, FAKE_NAMES, REAL_NAMES
+from ..folder_names import COMPRESSIONS, FAKE_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import find_named, path_exists
 from ..metadata.json_files import read_json

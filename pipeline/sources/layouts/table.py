@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ...dataset.schema import real_class
 from ...errors import UsageError
 from ...json_records import parse_json
-from ..folder_names import real_class
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import relative_name
 from ..media.media_files import find_named, is_image

@@ -269,5 +269,7 @@ def test_a_dataset_whose_labels_are_in_another_order_is_refused_with_the_order()
     SelfBlend().check_labels(["genuine", "forged"])
     with pytest.raises(UsageError, match="is 'fake' in this dataset, whose labels are 0: fake, 1: real; try real=1"):
         SelfBlend().check_labels(["fake", "real"])
+    with pytest.raises(UsageError, match="whose labels are 0: swap, 1: Pristine; try real=1"):
+        SelfBlend().check_labels(["swap", "Pristine"])
     with pytest.raises(UsageError, match="has the labels 0: real"):
         SelfBlend().check_labels(["real"])

@@ -213,6 +213,18 @@ def test_every_sample_of_the_tar_shards_has_image_columns_and_mask(
     assert len(set(seen.values())) == len(rows)
 
 
+def test_the_masks_of_tar_shards_are_black_also_where_the_real_class_is_called_otherwise(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 2), Clip("fake/anna-swap.mp4", 2))
+    make_dataset(tmp_path / "out", (("train", clips),), labels=("Original", "swap"))
+    exported(tmp_path / "out", tmp_path / "dest", "webdataset")
+    stored = {row["face_id"]: row for row in stored_rows(tmp_path / "out")}
+    samples = [*read_tar(tmp_path / "dest" / "train-000000.tar").values()]
+    assert len(samples) == len(stored) == 4
+    for sample in samples:
+        columns = json.loads(sample["json"])
+        check_mask(sample["mask.png"], columns, stored[columns["face_id"]])
+
+
 def check_mask(png: bytes, columns: dict[str, Any], row: dict[str, Any]) -> None:
     """The stored mask; without one, black for what is real, and grey where nothing is known."""
     assert columns["has_mask"] == (row["mask"] is not None)
