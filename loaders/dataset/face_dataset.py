@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.crops import CropProtocol, crop_protocol
 from ...pipeline.dataset.index_like import IndexLike
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
 from .. import validation
@@ -122,6 +123,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.
         """
         self.out, self.index, self.labels = out, index, index.labels
+        self._real_class = real_class(index.labels)
         self._rows: Rows | None = rows
         self._select, self._read_image, self._read_mask = select, read_image, read_mask
         self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
@@ -307,7 +309,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return cut.points(replace(face, landmarks_68=index.points("landmarks_68", row)) if self.has_68 else face)
 
     def _load_mask(self, row: int, cut: Cut) -> NDArray[np.uint8] | None:
-        """The manipulation mask of a row, resized or cut like its image; None where the row has none."""
+        """The manipulation mask of a row, resized or cut like its image; None where the row has none, or is real.
+
+        A moment in which a video that is fake in part is real may have a mask: of what its encoder changed.
+        """
+        if self.index.number("label", row) == self._real_class:
+            return None
         data = self._read_mask(row)
         return None if data is None else cut.mask(decode_mask(data))
 

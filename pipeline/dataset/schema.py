@@ -21,7 +21,7 @@ SCHEMA_VERSION = 3
 READABLE_VERSIONS = (2, 3)
 """Versions of the schema that can be read and continued: all rows of a dataset have the same."""
 
-REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic"])
+REAL_NAMES = frozenset(["real", "reals", "original", "originals", "pristine", "genuine", "authentic", "bonafide"])
 """What a class, or a folder of its media, is called that was not manipulated."""
 
 ROW_GROUP_ROWS = 256

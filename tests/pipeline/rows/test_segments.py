@@ -69,6 +69,27 @@ def test_segments_after_the_end_of_their_video_are_a_finding_of_inspect(
     assert not any("fake in part" in finding for finding in findings_of(out))
 
 
+def test_real_moments_have_masks_of_nothing_though_their_encoder_changed_pixels(out: Path) -> None:
+    stored = {row["face_id"]: row for row in stored_rows(out) if row["video_id"] == "fake/anna-swap.mp4"}
+    assert any(row["mask"] is not None and row["label"] == 0 for row in stored.values())
+    loader = FaceDataLoader(out, split="train", batch_size=4, fields=("image", "label", "mask", "face_id"))
+    seen = 0
+    for batch in loader:
+        for face_id, label, mask in zip(batch["face_id"], batch["label"].tolist(), batch["mask"], strict=True):
+            if face_id in stored:
+                assert bool(mask.any()) == (label == 1)
+                seen += 1
+    assert seen == 10
+
+
+def test_masks_are_unknown_where_no_class_is_called_real(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 2), Clip("fake/anna-swap.mp4", 2))
+    make_dataset(tmp_path / "out", (("train", clips),), labels=("spoof", "live"))
+    (batch,) = FaceDataLoader(tmp_path / "out", split="train", batch_size=4, fields=("image", "label", "mask"))
+    unmasked = [label for label, mask in zip(batch["label"].tolist(), batch["mask"], strict=True) if mask.isnan().all()]
+    assert unmasked == [0, 0]
+
+
 def test_inspect_counts_a_video_that_is_fake_in_part_as_one(out: Path) -> None:
     total = Statistics.of(Index(out)).total
     assert (total.rows, total.videos, total.tracks) == (20, 2, 2)
