@@ -119,7 +119,7 @@ class BatchDataset(FaceDataset):
         """Which of the stored labels (N,) were real and are delivered as fake, made so by `SelfBlend`."""
         if self.self_blend is None:
             return np.zeros(len(stored), np.bool_)
-        made: NDArray[np.bool_] = (stored == self.self_blend.real) & (delivered == self.self_blend.fake)
+        made: NDArray[np.bool_] = (stored == self.self_blend.real_label) & (delivered == self.self_blend.fake_label)
         return made
 
     def load_batch(self, request: BatchRequest) -> WorkerBatch:

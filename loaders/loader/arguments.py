@@ -105,11 +105,11 @@ def check_blend_pairs(dataset: FaceDataset, balance: Balance | None) -> bool:
     self_blend = getattr(dataset.face_transform, "self_blend", None)
     if self_blend is None or not self_blend.p:
         raise UsageError(f"{balance}: needs a SelfBlend with p above 0, which makes the fakes, in face_transform")
-    if dataset.labels[self_blend.real] != balance.real:
-        raise UsageError(
-            f"{balance}: SelfBlend(real={self_blend.real}) takes {dataset.labels[self_blend.real]!r} for real; "
-            f"give BlendPairs(real={dataset.labels[self_blend.real]!r})"
-        )
+    if (taken := dataset.labels[self_blend.real_label]) != balance.real:
+        advice = f"BlendPairs(real={taken!r})"
+        if balance.real in dataset.labels:
+            advice += f" or SelfBlend(real={dataset.labels.index(balance.real)}, fake=...)"
+        raise UsageError(f"{balance}: SelfBlend(real={self_blend.real_label}) takes {taken!r} for real; give {advice}")
     return True
 
 

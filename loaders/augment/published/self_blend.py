@@ -37,7 +37,8 @@ class SelfBlend(FaceTransform):
     0 nothing is changed. So it must be a transform of the pipeline itself, not of one within it, and the pipeline's own
     `p` be 1.
 
-    `real`, `fake`: labels, as positions in the dataset's `labels`. The mask is float32 (H, W), 0..1, the share of the
+    `real`, `fake`: labels, as positions in the dataset's `labels`; None: 0 and 1, of a dataset whose names say that
+    these are. The mask is float32 (H, W), 0..1, the share of the
     source in each pixel. With `landmarks_68` the face's mask is drawn from the published variants, else it is the hull.
 
     Source: Shiohara & Yamasaki, "Detecting Deepfakes with Self-Blended Images" (CVPR 2022) and its code
@@ -46,13 +47,23 @@ class SelfBlend(FaceTransform):
 
     reads_mask = False
 
-    def __init__(self, real: int = 0, fake: int = 1, p: float = 0.5) -> None:
+    def __init__(self, real: int | None = None, fake: int | None = None, p: float = 0.5) -> None:
         super().__init__(p=p)
         self._recolour = _recolouring()
         self.real, self.fake = _require_label("real", real), _require_label("fake", fake)
-        if self.real == self.fake:
-            raise UsageError(f"fake={fake}: must be another label than real; try real=0, fake=1")
+        if self.real_label == self.fake_label:
+            raise UsageError(f"fake={self.fake_label}: must be another label than real; try real=0, fake=1")
         self._becomes_fake = False
+
+    @property
+    def real_label(self) -> int:
+        """The label whose faces are blended."""
+        return 0 if self.real is None else self.real
+
+    @property
+    def fake_label(self) -> int:
+        """The label that they get."""
+        return 1 if self.fake is None else self.fake
 
     @property
     def targets(self) -> dict[str, Callable[..., Any]]:
@@ -67,11 +78,16 @@ class SelfBlend(FaceTransform):
     def check_labels(self, labels: Sequence[str]) -> None:
         """Raises `UsageError` where the labels of a dataset, by position, are not what `real` and `fake` say."""
         listed = ", ".join(f"{number}: {name}" for number, name in enumerate(labels))
-        if max(self.real, self.fake) >= len(labels):
-            raise UsageError(f"SelfBlend(real={self.real}, fake={self.fake}): the dataset has the labels {listed}")
-        if (expected := real_class(labels)) not in (None, self.real):
+        real, fake = self.real_label, self.fake_label
+        if max(real, fake) >= len(labels):
+            raise UsageError(f"SelfBlend(real={real}, fake={fake}): the dataset has the labels {listed}")
+        if (expected := real_class(labels)) is None and None in (self.real, self.fake):
             raise UsageError(
-                f"SelfBlend(real={self.real}): is {labels[self.real]!r} in this dataset, whose labels are {listed}; "
+                f"SelfBlend: no label of this dataset is called real, or alike: {listed}; give real= and fake=, numbers"
+            )
+        if expected not in (None, real):
+            raise UsageError(
+                f"SelfBlend(real={real}): is {labels[real]!r} in this dataset, whose labels are {listed}; "
                 f"try real={expected}"
             )
 
@@ -86,7 +102,7 @@ class SelfBlend(FaceTransform):
         self._recolour.set_random_state(generator, rng)
         becomes_fake = self._becomes_fake if data.get("blend") is None else data["blend"]
         image = target = source = data["image"]
-        if data["label"] != self.real:
+        if data["label"] != self.real_label:
             return {"source": image, "target": image, "blend_mask": None}
         if rng.random() < 0.5:
             target = self._recolour(image=image)["image"]
@@ -127,7 +143,7 @@ class SelfBlend(FaceTransform):
 
     def apply_to_label(self, label: float, blend_mask: NDArray[np.float32] | None, **params: Any) -> float:  # noqa: ARG002
         """The label of a fake where a face was blended."""
-        return label if blend_mask is None else self.fake
+        return label if blend_mask is None else self.fake_label
 
 
 def _draw_affine(rng: random.Random, height: int, width: int) -> NDArray[np.float64]:
@@ -159,7 +175,9 @@ def _recolouring() -> A.Compose:
     )
 
 
-def _require_label(name: str, value: int) -> int:
+def _require_label(name: str, value: int | None) -> int | None:
+    if value is None:
+        return None
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise UsageError(f"{name}={value!r}: must be a label, a whole number of at least 0; try real=0, fake=1")
     return value

@@ -271,5 +271,8 @@ def test_a_dataset_whose_labels_are_in_another_order_is_refused_with_the_order()
         SelfBlend().check_labels(["fake", "real"])
     with pytest.raises(UsageError, match="whose labels are 0: swap, 1: Pristine; try real=1"):
         SelfBlend().check_labels(["swap", "Pristine"])
+    SelfBlend(real=1, fake=0).check_labels(["spoof", "live"])
+    with pytest.raises(UsageError, match="no label of this dataset is called real, or alike: 0: spoof, 1: live; give"):
+        SelfBlend().check_labels(["spoof", "live"])
     with pytest.raises(UsageError, match="has the labels 0: real"):
         SelfBlend().check_labels(["real"])
