@@ -51,9 +51,9 @@ def _refuse_leaks_between(
     """
     given = {entry.video_id: (entry, str(entry.split)) for entry in entries if entry.split}
     planned, all_fixed = Components(), Components()
+    for entry, split in known.values():
+        planned.union(_footage_nodes(entry), split)
     for entry, split in (*known.values(), *given.values()):
-        if entry.video_id not in given:
-            planned.union(_footage_nodes(entry), split)
         all_fixed.union(_footage_nodes(entry), split)
     for entry in sorted((entry for entry in entries if not entry.split), key=lambda entry: entry.video_id):
         nodes = _footage_nodes(entry)

@@ -78,4 +78,6 @@ def test_a_state_stays_valid_while_columns_that_its_order_does_not_depend_on_com
     add_columns(out, Colour(), workers=1)
     add_columns(out, LandmarkColumns(DenseStandIn(misses=5)), workers=1)
     for balance, state in states:
-        loader_of(out, balance=balance).load_state_dict(state)
+        loader = loader_of(out, balance=balance)
+        loader.load_state_dict(state)
+        assert loader.state_dict() == state

@@ -50,7 +50,7 @@ def unread_folders(root: Path, beside: Iterable[str]) -> Iterator[str]:
 
 
 def _part_of_set(folder: Path, remedies: Remedies) -> tuple[str, str] | None:
-    """Why a folder may be a part of the set, and what to do; None where nothing says so."""
+    """Why a folder may be a part of the set, and what to do; None where nothing indicates that."""
     if not _holds_media(folder):
         return None
     label = class_of_folder(folder.name)
