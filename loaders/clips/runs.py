@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
+from ..dataset.overlap import paired_iou
 from ..dataset.selection import Rows
 
 _GAP_FACTOR = 1.5  # halfway between one step and two
@@ -73,7 +74,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
     else:
         limit = _GAP_FACTOR * _typical_steps(video, time)[1:] + _TOLERANCE_SECONDS
         is_gap = (np.diff(time) > limit) | ~is_numbered[1:] & _is_lost(np.diff(frame), np.diff(pts), sampling)
-    is_gap |= _overlap(index.boxes("box_xyxy", ordered)) < _MIN_OVERLAP
+    boxes_xyxy = index.boxes("box_xyxy", ordered)
+    is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP
     starts = np.flatnonzero(new_track | np.append(True, is_gap)[: len(ordered)])
     return Runs(ordered, starts, np.cumsum(new_track)[starts] - 1)
 
@@ -103,13 +105,3 @@ def _typical_steps(video: NDArray[np.int64], time: NDArray[np.float64]) -> NDArr
         is_usual = step <= _GAP_FACTOR * np.repeat(median, counts) + _TOLERANCE_SECONDS
         typical[videos] = np.add.reduceat(step * is_usual, first) / np.add.reduceat(is_usual.astype(np.int64), first)
     return typical[video]
-
-
-def _overlap(boxes: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Intersection over union of each box, xyxy (boxes, 4), with the next one: float64 (boxes - 1,)."""
-    boxes = boxes.astype(np.float64)
-    areas = (boxes[:, 2:] - boxes[:, :2]).clip(0).prod(axis=1)
-    one, two = boxes[:-1], boxes[1:]
-    shared = (np.minimum(one[:, 2:], two[:, 2:]) - np.maximum(one[:, :2], two[:, :2])).clip(0).prod(axis=1)
-    union: NDArray[np.float64] = np.maximum(areas[:-1] + areas[1:] - shared, 1e-9)
-    return shared / union  # type: ignore[no-any-return]

@@ -132,24 +132,29 @@ class Weights:
 
 @dataclass(frozen=True, kw_only=True)
 class Pairs:
-    """Real and fake side by side: each fake follows the same (or the nearest) frame of the video it was made from.
+    """Real and fake side by side: each fake follows its face in the same (or the nearest) frame of its source video.
 
-    Even positions of a batch are real, odd ones fake. Fakes whose source has no row are left out, and counted; so are
-    those of unknown label, and those whose source's is.
+    Even positions of a batch are real, odd ones fake. Fakes whose source has no face where theirs is are left out, and
+    counted; so are those of unknown label, and those whose source's is.
     """
 
     is_paired: ClassVar[bool] = True
 
+    def __str__(self) -> str:
+        return "Pairs() by place in the frame"  # in saved states: those of pairs by track number had another order
+
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        real, fake, orphans, unknown = pair_with_source(rows, shuffler.index)
+        real, fake, orphans, elsewhere, unknown = pair_with_source(rows, shuffler.index)
         if not len(fake):
             raise UsageError(
                 "Pairs: no fake of these rows has rows of its source; is source_id known in this dataset, and do "
                 "split= and filters= select the sources too?"
+                + (f" {elsewhere:,} have, but no face at their place in the frame" if elsewhere else "")
                 + (f" {unknown:,} rows have an unknown label, or their source has" if unknown else "")
             )
         notes = [f"{orphans:,} fakes without rows of their source"] if orphans else []
+        notes += [f"{elsewhere:,} fakes whose source has no face at their place in the frame"] if elsewhere else []
         notes += [f"{unknown:,} rows of unknown label, or whose source's is"] if unknown else []
         return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 

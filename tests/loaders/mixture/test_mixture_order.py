@@ -210,7 +210,7 @@ def test_arguments_that_cannot_hold_are_refused_with_a_remedy(
 
 
 def test_the_state_of_one_dataset_has_the_form_that_earlier_versions_wrote(outs: list[str]) -> None:
-    for balance, text in ((None, "Natural()"), (Pairs(), "Pairs()")):
+    for balance, text in ((None, "Natural()"), (Quotas({"real": 1}), "Quotas(shares={'real': 1}, column='label')")):
         state = FaceDataLoader(outs[0], 8, num_workers=0, balance=balance).state_dict()
         settings = "Shuffling(mode='full', window_images=16384)"
         assert state["order"] == f"{settings} {text} max_per_video=None drop_last=False"

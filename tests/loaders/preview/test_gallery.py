@@ -159,8 +159,8 @@ def test_a_fake_is_mixed_with_the_frame_it_was_made_from(out: Path, pipeline: Pa
 def test_the_partner_of_a_fake_is_the_face_that_training_pairs_it_with() -> None:
     columns = {
         "video_id": ["a", "a", "a", "a", "x", "x", "x", "y"], "source_id": [*[None] * 4, "a", "a", "a", "gone"],
-        "frame_index": [4, 4, 8, 8, 4, 8, 8, 4], "track_id": [0, 1, 0, 1, 1, 0, 1, 0],
-        "label": [0, 0, 0, 1, 1, 1, 1, 1],
+        "frame_index": [4, 4, 8, 8, 4, 8, 8, 4], "label": [0, 0, 0, 1, 1, 1, 1, 1],
+        "box_xyxy": [(side, 0, side + 9, 9) for side in (0, 50, 0, 50, 50, 0, 50, 0)],
     }  # fmt: skip
     rows = RowsOnly(columns)
     data: Any = rows

@@ -16,6 +16,7 @@ from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
 
+LEFT, RIGHT, LEFT_TOO = (10, 10, 30, 40), (60, 10, 80, 40), (14, 10, 34, 40)  # the last overlaps the first
 FIELDS = ("image", "label", "video_id", "source_id", "frame_index", "row")
 
 
@@ -24,12 +25,17 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_small(tmp_path_factory.mktemp("loaders") / "out")
 
 
-def video(name: str, frames: list[int], source: str | None = None, track: int = 0) -> list[dict[str, Any]]:
+def video(
+    name: str, frames: list[int], source: str | None = None, *, track: int = 0, box: tuple[int, ...] = LEFT,
+    frame_side: int = 100,
+) -> list[dict[str, Any]]:  # fmt: skip
+    """Rows of one person of a video, whose face is at one place, `box` of a frame of `frame_side` px."""
     label = int(source is not None)
+    size = {"frame_width": frame_side, "frame_height": frame_side}
     return [
-        {"video_id": name, "source_id": source, "frame_index": frame, "track_id": track, "label": label}
-        for frame in frames
-    ]
+        {"video_id": name, "source_id": source, "frame_index": frame, "track_id": track, "label": label,
+         "box_xyxy": box, **size} for frame in frames
+    ]  # fmt: skip
 
 
 def rows_of(*videos: list[dict[str, Any]]) -> RowsOnly:
@@ -76,19 +82,89 @@ def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
     assert pairs_of(rows) == [(0, 2)]
 
 
-def test_of_two_people_in_a_frame_the_one_of_the_same_number_is_taken() -> None:
-    two_people = [*video("a", [4, 8]), *video("a", [4, 8], track=1)]
+def test_of_two_people_in_a_frame_the_one_at_the_place_of_the_fake_is_taken_whatever_their_numbers() -> None:
+    two_people = [*video("a", [4, 8]), *video("a", [4, 8], track=1, box=RIGHT)]
     rows = rows_of(
-        two_people, video("x", [4, 7, 9], "a"), video("y", [4, 7, 9], "a", track=1), video("z", [5], "a", track=2)
-    )
+        two_people, video("x", [4, 7, 9], "a", track=1), video("y", [4, 7, 9], "a", box=RIGHT),
+    )  # fmt: skip
     partner = {fake: real for real, fake in pairs_of(rows)}
     assert [partner[fake] for fake in range(4, 10)] == [0, 1, 1, 2, 3, 3]
-    assert partner[10] in (0, 2)  # nobody has its number: whoever is in the nearest frame
 
 
-def test_a_person_of_another_number_in_the_same_frame_is_nearer_than_the_same_one_long_before() -> None:
-    rows = rows_of(video("a", [0]), video("a", [9], track=1), video("x", [9], "a"))
+def test_of_two_faces_that_overlap_the_fake_the_one_that_overlaps_more_is_taken() -> None:
+    rows = rows_of(
+        video("a", [4], box=LEFT_TOO), video("a", [4], track=1), video("a", [6], track=1),
+        video("x", [4, 5], "a"), video("y", [5], "a", box=LEFT_TOO),
+    )  # fmt: skip
+    assert sorted(pairs_of(rows)) == [(0, 5), (1, 3), (1, 4)]  # of two frames as near, the earlier one
+
+
+def test_a_fake_of_another_resolution_is_at_the_place_that_its_frame_shows() -> None:
+    people = [*video("a", [0]), *video("a", [0], track=1, box=RIGHT)]
+    small = tuple(side // 2 for side in RIGHT)  # in px it overlaps the person on the left
+    assert pairs_of(rows_of(people, video("x", [0], "a", box=small, frame_side=50))) == [(1, 2)]
+
+
+def test_another_person_in_the_same_frame_is_no_partner_and_the_same_one_long_before_is() -> None:
+    rows = rows_of(video("a", [0]), video("a", [9], box=RIGHT), video("x", [9], "a"))
+    assert pairs_of(rows) == [(0, 2)]
+
+
+def test_fakes_of_people_who_are_not_in_their_source_are_left_out_and_counted() -> None:
+    rows = rows_of(video("a", [0, 9]), video("x", [9], "a"), video("y", [0, 9], "a", box=RIGHT))
     assert pairs_of(rows) == [(1, 2)]
+    notes = order_of(rows, 2, balance=Pairs()).bound_balance.notes
+    assert notes == ["2 fakes whose source has no face at their place in the frame"]
+    with pytest.raises(UsageError, match=r"Pairs: no fake of these rows.* 1 have, but no face at their place"):
+        pairs_of(rows_of(video("a", [0]), video("y", [0], "a", box=RIGHT)))
+
+
+def test_a_state_of_pairs_by_track_number_is_refused(dataset: Path) -> None:
+    loader = FaceDataLoader(dataset, balance=Pairs(), image_size=8, batch_size=4, num_workers=0)
+    state = loader.state_dict()
+    state["order"] = state["order"].replace(str(Pairs()), "Pairs()")
+    with pytest.raises(UsageError, match="start the epoch anew"):
+        loader.load_state_dict(state)
+
+
+def test_a_crowd_at_other_places_does_not_hide_the_face() -> None:
+    crowd = [row for left in range(0, 60, 2) for row in video("a", [5], track=left, box=(left, 50, left + 2, 60))]
+    rows = rows_of(crowd, video("a", [4], track=99), video("x", [5], "a"))
+    assert pairs_of(rows) == [(len(crowd), len(crowd) + 1)]
+
+
+@examples(100)
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), min_size=1, max_size=20),
+       st.lists(st.tuples(st.integers(0, 9), st.integers(0, 60)), min_size=1, max_size=20))  # fmt: skip
+def test_pairs_are_those_of_a_search_through_all_faces(
+    reals: list[tuple[int, int]], fakes: list[tuple[int, int]]
+) -> None:
+    def box(left: int) -> tuple[int, ...]:
+        return (left, 10, left + 20, 40)
+
+    def shared(one: int, other: int) -> float:
+        overlap = max(0, 20 - abs(one - other))
+        return overlap / (40 - overlap)
+
+    rows = rows_of(*(video("a", [frame], box=box(left)) for frame, left in reals),
+                   *(video("x", [frame], "a", box=box(left)) for frame, left in fakes))  # fmt: skip
+    expected = {}
+    for number, (frame, left) in enumerate(fakes):
+        ranked = [
+            (abs(real_frame - frame), -shared(left, real_left), real_frame)
+            for real_frame, real_left in reals if shared(left, real_left) > 0.1
+        ]  # fmt: skip
+        if ranked:
+            expected[len(reals) + number] = min(ranked)
+    if not expected:
+        with pytest.raises(UsageError, match="no face at their place"):
+            pairs_of(rows)
+        return
+    found = {}
+    for real, fake in pairs_of(rows):
+        (real_frame, real_left), (frame, left) = reals[real], fakes[fake - len(reals)]
+        found[fake] = (abs(real_frame - frame), -shared(left, real_left), real_frame)
+    assert found == expected
 
 
 def numbered(rows: list[dict[str, Any]], numbers: list[int]) -> list[dict[str, Any]]:

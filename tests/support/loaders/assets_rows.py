@@ -132,12 +132,16 @@ PIPELINE = A.Compose([A.GaussNoise(p=1.0)])
 
 
 class ColumnsOnly:
-    """As much of an `Index` as orders ask for: columns that were never written."""
+    """As much of an `Index` as orders ask for: columns that were never written.
+
+    Faces without columns of their own for it are all at one place of the frame.
+    """
 
     labels = LABELS
 
     def __init__(self, columns: dict[str, Sequence[Any]], fingerprint: str = "one state") -> None:
         self._columns, self.fingerprint = columns, fingerprint
+        self._places = {"box_xyxy": (10, 10, 30, 40), "frame_width": 100, "frame_height": 100}
         texts = [name for name, values in columns.items() if any(isinstance(value, str) for value in values)]
         self._names = {
             name: list(dict.fromkeys(value for value in columns[name] if value is not None)) for name in texts
@@ -155,7 +159,12 @@ class ColumnsOnly:
         return list(self._names)
 
     def numbers(self, name: str, rows: Any) -> NDArray[Any]:
+        if name in self._places and name not in self._columns:
+            return np.array([self._places[name]] * len(self))[rows]
         return np.asarray(self._columns[name])[rows]
+
+    def boxes(self, name: str, rows: Any) -> NDArray[np.float32]:
+        return self.numbers(name, rows).astype(np.float32)
 
     def text(self, name: str, row: int) -> Any:
         return self._columns[name][row]

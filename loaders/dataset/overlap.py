@@ -1,0 +1,21 @@
+"""Overlap of faces' boxes, pair by pair."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+
+def paired_iou(boxes_xyxy: ArrayLike, others_xyxy: ArrayLike) -> NDArray[np.float64]:
+    """Intersection over union (N,) of each of the boxes (N, 4) with the other (N, 4) at its position.
+
+    0 for boxes without an area.
+
+    >>> paired_iou([(0, 0, 4, 2), (0, 0, 4, 2)], [(0, 0, 2, 2), (4, 0, 8, 2)]).tolist()
+    [0.5, 0.0]
+    """
+    a, b = np.asarray(boxes_xyxy, np.float64), np.asarray(others_xyxy, np.float64)
+    overlap = (np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])).clip(0).prod(1)
+    union = (a[:, 2:] - a[:, :2]).clip(0).prod(1) + (b[:, 2:] - b[:, :2]).clip(0).prod(1) - overlap
+    iou: NDArray[np.float64] = overlap / np.maximum(union, 1e-9)
+    return iou
