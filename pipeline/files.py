@@ -14,7 +14,8 @@ from .errors import StoppedError, UsageError
 
 DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
-
+NO_FOLDER_SYNC = {errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS}
+NO_MAPPING = {errno.ENODEV}
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
@@ -22,6 +23,8 @@ _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a f
 
 def _stopped(path: Path, error: OSError) -> StoppedError:
     remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
+    if error.errno in NO_MAPPING:
+        remedy = "this file system cannot map files into memory: use another, or mount it without direct I/O,"
     reason = os.strerror(error.errno) if error.errno else str(error)
     return StoppedError(f"{path}: {reason}; all finished units are kept; {remedy} and run the same command again")
 
@@ -79,13 +82,21 @@ def cache_folder() -> Path:
     return Path(os.path.expanduser(cache)) / "facefeed"  # noqa: PTH111 (`Path.expanduser` raises where there is no home)
 
 
-def sync_folder(folder: Path) -> None:
-    """Calls fsync on `folder`, so that names created in it survive a power failure."""
+def sync_folder(folder: Path) -> bool:
+    """Calls fsync on `folder`, so that names created in it survive a power failure.
+
+    False where the file system cannot do that, as some network and FUSE file systems: they decide when names are safe.
+    """
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NO_FOLDER_SYNC:
+            raise
+        return False
     finally:
         os.close(descriptor)
+    return True
 
 
 def make_folder(folder: Path) -> None:

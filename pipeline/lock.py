@@ -114,6 +114,15 @@ def is_held(path: Path) -> bool:
         os.close(descriptor)
 
 
+def supports_locks(path: Path) -> bool:
+    """Whether the file system of `path`, a file that no other process knows, has locks."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        return _try_lock(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
 def advice_to_wait(folder: Path) -> str | None:
     """Names those who hold leases of `folder`, for others that wait for what they make; None where nobody does.
 

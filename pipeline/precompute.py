@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from .commit.adoption import adopt_files
+from .commit.file_system import limits_of_file_system
 from .commit.finalize import (
     build_manifest,
     publish_manifest,
@@ -160,6 +161,8 @@ def precompute(
         RecordedDataset(job.paths, plan).refuse_other(config)  # another run may have planned since `prepare_job`
         run_state = RunState(job.paths, plan, job.config_hash)
         orphans = run.clean_up(run_state, lease)
+        for limit in limits_of_file_system(job.paths.temporary):
+            progress.warn(f"OUT={str(job.out)!r}: {limit}")
         changes = run.find_changes(run_state)
         run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes, lease)
         with lease.shared_with_parts():

@@ -30,6 +30,7 @@ ERRORS: Final[dict[str, tuple[int, ...]]] = {
     "write": (*_DISK, errno.EDQUOT),
     "truncate": _DISK,
     "fsync": (*_DISK, errno.EDQUOT),
+    "fsync_folder": _DISK,
     "flock": (errno.ENOLCK, errno.EIO),
     "mmap": (errno.ENOMEM,),
     "link": (*_DISK, errno.EDQUOT, errno.EROFS, errno.EACCES),
@@ -70,6 +71,8 @@ class Call:
 @dataclass(frozen=True)
 class Fault:
     """The `at`-th call of its kind, from 1, fails with `error`, `is_done` or not; then all of the kinds `onwards` do.
+
+    `at` of 0: these do from the start.
 
     `call`: that one, in an undisturbed run.
     """

@@ -82,10 +82,10 @@ class Command:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    """All files below a folder by name, without unfinished ones and the lease."""
+    """All files below a folder by name, without unfinished ones and leases."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     named = {path.relative_to(folder).as_posix(): path for path in files if "_tmp" not in path.parts}
-    return {name: path.read_bytes() for name, path in named.items() if name != "driver.lease"}
+    return {name: path.read_bytes() for name, path in named.items() if not name.endswith(".lease")}
 
 
 def set_aside(out: Path) -> list[str]:
@@ -176,6 +176,32 @@ class Precompute(Command):
 
     def close(self) -> None:
         self._job.stack.close()
+
+
+class LastPart(Precompute):
+    """`precompute --part 2/2` of the same table, once the first part has ended: it publishes the dataset.
+
+    Where it has planned again what was away for a moment, that is of the other share, and a run of the whole job, as
+    the report says, does that; so it does with what has failed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, is_update=False)
+        self._run_part("1/2")
+        shutil.copytree(self._job.out, self._before)
+
+    def run(self) -> None:
+        self._run_part("2/2")
+        if not (self._job.out / "manifest.json").exists():
+            super().run()
+
+    def resume(self, error: FacefeedError | None) -> None:
+        if isinstance(error, TooManyFailedError):
+            super().resume(error)
+        self.run()
+
+    def _run_part(self, part: str) -> None:
+        self._job.run(max_failed=FailureLimit(count=0), part=part)
 
 
 def problem_of_reader(out: Path) -> str:
@@ -292,6 +318,7 @@ def _training(folder: Path) -> Any:
 COMMANDS: Final[dict[str, Callable[[Path], Any]]] = {
     "precompute": lambda folder: Precompute(folder, is_update=False),
     "update": lambda folder: Precompute(folder, is_update=True),
+    "last-part": LastPart,
     "add": lambda folder: Columns(folder, removes=False),
     "remove": lambda folder: Columns(folder, removes=True),
     "verify": Verify,

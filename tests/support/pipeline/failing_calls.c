@@ -36,7 +36,7 @@ static size_t log_used;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Begins to count. `below`: folders, one a line. The `at`-th call of `kind` fails with `error`; with `after`, once it is
-   done. Then all those of the kinds `on` fail. */
+   done. Then all those of the kinds `on` fail; from the first call where `at` is 0. */
 void calls_begin(const char *below, const char *kind, long at, int error, int after, const char *on) {
     num_folders = 0;
     while (*below && num_folders < MAX_FOLDERS) {
@@ -160,7 +160,11 @@ ssize_t pwrite64(int fd, const void *data, size_t size, off64_t at) {
 }
 int ftruncate(int fd, off_t size) { CALL("truncate", fd, NULL, -1, NEXT(ftruncate)(fd, size)); }
 int ftruncate64(int fd, off64_t size) { CALL("truncate", fd, NULL, -1, NEXT(ftruncate64)(fd, size)); }
-int fsync(int fd) { CALL("fsync", fd, NULL, -1, NEXT(fsync)(fd)); }
+int fsync(int fd) {
+    struct stat status;
+    int is_folder = !syscall(SYS_fstat, fd, &status) && S_ISDIR(status.st_mode);
+    CALL(is_folder ? "fsync_folder" : "fsync", fd, NULL, -1, NEXT(fsync)(fd));
+}
 /* Closed it is in any case. A network file system may report here that it could not write, but never of what was read. */
 int close(int fd) {
     int before = errno, flags = fcntl(fd, F_GETFL);
