@@ -47,7 +47,7 @@ from .planning.failure_limit import (
     failures_in_source,
     refuse_known_failures,
 )
-from .planning.incremental import Changes, compare_with_plan, next_plan_part
+from .planning.incremental import Changes, absence_warnings, compare_with_plan, next_plan_part
 from .planning.job_part import JobPart
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan, PlanPart
@@ -206,7 +206,10 @@ class _Run:
         """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
         job, listing = self.job, self.listing
         changes = compare_with_plan(run_state, listing, job.roots, self.progress.comparing)
-        for text in damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry):
+        for text in (
+            *absence_warnings(run_state, listing, changes),
+            *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
+        ):
             self.progress.warn(text)
         planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
         refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit, self.part)

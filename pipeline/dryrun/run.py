@@ -15,7 +15,7 @@ from ..execution.progress import Progress
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings
 from ..planning.failure_limit import Failure, failures_in_source
-from ..planning.incremental import compare_with_plan, next_plan_part
+from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RunState
@@ -79,7 +79,10 @@ def dry_run(
     changes = compare_with_plan(run_state, listing, job.roots, progress.comparing)
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)
-    caveats = damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry)
+    caveats = [
+        *absence_warnings(run_state, listing, changes),
+        *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry),
+    ]
     plan_next = partial(
         next_plan_part, run_state, listing, changes, job=job, config=config, retry=retry,
         cost_seconds=lambda entry: cost(entry).seconds,

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..console import first_names, plural
 from ..dataset.manifest import InputOutcome
 from ..errors import RefusedError
 from ..sources import Entry, Listing
@@ -101,6 +102,35 @@ def compare_with_plan(
     gone = [planned[video_id][0] for video_id in changes.gone]
     changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
     return changes
+
+
+def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:
+    """Warnings about inputs of OUT that the source lacks, before more is added to them: the source may be another one.
+
+    A further set may be meant for the same OUT, so that this is no error.
+    """
+    gone, total = len(changes.gone), len(run_state.unit_of_video)
+    if not gone:
+        return []
+    if gone < total:
+        text = (
+            f"not in SRC, or not readable there: {gone:,} of the {total:,} inputs in OUT "
+            f"({first_names(changes.gone)}), whose rows stay"
+        )
+    else:
+        text = (
+            f"none of the {plural(total, 'input')} in OUT is in SRC, or readable there: their rows stay, and what SRC "
+            f"has ({plural(len(listing.entries), 'input')}) is added to them; unless SRC is a further set for OUT, "
+            "stop and name a new OUT, or the SRC that OUT was made from"
+        )
+    if not changes.renamed:
+        return [text]
+    new, old = min(changes.renamed.items())
+    return [
+        text,
+        f"{plural(len(changes.renamed), 'input')} of SRC will be in OUT twice, with rows of the same content under "
+        f"another name ({new} is {old}); a new OUT has each once",
+    ]
 
 
 def next_plan_part(

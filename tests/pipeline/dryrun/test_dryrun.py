@@ -24,6 +24,7 @@ from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.dryrun.verdict import exit_code
 from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.cost_model import Cost
 from facefeed.pipeline.planning.options import Options
@@ -404,6 +405,38 @@ def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     assert (dry_result.pending, dry_result.tried, len(dry_result.failures)) == (1, 1, 1)
     assert exit_code(dry_result, 1) == 0
     assert precompute(table, out, max_failed=FailureLimit(count=1), **settings).manifest.rows == 5
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["real/a.mp4"], "not in SRC, or not readable there: 1 of the 2 inputs in OUT (real/b.mp4)"),
+        (
+            ["real/x.mp4"],
+            "none of the 2 inputs in OUT is in SRC, or readable there: their rows stay, and what SRC has (1 input)",
+        ),
+    ],
+)
+def test_inputs_of_out_that_this_source_lacks_are_named_before_anything_is_added_to_them(
+    names: list[str],
+    said: str,
+    tmp_path: Path,
+    make_source: MakeSource,
+    small_options: Options,
+    cluster_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, warnings = tmp_path / "out", list[str]()
+    monkeypatch.setattr(Progress, "warn", lambda _, text: warnings.append(text))
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(make_source("real/a.mp4", "real/b.mp4"), out, **settings)
+    assert not [text for text in warnings if "in OUT" in text]
+    other = make_source(*names, root=tmp_path / "other")
+    caveats = run_dry(other, out, small_options, cluster_address).survey.caveats
+    precompute(other, out, **settings)
+    assert [said in text for text in caveats].count(True) == [said in text for text in warnings].count(True) == 1
+    renamed = [text for text in warnings if "twice, with rows of the same content" in text]
+    assert len(renamed) == (names == ["real/x.mp4"])
 
 
 def test_pairs_and_missing_inputs_are_reported(
