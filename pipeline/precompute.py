@@ -174,7 +174,7 @@ def precompute(
     return Summary(
         manifest=manifest, part=job_part, units_left=units_left, parts_at_work=parts_at_work, listing=listing,
         changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
-        failures=collect_failures(run_state, changes.refused),
+        failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
         forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
@@ -240,8 +240,7 @@ class _Run:
             )
         grown = run_state.with_part(part) if grows else run_state
         if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
-            failures = failures_in_source(grown, changes.refused, changes.gone)
-            total = len(grown.unit_of_video) + len(changes.refused)
+            failures, total = failures_in_source(grown, changes.refused, changes.removed)
             refuse_known_failures(failures, total, self.failure_limit, self.part)
         if grows:
             record_plan_parts(run_state)
@@ -284,11 +283,11 @@ class _Run:
             raise StoppedError(
                 f"{out}: {left} units have no receipt that this host can see; run the same command again"
             )
-        manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing))
+        manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing), changes.removed)
         if units_left:
             return manifest, []
         quarantine_orphans(run_state)  # of units that were split in this run
-        failures = failures_in_source(run_state, changes.refused, changes.gone)
+        failures, _ = failures_in_source(run_state, changes.refused, changes.removed)
         check_failures(manifest, failures, self.failure_limit, out, self.part)
         incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
         publish_manifest(run_state.paths, manifest)

@@ -37,6 +37,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "rows": manifest.rows,
         "bytes": manifest.bytes,
         "inputs": manifest.inputs,
+        "removed": len(manifest.removed),
         "faces_without_mask": manifest.faces_without_mask,
         "faces_with_own_mask": manifest.faces_with_own_mask,
         "own_masks_unused": manifest.own_masks_unused,
@@ -84,7 +85,7 @@ def print_summary(summary: Summary, src: Path, out: Path) -> None:
         console.print(f"[bold]part {summary.part}[/]: {_share(summary.totals)}; {own}")
         console.print(f"[bold]{escape(printable(str(out)))}, of all parts{' so far' * bool(summary.units_left)}:[/]")
     console.print(_rows(manifest))
-    console.print(_inputs(manifest.inputs))
+    console.print(_inputs(manifest))
     for line in _remarks(summary):
         console.print(escape(printable(line)))
     console.print(amount if summary.part else f"{amount}; {own}")
@@ -145,7 +146,8 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     )
 
 
-def _inputs(inputs: dict[str, Any]) -> Table:
+def _inputs(manifest: Manifest) -> Table:
+    inputs = manifest.inputs
     table = Table(title="inputs", title_justify="left", title_style="bold")
     table.add_column("outcome")
     table.add_column("count", justify="right")
@@ -159,6 +161,8 @@ def _inputs(inputs: dict[str, Any]) -> Table:
     table.add_row("total", f"{inputs['total']:,}")
     if inputs["missing"]:
         table.add_row("[dim]listed, not on disk[/]", f"[dim]{inputs['missing']:,}[/]")
+    if manifest.removed:
+        table.add_row("[dim]failed, removed from SRC[/]", f"[dim]{len(manifest.removed):,}[/]")
     return table
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -203,14 +203,27 @@ def write_index_or_quarantine(run_state: RunState, manifest: Manifest, *, redoes
         ) from error
 
 
-def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequence[Entry], missing: int) -> Manifest:
+def build_manifest(
+    run_state: RunState,
+    config: dict[str, Any],
+    refused: Sequence[Entry],
+    missing: int,
+    removed: Container[str] = (),
+) -> Manifest:
     """Builds the manifest from the receipts.
 
-    `refused`: inputs that never reached a unit. `missing`: number of inputs that metadata lists but are not on disk.
+    Args:
+        run_state: plan and receipts.
+        config: the config of the rows.
+        refused: inputs that never reached a unit.
+        missing: number of inputs that metadata lists but are not on disk.
+        removed: ids of inputs that the source does not have any more: those of them that failed are not counted.
+
     """
     splits: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
     unused: Counter[str] = Counter()
+    uncounted: list[str] = []
 
     def outcomes() -> Iterator[InputOutcome]:
         for planned, unit, receipt in run_state.finished_units():
@@ -221,7 +234,10 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
                     totals.update(without_mask=outcome.faces_without_mask, own_mask=outcome.faces_with_own_mask)
                     unused.update([outcome.own_mask_problem.partition(":")[0]] if outcome.own_mask_problem else [])
                     counts.update(rows=outcome.faces, videos=int(outcome.faces > 0))
-                    yield outcome
+                    if outcome.outcome == "failed" and outcome.video_id in removed:
+                        uncounted.append(outcome.video_id)
+                    else:
+                        yield outcome
 
     inputs = count_inputs(outcomes(), Counter(str(entry.problem) for entry in refused), missing)
     return Manifest(
@@ -237,6 +253,7 @@ def build_manifest(run_state: RunState, config: dict[str, Any], refused: Sequenc
         faces_with_own_mask=totals["own_mask"],
         own_masks_unused=dict(sorted(unused.items())),
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
+        removed=sorted(uncounted),
         plan_parts=len(run_state.plan.parts),
         schema=int(config["schema"]),
     )

@@ -209,10 +209,11 @@ def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | N
 class Manifest:
     """Totals of a finished dataset; `inputs.total = ok + partial + no_faces + failed` always holds.
 
-    `refused`: the failed inputs that never reached a unit, and so are in no receipt. `faces_without_mask`: of fakes
-    that have a mask of their own or whose original exists, how many faces have no mask. `faces_with_own_mask`: how many
-    faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, or not for
-    all frames, by reason.
+    `refused`: the failed inputs that never reached a unit, and so are in no receipt. `removed`: ids of inputs that
+    failed, and were no longer in the source at the end of the run: they are not in `inputs`. `faces_without_mask`: of
+    fakes that have a mask of their own or whose original exists, how many faces have no mask. `faces_with_own_mask`:
+    how many faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, or not
+    for all frames, by reason.
     `plan_parts`: how many parts of the plan the manifest covers; where the plan has more, a later run is unfinished.
     None in manifests from before it was recorded. `schema`: version of the schema of its files.
     """
@@ -229,6 +230,7 @@ class Manifest:
     faces_with_own_mask: int = 0
     own_masks_unused: dict[str, int] = field(default_factory=dict)
     refused: list[dict[str, str | None]] = field(default_factory=list)
+    removed: list[str] = field(default_factory=list)
     plan_parts: int | None = None
     schema: int = SCHEMA_VERSION
 

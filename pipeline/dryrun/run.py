@@ -35,7 +35,8 @@ _FINALIZE_FRACTION = 1.0
 class DryRunResult:
     """Result of a dry run.
 
-    `inputs_in_out`: number of inputs that OUT would have, with those that are gone from the source since.
+    `inputs_in_out`: number of inputs that OUT would have, with those that are gone from the source since, unless they
+    failed.
     `pending`: number of inputs to process. `forecast`: None where there are none, or none could be tried.
     `known_failures`: number of inputs that have failed already, or fail before they are read. `tried`: number of inputs
     that were tried. `failures`: those of them that failed. `partial`: number of those with some damaged frames.
@@ -99,12 +100,13 @@ def dry_run(
         units, cost, job, listing, num_workers=workers or default_num_workers(), scheduler=scheduler,
         fixed_seconds=compared - listed + (1 + _FINALIZE_FRACTION) * planning_seconds, progress=progress,
     )  # fmt: skip
+    known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
     return DryRunResult(
         survey=survey_source(listing, changes, planned.plan, cost, leak=leak, caveats=caveats),
-        inputs_in_out=len(planned.unit_of_video) + len(changes.refused),
+        inputs_in_out=inputs_in_out,
         pending=sum(len(unit.inputs_to_decode) for unit in units),
         forecast=guess,
-        known_failures=len(failures_in_source(planned, changes.refused, changes.gone)),
+        known_failures=len(known_failures),
         tried=len(trials.probes) + len(trials.lost),
         failures=trials.failures(),
         partial=sum(probe.is_partial for probe in trials.probes),

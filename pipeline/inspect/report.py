@@ -43,7 +43,7 @@ def print_report(inspection: Inspection, page: Path, page_bytes: int) -> None:
     if statistics.total.rows:
         console.print(_groups_table(statistics))
         console.print(_classes_table(statistics))
-    if outcomes.num_failed:
+    if outcomes.num_failed or outcomes.manifest.removed:
         console.print(_failures_table(outcomes))
     console.print(_findings_table(inspection.findings))
     console.print(f"page: {_escape(str(page))} ({filesize.decimal(page_bytes)})")
@@ -109,6 +109,8 @@ def _failures_table(outcomes: Outcomes) -> Table:
     for reason, count in outcomes.input_counts["failed"].items():
         names = [failure.video_id for failure in outcomes.failures if failure.reason == reason]
         table.add_row(f"failed: {_escape(reason)}", f"{count:,}", _escape(first_names(names)))
+    if removed := outcomes.manifest.removed:
+        table.add_row("failed, removed from SRC", f"{len(removed):,}", _escape(first_names(removed)))
     return table
 
 
@@ -177,6 +179,7 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
             "first": [crossing._asdict() for crossing in crossings[:_MAX_JSON_ITEMS]],
         },
         "inputs": outcomes.input_counts,
+        "removed": len(outcomes.manifest.removed),
         "failures": [failure._asdict() for failure in outcomes.failures[:_MAX_JSON_ITEMS]],
         "partial": [
             {

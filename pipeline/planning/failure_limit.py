@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
@@ -73,10 +73,16 @@ def collect_failures(run_state: RunState | None, refused: Iterable[Entry]) -> li
     return sorted(failures)
 
 
-def failures_in_source(run_state: RunState, refused: Iterable[Entry], gone: Iterable[str]) -> list[Failure]:
-    """Failures that count towards the limit: those of `gone` inputs, removed from the source, do not."""
-    removed = set(gone)
-    return [failure for failure in collect_failures(run_state, refused) if failure.video_id not in removed]
+def failures_in_source(
+    run_state: RunState, refused: Collection[Entry], removed: Container[str]
+) -> tuple[list[Failure], int]:
+    """Failures, and the number of inputs that they are of: neither has what failed and was `removed` from the source.
+
+    As in the manifest: such an input has no rows, and nothing is left of it that could be fixed.
+    """
+    failures = collect_failures(run_state, refused)
+    counted = [failure for failure in failures if failure.video_id not in removed]
+    return counted, len(run_state.unit_of_video) + len(refused) - (len(failures) - len(counted))
 
 
 def refuse_known_failures(

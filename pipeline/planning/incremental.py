@@ -31,19 +31,25 @@ class Changes:
     `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
     only the mtime is recorded (of a clip of images, the digest too). `gone`: planned, but no longer in the source;
     their rows stay. `refused`: never reach a unit. `rejudged`: have more damaged frames than is allowed now, and are
-    redone on request. `relinked`: the source is as it was, but other names are known to be of the same recording; this
-    concerns the splits of added inputs alone. `renamed`: ids of added inputs that have the content of one that is gone,
-    with its id.
+    redone on request. `blocked`: those of `gone` that the source names, but with a problem. `relinked`: the source is
+    as it was, but other names are known to be of the same recording; this concerns the splits of added inputs alone.
+    `renamed`: ids of added inputs that have the content of one that is gone, with its id.
     """
 
     added: list[Entry] = field(default_factory=list)
     changed: list[Entry] = field(default_factory=list)
     touched: list[Entry] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    blocked: set[str] = field(default_factory=set)
     refused: list[Entry] = field(default_factory=list)
     rejudged: list[Entry] = field(default_factory=list)
     relinked: list[Entry] = field(default_factory=list)
     renamed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def removed(self) -> set[str]:
+        """Ids of planned inputs that the source does not name any more."""
+        return {*self.gone} - self.blocked
 
 
 def find_changes(
@@ -61,7 +67,9 @@ def find_changes(
     retimed: list[Entry] = []
     for entry in listing.entries:
         if entry.problem:
-            if entry.video_id not in planned:
+            if entry.video_id in planned:
+                changes.blocked.add(entry.video_id)
+            else:
                 changes.refused.append(entry)
             continue
         seen.add(entry.video_id)

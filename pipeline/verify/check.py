@@ -273,9 +273,10 @@ def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding
         Entry(video_id=str(refused["video_id"]), problem=cast("Reason", refused["reason"]), detail=refused["detail"])
         for refused in manifest.refused
     ]
-    expected = build_manifest(run_state, manifest.config, entries, manifest.inputs["missing"])
+    missing, removed = manifest.inputs["missing"], {*manifest.removed}
+    expected = build_manifest(run_state, manifest.config, entries, missing, removed)
     masks = ("faces_without_mask", "faces_with_own_mask", "own_masks_unused")
-    for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs", *masks):
+    for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs", "removed", *masks):
         recorded, counted = getattr(manifest, name), getattr(expected, name)
         if recorded != counted:
             yield Finding("account", "manifest.json", f"{name}: says {recorded}, the receipts say {counted}")

@@ -38,6 +38,7 @@ from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedErro
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import FailureLimit, Summary, precompute
 from facefeed.pipeline.verify.check import verify
@@ -328,8 +329,33 @@ def test_more_failures_than_allowed_leave_no_manifest_and_a_larger_allowance_fin
     assert run(source, max_failed=FailureLimit(count=1)).totals.inputs == 0
     assert written(out) == before
     assert Manifest.read(out).inputs["failed"] == {"empty": 1}
-    (source / "real/empty.mp4").unlink()  # as the message advises
-    assert run(source, max_failed=FailureLimit(count=0)).manifest.inputs["failed"] == {"empty": 1}
+
+
+def test_what_failed_and_was_removed_from_the_source_no_longer_counts_as_failed_until_it_is_back(
+    run: Run, make_source: MakeSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out"
+    (source / "real/empty.mp4").touch()
+    time = (source / "real/empty.mp4").stat().st_mtime
+    run(source, max_failed=FailureLimit(count=1))
+    (source / "real/empty.mp4").unlink()
+    summary = run(source, max_failed=FailureLimit(count=0))
+    assert (summary.failures, summary.manifest.removed) == ([], ["real/empty.mp4"])
+    assert (summary.manifest.inputs["total"], summary.manifest.inputs["failed"]) == (2, {})
+    report.print_summary(summary, source, out)
+    assert re.search("failed, removed from SRC .* 1", capsys.readouterr().err)
+    inspection = inspect_dataset(out)
+    assert not inspection.outcomes.failures
+    assert "None of the 2 inputs failed." in [finding.what for finding in inspection.findings]
+    assert verify(out).findings == []
+    (source / "real/empty.mp4").touch()
+    os.utime(source / "real/empty.mp4", (time, time))
+    summary = run(source, max_failed=FailureLimit(count=1))
+    assert (summary.manifest.inputs["failed"], summary.manifest.removed) == ({"empty": 1}, [])
+    (source / "real/empty.mp4").unlink()
+    (source / "real/empty.mp4").symlink_to("/etc/hostname")  # there, but with a problem: nothing that was removed
+    summary = run(source, max_failed=FailureLimit(count=1))
+    assert (summary.manifest.inputs["failed"], summary.manifest.removed) == ({"empty": 1}, [])
 
 
 def test_a_finished_dataset_is_unfinished_again_after_a_later_run_that_ends_early(

@@ -42,11 +42,12 @@ class Outcomes:
         paths = OutPaths(out)
         plan = Plan.load(paths)
         run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
+        removed = {*manifest.removed}
         incomplete = [outcome for _, outcome in run_state.outcomes() if outcome.outcome in ("failed", "partial")]
         failed = [
             Failure(outcome.video_id, str(outcome.reason), outcome.detail or "")
             for outcome in incomplete
-            if outcome.outcome == "failed"
+            if outcome.outcome == "failed" and outcome.video_id not in removed
         ]
         partial = [outcome for outcome in incomplete if outcome.outcome == "partial"]
         entries = [entry for video_id, (entry, _) in plan.planned_videos().items() if video_id in video_ids]
