@@ -81,11 +81,12 @@ def local_client(num_workers: int) -> Iterator[Client]:
             with Client(cluster) as client:
                 yield client
         finally:
-            if cluster is not None:
-                # Late, on a machine that is busy, is no failure: the work is done, and workers end with their driver.
-                with suppress(TimeoutError):
-                    cluster.close(timeout=10)
-            _release_schedulers()
+            with _defer_interrupts():  # a cluster that is left half closed makes Dask wait 10 s when the process ends
+                if cluster is not None:
+                    # Late, on a machine that is busy, is no failure: the work is done, workers end with their driver.
+                    with suppress(TimeoutError):
+                        cluster.close(timeout=10)
+                _release_schedulers()
 
 
 def _release_schedulers() -> None:
@@ -148,7 +149,7 @@ def exit_if_imported_by_worker() -> None:
 
 @contextmanager
 def _defer_interrupts() -> Iterator[None]:
-    """Defers SIGINT, SIGTERM and SIGHUP until the cluster is up and can be shut down in order.
+    """Defers SIGINT, SIGTERM and SIGHUP until the cluster is up and can be shut down in order, or is closed.
 
     Ctrl-C reaches the whole process group, but only the driver handles it: the worker processes, and the thread that
     restarts them, inherit a blocked SIGINT. Signals to the driver are recorded and raise `KeyboardInterrupt` later.

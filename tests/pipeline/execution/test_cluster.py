@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import dask
 import pytest
 from assets_cluster import certificate_in_configuration
 from distributed import Client, LocalCluster, Security
+from distributed.core import Status
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution.cluster import local_client, remote_client, stop_on_cluster_error
 
@@ -92,6 +94,24 @@ def test_a_cluster_that_closes_too_slowly_takes_nothing_from_a_run_that_is_done(
 
 
 @pytest.mark.processes
+def test_an_interrupt_while_the_cluster_closes_comes_after_that_so_that_nothing_is_left_to_wait_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    close, clusters = LocalCluster.close, list[LocalCluster]()
+
+    def close_interrupted(cluster: LocalCluster, timeout: float | None = None) -> None:
+        clusters.append(cluster)
+        if len(clusters) == 1:  # a cluster that is left open is closed when it is deleted
+            os.kill(os.getpid(), signal.SIGINT)
+        close(cluster, timeout=timeout)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LocalCluster, "close", close_interrupted)
+        with pytest.raises(KeyboardInterrupt), local_client(1):
+            pass
+    assert [cluster.status for cluster in clusters] == [Status.closed]
+
+
 def test_a_process_that_runs_again_and_again_keeps_no_scheduler() -> None:
     schedulers = []
     for _ in range(3):
