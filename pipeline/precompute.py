@@ -37,6 +37,7 @@ from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .faces.landmarks import Landmarker
 from .files import stop_on_any_disk_error
+from .planning.content_hash import EqualInput, find_equal_content
 from .planning.cost_model import CostModel
 from .planning.damage_limits import damage_limit_warnings
 from .planning.failure_limit import (
@@ -65,7 +66,8 @@ class Summary:
     `part`: the part of the job that it did, None for all of it; `totals` and `seconds` are its own, everything else is
     of OUT. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a
     part of a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished
-    so far, and is not on disk. `parts_at_work`: how many other parts were at work when this one ended.
+    so far, and is not on disk. `parts_at_work`: how many other parts were at work when this one ended. `equal_content`:
+    groups of inputs in OUT that have the same bytes, but different labels or splits.
     """
 
     manifest: Manifest
@@ -82,6 +84,7 @@ class Summary:
     part: JobPart | None = None
     units_left: int = 0
     parts_at_work: int = 0
+    equal_content: list[tuple[EqualInput, ...]] = field(default_factory=list)
 
 
 def precompute(
@@ -177,6 +180,7 @@ def precompute(
         failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
         dropped_identities=sorted(run_state.plan.dropped_identities()),
+        equal_content=find_equal_content(run_state, manifest.labels),
         forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
     )  # fmt: skip
 

@@ -13,6 +13,7 @@ from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
+from .planning.content_hash import equal_content_text
 
 if TYPE_CHECKING:
     from .dataset.manifest import Manifest
@@ -44,6 +45,9 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
+        "equal_content": [
+            {"inputs": [each._asdict() for each in inputs]} for inputs in summary.equal_content[:_MOST_IN_JSON]
+        ],
         "part": str(summary.part) if summary.part else None,
         "this_run": {
             "units": totals.units,
@@ -180,6 +184,8 @@ def _remarks(summary: Summary) -> list[str]:
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes)
+    if summary.equal_content:
+        lines.append(f"{equal_content_text(summary.equal_content)}; keep one file of each in SRC, and use a new OUT")
     lines += map(str, summary.incomplete_columns)
     if summary.orphans:
         lines.append(f"moved to _tmp, since no unit accounts for them: {plural(len(summary.orphans), 'file')}")

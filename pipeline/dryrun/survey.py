@@ -27,8 +27,8 @@ class Survey:
     time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of
     `missing`. `fakes`: inputs that name an original to compare them with; `without_original`: of these, those whose
     original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped
-    already. `caveats`: what the source does not say, inputs of OUT that it lacks, and what OUT holds that another
-    `--max-damaged` has decided.
+    already. `caveats`: what the source does not say, inputs of OUT that it lacks or that are copies, and what OUT
+    holds that another `--max-damaged` has decided.
     """
 
     layout: str

@@ -8,6 +8,7 @@ from typing import Final, Literal
 
 from ..console import first_names, percent, plural
 from ..dataset.schema import SPLITS
+from ..planning.content_hash import equal_content_text
 from .statistics.columns import FACE_SIZE, SHARPNESS
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX, Group, Statistics
 from .statistics.outcomes import Outcomes
@@ -63,6 +64,7 @@ def collect_findings(
     else:
         findings = [
             *_split_crossings(outcomes),
+            *_equal_content(outcomes),
             *_split_coverage(statistics),
             *_class_balance(statistics),
             *_face_quality(statistics),
@@ -114,6 +116,15 @@ def _split_crossings(outcomes: Outcomes) -> Iterator[Finding]:
         yield Finding("ok", f"{listed.capitalize()} is in more than one split.")
     for unknown in outcomes.link_coverage.unchecked("video"):
         yield Finding("warning", _sentence(unknown.what), _sentence(unknown.remedy))
+
+
+def _equal_content(outcomes: Outcomes) -> Iterator[Finding]:
+    if outcomes.equal_content:
+        yield Finding(
+            "error",
+            _sentence(equal_content_text(outcomes.equal_content)),
+            "Keep one file of each in SRC, and use a new OUT: the other's rows would stay in this one.",
+        )
 
 
 def _sentence(clause: str) -> str:

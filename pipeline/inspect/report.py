@@ -160,7 +160,7 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
     """The content of the terminal report in more detail, as plain values. `schema` increases when a name changes.
 
     Sizes are px; `manipulated`, `small` and `unchanged` are fractions from 0 to 1. Names the first hundred failures,
-    partial inputs and split crossings.
+    partial inputs, split crossings and equal contents.
     """
     outcomes, statistics = inspection.outcomes, inspection.statistics
     crossings, sheets = outcomes.crossings, inspection.sheets
@@ -177,6 +177,12 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
         "crossing": {
             "count": len(crossings),
             "first": [crossing._asdict() for crossing in crossings[:_MAX_JSON_ITEMS]],
+        },
+        "equal_content": {
+            "count": len(outcomes.equal_content),
+            "first": [
+                {"inputs": [each._asdict() for each in inputs]} for inputs in outcomes.equal_content[:_MAX_JSON_ITEMS]
+            ],
         },
         "inputs": outcomes.input_counts,
         "removed": len(outcomes.manifest.removed),

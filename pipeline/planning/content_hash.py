@@ -16,7 +16,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
+from typing import NamedTuple
 
+from ..console import first_names, plural
+from ..dataset.schema import unlabelled_name
 from ..sources import Entry
 from ..video.image_folder import list_frames
 from .run_state import RunState
@@ -128,6 +131,45 @@ def find_renamed(
         for entry, digest in _digests(candidates, roots, comparing)
         if digest in by_size[entry.size_bytes]
     }
+
+
+class EqualInput(NamedTuple):
+    """An input that has the same content as others; `label`: its name. Field names are keys of `--json`."""
+
+    video_id: str
+    label: str
+    split: str
+
+    def __str__(self) -> str:
+        return f"{self.video_id} ({self.label}, {self.split})"
+
+
+def find_equal_content(run_state: RunState, labels: Sequence[str]) -> list[tuple[EqualInput, ...]]:
+    """Inputs with faces and the same SHA-256, but with different labels or in different splits; nothing is hashed.
+
+    An unknown label is no other one. `labels`: their names.
+    """
+    by_digest: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
+    for planned, _, receipt in run_state.finished_units():
+        label_of = {entry.video_id: entry.label for entry in planned.inputs}
+        for outcome in receipt.inputs:
+            if outcome.sha256 and outcome.faces and run_state.unit_of_video[outcome.video_id] == planned.unit_id:
+                known = outcome.video_id, label_of[outcome.video_id], planned.split
+                by_digest[outcome.sha256].append(known)
+    names = [*labels, unlabelled_name(labels)]  # -1 is the last
+    return sorted(
+        tuple(EqualInput(video_id, names[label], split) for video_id, label, split in sorted(inputs))
+        for inputs in by_digest.values()
+        if len({label for _, label, _ in inputs} - {-1}) > 1 or len({split for *_, split in inputs}) > 1
+    )
+
+
+def equal_content_text(equal: Sequence[Sequence[EqualInput]]) -> str:
+    """The inputs of `find_equal_content` as a clause: how many contents, and the first of them by name."""
+    named = first_names([" = ".join(map(str, inputs)) for inputs in equal])
+    return (
+        f"{plural(len(equal), 'content')} under several labels or in several splits, in files of equal bytes: {named}"
+    )
 
 
 def _recorded_hashes(run_state: RunState, entries: Sequence[Entry]) -> dict[str, str]:

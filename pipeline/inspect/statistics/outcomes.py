@@ -9,6 +9,7 @@ from typing import Any, Self
 
 from ...dataset.index import current_index_path
 from ...dataset.manifest import InputOutcome, Manifest, OutPaths
+from ...planning.content_hash import EqualInput, find_equal_content
 from ...planning.failure_limit import Failure
 from ...planning.options import hash_config
 from ...planning.plan import Plan
@@ -21,6 +22,7 @@ from .split_crossings import Crossing, find_crossings
 class Outcomes:
     """The manifest of a dataset, its failed and partial inputs by name, and what crosses splits.
 
+    `equal_content`: groups of inputs that have the same bytes, but different labels or splits.
     `link_coverage`: for how many videos original, recording and person are known, so that crossings can be checked.
     `dropped_identities`: people who were ignored when splits were drawn, because they link too many videos.
     """
@@ -30,6 +32,7 @@ class Outcomes:
     failures: list[Failure]
     partial: list[InputOutcome]
     crossings: list[Crossing]
+    equal_content: list[tuple[EqualInput, ...]]
     link_coverage: LinkCoverage
     dropped_identities: frozenset[str]
 
@@ -56,6 +59,7 @@ class Outcomes:
             manifest=manifest,
             failures=sorted([*_refused(manifest), *failed], key=lambda failure: (failure.reason, failure.video_id)),
             partial=sorted(partial, key=lambda outcome: outcome.video_id),
+            equal_content=find_equal_content(run_state, manifest.labels),
             crossings=find_crossings(plan, video_ids),
             link_coverage=LinkCoverage.from_entries(entries, manifest.labels),
             dropped_identities=frozenset(plan.dropped_identities()),

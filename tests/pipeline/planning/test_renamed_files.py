@@ -1,4 +1,4 @@
-"""Videos that are renamed or moved between two runs: what the splits and the report say of them."""
+"""Videos that are renamed, moved or copied: what the splits and the reports say of them."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ import pyarrow.dataset as pads
 import pytest
 from assets_in_process import in_process, new_folder
 from assets_video import numbered, write_video
+from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.report import print_summary, summary_json
@@ -166,3 +168,33 @@ def test_photos_that_come_where_one_is_gone_are_drawn_each_by_itself() -> None:
         cv2.imwrite(str(source / f"real/{number}.jpg"), numbered(number, 64, 48))
     run(source, out)
     assert {split_of(out)[f"real/{number}.jpg"] for number in range(4, 20)} == {"train", "val", "test"}
+
+
+def test_copies_of_a_video_under_two_labels_or_in_two_splits_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    source.mkdir()
+    contents = {"label": ("a.mp4", "b.mp4"), "split": ("c.mp4", "d.mp4"), "none": ("e.mp4", "f.mp4")}
+    for number, names in enumerate(contents.values()):
+        for name in names:
+            write_video(source / name, [numbered(9 * number + frame, 64, 48) for frame in range(2)])
+    rows = ("a.mp4,real,train", "b.mp4,fake,train", "c.mp4,real,val", "d.mp4,real,test", "e.mp4,fake,test")
+    table = source / "table.csv"
+    table.write_text("\n".join(["path,label,split", *rows, "f.mp4,fake,test"]))
+    summary = run(table, out)
+    named = "a.mp4 (real, train) = b.mp4 (fake, train), c.mp4 (real, val) = d.mp4 (real, test)"
+    assert summary_json(summary)["equal_content"][1]["inputs"] == [
+        {"video_id": "c.mp4", "label": "real", "split": "val"},
+        {"video_id": "d.mp4", "label": "real", "split": "test"},
+    ]
+    print_summary(summary, table, out)
+    assert f"2 contents under several labels or in several splits, in files of equal bytes: {named};" in " ".join(
+        capsys.readouterr().err.split()
+    )
+    assert [
+        text
+        for text in dry_run(table, out, options=OPTIONS, detector=FixedBoxDetector()).survey.caveats
+        if named in text
+    ]
+    [finding] = [finding for finding in inspect_dataset(out).findings if named in finding.what]
+    assert finding.level == "error"
