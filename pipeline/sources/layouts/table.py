@@ -10,6 +10,7 @@ Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -26,6 +27,7 @@ from ...errors import UsageError
 from ...json_records import parse_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import relative_name
+from ..media.linked_files import each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
@@ -57,8 +59,9 @@ class TableFile:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the rows of the table.
 
-        Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, or
-        a folder and an image in it, or a mask as an input, an unknown split, or a class that the file of classes lacks.
+        Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, a
+        folder and an image in it, a file and a link to it with different values, or a mask as an input, an unknown
+        split, or a class that the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -94,10 +97,12 @@ class TableFile:
             entries.append(entry)
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
+        ignored = Counter[str]()
+        entries = each_file_once(src, entries, ignored)
         _refuse_images_of_clips(src, entries)
         _refuse_masks_as_inputs(src, entries)
         return Listing(
-            layout=self.name, root=src.parent, labels=classes.names, entries=entries,
+            layout=self.name, root=src.parent, labels=classes.names, entries=entries, ignored=ignored,
             missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",

@@ -12,6 +12,7 @@ from ...errors import Reason
 from ...video.image_folder import IMAGE_SUFFIXES, list_frames
 from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
+from .linked_files import LISTED_ALREADY
 
 VIDEO_SUFFIXES = frozenset([
     ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".h264", ".hevc", ".m2ts", ".m4v", ".mjpeg", ".mkv", ".mov",
@@ -221,7 +222,7 @@ def _list_links(
             continue
         target = status.st_dev, status.st_ino
         if is_listed or target in targets:
-            ignored["links to files that are listed already"] += 1
+            ignored[LISTED_ALREADY] += 1
             continue
         targets.add(target)
         yield _stat_file(relative, link.stat)

@@ -202,6 +202,25 @@ def test_of_links_to_a_file_that_is_no_input_itself_the_first_by_name_is_one(tmp
     assert listing.ignored == {".bin": 1, "links to files that are listed already": 3}
 
 
+def test_a_file_that_a_table_names_by_a_link_too_is_an_input_once(tmp_path: Path) -> None:
+    src = put(tmp_path, "own/m.mp4", ".store/x.mp4", "fake.mp4")
+    (src / "a.mp4").symlink_to(src / "own/m.mp4")
+    (src / "linked").symlink_to(src / "own")
+    (src / "y.mp4").symlink_to(src / ".store/x.mp4")
+    (src / "z.mp4").symlink_to(src / ".store/x.mp4")
+    originals = ["a.mp4", "linked/m.mp4", "own/m.mp4", "z.mp4", "y.mp4"]
+    table = src / "t.csv"
+    table.write_text("\n".join(["path,label,source", *(f"{name},real," for name in originals), "fake.mp4,fake,a.mp4"]))
+    listing = list_source(table)
+    assert {entry.video_id: entry.source_id for entry in listing.entries} == {
+        "own/m.mp4": None, "y.mp4": None, "fake.mp4": "own/m.mp4",
+    }  # fmt: skip
+    assert listing.ignored == {"links to files that are listed already": 3}
+    table.write_text("path,label\na.mp4,real\nown/m.mp4,fake\nfake.mp4,fake\n")
+    with pytest.raises(UsageError, match=r"'own/m.mp4' and 'a.mp4', which are one file by a link.*\(label\)"):
+        list_source(table)
+
+
 def test_a_folder_to_allow_that_is_not_there_is_refused(tmp_path: Path) -> None:
     src = put(tmp_path / "src", "a.mp4")
     with pytest.raises(UsageError, match=r"allow_root='.*nowhere': no such folder"):
