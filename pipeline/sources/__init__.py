@@ -50,7 +50,7 @@ from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unr
 from .layouts.table import TableFile
 from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .media.media_files import digest_of_images, find_media, find_named
+from .media.media_files import digest_of_images, find_media, find_named, is_media
 from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
 
@@ -61,6 +61,7 @@ _PUBLISHED: tuple[Layout, ...] = (
 _SHIPPED: tuple[Layout, ...] = (TableFile(), DatasetJson(), *_PUBLISHED, Folder())
 _BY_NAME = {layout.name: layout for layout in _SHIPPED}
 LAYOUTS = ("auto", *_BY_NAME)
+_OTHER_TABLES = frozenset([".arrow", ".feather", ".jsonl", ".ods", ".tab", ".tsv", ".txt", ".xls", ".xlsx"])
 
 __all__ = [
     "LAYOUTS",
@@ -149,4 +150,15 @@ def _select_layout(src: Path, layout: str | Layout) -> Layout:
         raise UsageError(
             f"layout={layout!r}: must be one of {', '.join(LAYOUTS)}, or your own (FILE.py; from Python, an object)"
         )
+    if not src.is_dir() and detect_layout(src) == Folder.name:
+        raise UsageError(
+            f"SRC={str(src)!r}: no layout reads such a file; must be a folder, a table (.csv with commas, or .parquet) "
+            f"or a dataset JSON of DeepfakeBench (.json){_remedy_for_file(src)}"
+        )
     return _BY_NAME[name]
+
+
+def _remedy_for_file(src: Path) -> str:
+    if src.suffix.lower() in _OTHER_TABLES:
+        return "; save the table as .csv, separated by commas"
+    return "; put the file into a folder, and name that" if is_media(src.name) else ""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -94,6 +95,24 @@ def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, t
     assert json.loads(result.stdout)["exit"] == 2
     if out == "file/below":
         assert f"{str(tmp_path / 'file')!r} is a file" in result.stderr
+
+
+@pytest.mark.parametrize("flags", [[], ["--dry-run"]])
+def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, flags: list[str]
+) -> None:
+    source, out, access = make_source("real/a.mp4"), tmp_path / "out", os.access
+    out.mkdir()
+
+    def read_only_out(path: Any, mode: int) -> bool:
+        return not (mode & os.W_OK and Path(path).is_relative_to(out)) and access(path, mode)
+
+    monkeypatch.setattr(os, "access", read_only_out)  # root may write to a folder whatever its mode
+    result = CliRunner().invoke(main, ["precompute", str(source), str(out), *flags])
+    assert result.exit_code == 2
+    assert result.stderr.startswith(f"facefeed: OUT={str(out)!r}: {str(out)!r} may not be written to")
+    assert "make it writable, or name another OUT" in result.stderr
+    assert list(out.iterdir()) == []
 
 
 def test_what_a_killed_start_left_of_out_is_taken_up(

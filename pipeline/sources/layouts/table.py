@@ -9,6 +9,7 @@ Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, 
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -35,6 +36,7 @@ from .class_names import EMPTY_CELLS, ClassNames
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
+_START_BYTES = 256
 _REQUIRED = ("path", "label")
 _OPTIONAL = ("split", "source", "mask", "identity", "footage", "method", "compression", "dataset", "fake_segments",
              "whole_frame")  # fmt: skip
@@ -112,6 +114,8 @@ class TableFile:
 
 def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Value]]]]:
     """The rows, with the cells of all known columns as text; and kind and values of each other column."""
+    if src.suffix.lower() == ".csv":
+        _refuse_utf16(src)
     with _reading(src):
         if src.suffix.lower() == ".csv":
             # Read everything as text: a path like 007 must not become a number.
@@ -142,7 +146,16 @@ def _reading(src: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, OverflowError, ValueError, pa.ArrowException) as error:
-        raise UsageError(f"{src}: cannot be read as a table ({error})") from error
+        remedy = "; save it as CSV in UTF-8, it is in another encoding" if "UTF8" in str(error) else ""
+        raise UsageError(f"{src}: cannot be read as a table ({error}){remedy}") from error
+
+
+def _refuse_utf16(src: Path) -> None:
+    """Raises `UsageError` where a CSV is in UTF-16, as spreadsheets may save it: half of its bytes are zeros then."""
+    with _reading(src), src.open("rb") as file:
+        start = file.read(_START_BYTES)
+    if start[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE) or b"\0" in start:
+        raise UsageError(f"{src}: is encoded in UTF-16, or is no text; must be UTF-8: save it as CSV in UTF-8")
 
 
 def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:

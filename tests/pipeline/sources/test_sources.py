@@ -72,10 +72,10 @@ def test_the_layout_is_recognised(tmp_path: Path) -> None:
     assert detect_layout(tmp_path / "lists" / "t.CSV") == list_source(tmp_path / "lists" / "t.CSV").layout == "table"
 
 
-@pytest.mark.parametrize(("layout", "src"), [("table", "."), ("folder", "a.mp4"), ("dfdc", "a.mp4"), ("auto", "a.mp4")])
+@pytest.mark.parametrize(("layout", "src"), [("table", "."), ("folder", "t.csv"), ("dfdc", "t.csv")])
 def test_a_layout_that_does_not_fit_the_kind_of_src_is_refused(tmp_path: Path, layout: str, src: str) -> None:
-    put(tmp_path, "a.mp4")
-    with pytest.raises(UsageError, match="needs a"):
+    put(tmp_path, "a.mp4", "t.csv")
+    with pytest.raises(UsageError, match=r"needs a.*try --layout auto"):
         list_source(tmp_path / src, layout)
 
 
@@ -268,6 +268,30 @@ def test_a_source_that_is_itself_a_link_is_fine(tmp_path: Path) -> None:
     assert [(entry.video_id, entry.problem) for entry in list_source(tmp_path / "src").entries] == [
         ("real/a.mp4", None)
     ]
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "latin-1"])
+def test_a_table_in_another_encoding_is_refused_with_the_one_to_save_it_in(tmp_path: Path, encoding: str) -> None:
+    (tmp_path / "a.mp4").write_bytes(b"x")
+    (tmp_path / "t.csv").write_text("path,label\na.mp4,r\xe9el\n", encoding=encoding)
+    with pytest.raises(UsageError, match=r"save it as CSV in UTF-8") as caught:
+        list_source(tmp_path / "t.csv")
+    assert ("UTF-16" in str(caught.value)) == encoding.startswith("utf-16")
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [("t.tsv", "as .csv, separated by commas"), ("a.mp4", "put the file into a folder"), ("b.md", "")],
+)
+@pytest.mark.parametrize("layout", ["auto", "table", "folder", "dfdc"])
+def test_a_file_that_no_layout_reads_is_refused_with_what_to_do(
+    tmp_path: Path, name: str, remedy: str, layout: str
+) -> None:
+    (tmp_path / name).write_text("path\tlabel\n")
+    with pytest.raises(UsageError, match=r"must be a folder, a table \(.csv with commas, or .parquet\)") as caught:
+        list_source(tmp_path / name, layout)
+    assert remedy in str(caught.value)
+    assert "--layout auto" not in str(caught.value)
 
 
 def test_a_name_that_is_not_utf8_is_a_counted_problem(tmp_path: Path) -> None:
