@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
+from ...console import first_names, plural
 from ...dataset.schema import real_class
 from ...errors import UsageError
 from ..listing import MAX_CLASSES
 from ..media.media_files import path_exists
+from .names.class_spelling import misspelt_classes
 
 _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it
@@ -34,7 +36,7 @@ class ClassNames:
         Raises `UsageError` where there are more than can be stored, two differ in case alone or are one number, or the
         file cannot be read or lacks one of them.
         """
-        class_file = table.with_suffix(".classes.txt")
+        class_file = _class_file(table)
         if path_exists(class_file):
             return cls._read(class_file, set(labels))
         known = _with_one_spelling({name for name in labels if not _is_unknown(name)})
@@ -76,6 +78,25 @@ class ClassNames:
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
 
 
+def misspelt_warnings(table: Path, inputs: Mapping[str, int]) -> tuple[str, ...]:
+    """A warning of classes of `table` that may be others misspelt, unless a file lists the classes.
+
+    `inputs`: number of inputs by the name of their class.
+    """
+    if path_exists(_class_file(table)) or not (meant := misspelt_classes(inputs)):
+        return ()
+    names = [f"{name!r} ({plural(inputs[name], 'input')}) for {other!r}" for name, other in meant.items()]
+    is_own = "it is a class of its own" if len(meant) == 1 else "each is a class of its own"
+    return (
+        f"{table}: {plural(len(meant), 'label')} may be misspelt: {first_names(names)}; {is_own}: fix the table, or "
+        f"list all classes in {_class_file(table).name}, one a line",
+    )
+
+
+def _class_file(table: Path) -> Path:
+    return table.with_suffix(".classes.txt")
+
+
 def _is_unknown(label: str) -> bool:
     return label.lower() in _UNKNOWN or label in EMPTY_CELLS
 
@@ -100,7 +121,7 @@ def _refuse_two_spellings(table: Path, names: Set[str]) -> None:
         if (other := spelt.setdefault(key, name)) != name:
             raise UsageError(
                 f"{table}: has the labels {other!r} and {name!r}, which would be two classes; spell them alike, or, "
-                f"if they are two, list all classes in {table.with_suffix('.classes.txt').name}, one a line"
+                f"if they are two, list all classes in {_class_file(table).name}, one a line"
             )
 
 

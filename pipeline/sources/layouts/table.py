@@ -32,7 +32,7 @@ from ..media.linked_files import each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
-from .class_names import EMPTY_CELLS, ClassNames
+from .class_names import EMPTY_CELLS, ClassNames, misspelt_warnings
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -103,12 +103,14 @@ class TableFile:
         entries = each_file_once(src, entries, ignored)
         _refuse_images_of_clips(src, entries)
         _refuse_masks_as_inputs(src, entries)
+        inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries, ignored=ignored,
             missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
+            warnings=misspelt_warnings(src, inputs),
         )  # fmt: skip
 
 

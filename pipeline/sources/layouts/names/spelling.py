@@ -11,7 +11,7 @@ from typing import TypeVar
 from ....errors import UsageError
 from ...media.media_files import listable_folders, path_exists
 
-_MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
+MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 
 T = TypeVar("T")
 
@@ -50,8 +50,10 @@ def path_as_spelt(root: Path, path: str) -> str:
     return "/".join(parts)
 
 
-def misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
+def misspelt(names: Iterable[str], known: Iterable[str], min_similarity: float = MIN_SIMILARITY) -> dict[str, str]:
     """Those of `names` that are nearly, but not certainly, one of `known`, with the name that is meant.
+
+    `min_similarity`: 0..1, from which on a name is nearly another.
 
     >>> misspelt(["NeuralTexture", "Face2Face", "csv"], ["NeuralTextures", "Face2Face"])
     {'NeuralTexture': 'NeuralTextures'}
@@ -60,7 +62,7 @@ def misspelt(names: Iterable[str], known: Iterable[str]) -> dict[str, str]:
     return {
         name: name_of[near[0]]
         for name in names
-        if (key := spelling_key(name)) not in name_of and (near := get_close_matches(key, name_of, 1, _MIN_SIMILARITY))
+        if (key := spelling_key(name)) not in name_of and (near := get_close_matches(key, name_of, 1, min_similarity))
     }
 
 

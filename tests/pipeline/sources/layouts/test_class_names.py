@@ -19,7 +19,7 @@ from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
-from facefeed.pipeline.sources import Entry, Listing, list_source
+from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 from facefeed.pipeline.verify.check import verify
 
 EMOTIONS = ("anger", "contempt", "disgust", "fear", "happy", "sad", "surprise")
@@ -245,3 +245,57 @@ def test_other_classes_on_the_same_out_are_refused(
     emotions.with_suffix(".classes.txt").write_text("\n".join(ORDER))
     with pytest.raises(RefusedError, match=r"labels: anger,.* there, happy,sad,.* now"):
         run()
+
+
+def labelled(root: Path, **inputs: int) -> Path:
+    """A table with so many inputs of each label; underscores at the start of a name are none of it."""
+    labels = [label for label, count in inputs.items() for _ in range(count)]
+    for number in range(len(labels)):
+        (root / f"{number}.mp4").touch()
+    rows = [f"{number}.mp4,{label.lstrip('_')}" for number, label in enumerate(labels)]
+    (root / "t.csv").write_text("\n".join(["path,label", *rows]))
+    return root / "t.csv"
+
+
+def misspelt_labels(table: Path) -> list[str]:
+    return [text for text in listing_warnings(list_source(table)) if "misspelt" in text]
+
+
+@pytest.mark.parametrize(
+    ("inputs", "named"),
+    [
+        ({"real": 5, "fake": 5, "rael": 1}, "'rael' (1 input) for 'real'"),
+        ({"real": 5, "fake": 5, "fke": 2}, "'fke' (2 inputs) for 'fake'"),
+        ({"real": 5, "fake": 5, "Fakes": 5}, "'Fakes' (5 inputs) for 'fake'"),
+        ({"Fake": 5, "rael": 5}, "'rael' (5 inputs) for 'real'"),
+        ({"real": 5, "DeepFakes": 10, "DeepFake": 1}, "'DeepFake' (1 input) for 'DeepFakes'"),
+        ({"happy": 10, "hapy": 1, "sad": 5}, "'hapy' (1 input) for 'happy'"),
+    ],
+)
+def test_a_label_that_is_nearly_another_one_is_named_with_the_one_that_is_meant(
+    tmp_path: Path, inputs: dict[str, int], named: str
+) -> None:
+    table = labelled(tmp_path, **inputs)
+    (warning,) = misspelt_labels(table)
+    assert named in warning
+    assert "t.classes.txt" in warning
+    table.with_suffix(".classes.txt").write_text("\n".join(inputs))
+    assert misspelt_labels(table) == [], "who lists it means it"
+
+
+@pytest.mark.parametrize(
+    "inputs",
+    [
+        {"real": 30, "fake": 30, "deepfakes": 3, "face2face": 3, "FaceSwap": 1, "FaceShifter": 10},
+        {"real": 30, "fake_a": 30, "fake_b": 1, "fake_1": 1, "fakeC": 1},
+        {"real": 30, "df1": 30, "df2": 1},
+        {"real": 10, "fakes": 1},
+        {"original": 10, "manipulated": 1},
+        {"reals": 10, "fakes": 10},
+        {"male": 20, "female": 2},
+        {"person_anna": 2, "person_anne": 2},
+        {"_0": 20, "_1": 2, "_10": 2, "_11": 2},
+    ],
+)
+def test_labels_that_are_alike_but_meant_are_not_named(tmp_path: Path, inputs: dict[str, int]) -> None:
+    assert misspelt_labels(labelled(tmp_path, **inputs)) == []
