@@ -56,6 +56,7 @@ from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState
 from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
+from .splits.coverage import coverage_warnings
 from .video import DecoderLimits, MediaReader
 
 
@@ -249,6 +250,8 @@ class _Run:
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
+        for text in coverage_warnings(grown.plan.planned_videos().values(), self.listing.labels):
+            self.progress.warn(text)
         return grown
 
     def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:

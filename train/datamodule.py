@@ -151,14 +151,18 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
         dataset = self.dataset(split, **eval_transform_arguments(self.options.eval_transform))
+        if (label := self._only_label(dataset)) is not None:
+            warn(
+                f"{self.out}: all faces of {split} have the label {label}, so its AUC is not defined, and its other "
+                "metrics say nothing of other labels; see `facefeed inspect`"
+            )
         return EvaluationLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
-        labels = np.unique(dataset.index.numbers("label", dataset.rows))
-        if len(labels) == 1 and getattr(dataset.face_transform, "self_blend", None) is None:
-            label = _label_name(self.classes, int(labels[0]))
+        label = self._only_label(dataset)
+        if label is not None and getattr(dataset.face_transform, "self_blend", None) is None:
             warn(
                 f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
                 "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
@@ -171,9 +175,12 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
-
-def _label_name(classes: tuple[str, ...], label: int) -> str:
-    return classes[label] if label >= 0 else "-1, unknown"
+    def _only_label(self, dataset: FaceDataset) -> str | None:
+        """Returns the label of all faces of `dataset`; None where there are no faces, or several labels."""
+        labels = np.unique(dataset.index.numbers("label", dataset.rows))
+        if len(labels) != 1:
+            return None
+        return self.classes[labels[0]] if labels[0] >= 0 else "-1, unknown"
 
 
 def transform_arguments(file: str | None) -> dict[str, Any]:

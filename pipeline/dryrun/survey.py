@@ -12,6 +12,7 @@ from ..planning.incremental import Changes
 from ..planning.plan import Plan
 from ..sources import Listing, listing_warnings
 from ..splits.assignment import group_sizes
+from ..splits.coverage import coverage_warnings
 
 _MAX_NAMED = 100
 
@@ -27,8 +28,8 @@ class Survey:
     time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of
     `missing`. `fakes`: inputs that name an original to compare them with; `without_original`: of these, those whose
     original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped
-    already. `caveats`: what the source does not say, inputs of OUT that it lacks or that are copies, and what OUT
-    holds that another `--max-damaged` has decided.
+    already. `caveats`: what the source does not say, which splits lack a class, inputs of OUT that it lacks or that are
+    copies, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str
@@ -65,7 +66,8 @@ def survey_source(
     present = {entry.video_id for entry in listing.entries if not entry.problem}
     fakes = [entry for entry in listing.entries if entry.source_id is not None and entry.compared]
     dropped = plan.dropped_identities()
-    sizes = group_sizes([entry for entry, _ in plan.planned_videos().values()], dropped)
+    planned = list(plan.planned_videos().values())
+    sizes = group_sizes([entry for entry, _ in planned], dropped)
     return Survey(
         layout=listing.layout,
         recognised_by=listing.recognised_by,
@@ -91,7 +93,7 @@ def survey_source(
         without_original=sum(entry.source_id not in present for entry in fakes),
         own_masks=sum(entry.mask_id is not None for entry in listing.entries),
         whole_frames=sum(entry.whole_frame for entry in listing.entries),
-        caveats=[*listing_warnings(listing), *caveats],
+        caveats=[*listing_warnings(listing), *coverage_warnings(planned, listing.labels), *caveats],
     )
 
 

@@ -324,6 +324,14 @@ def test_what_the_loader_cannot_keep_is_refused_with_its_remedy(out: Path, tmp_p
         data(tmp_path / "reals").train_dataloader()
 
 
+@pytest.mark.parametrize("split", ["val", "test"])
+def test_a_split_of_one_class_is_reported_before_it_is_measured(tmp_path: Path, split: str) -> None:
+    both = (Clip("real/anna.mp4", 3), Clip("fake/anna-swap.mp4", 3))
+    make_dataset(tmp_path / "out", (("train", both), (split, (Clip("fake/carl-swap.mp4", 3),))))
+    with pytest.warns(UserWarning, match=f"all faces of {split} have the label fake, so its AUC is not defined"):
+        getattr(data(tmp_path / "out"), f"{split}_dataloader")()
+
+
 @pytest.mark.parametrize(("devices", "workers"), [(1, 64), (2, 32)])
 def test_the_ranks_of_a_machine_share_its_cores(
     out: Path, monkeypatch: pytest.MonkeyPatch, devices: int, workers: int

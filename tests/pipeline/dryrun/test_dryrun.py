@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterator
@@ -34,6 +35,7 @@ from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import DecodeSummary, Frame
+from rich.console import Console
 
 MakeSource = Callable[..., Path]
 
@@ -265,6 +267,23 @@ def test_nothing_is_made_and_the_word_is_good(
     assert (second_run.forecast, second_run.survey.new, exit_code(second_run, 0)) == (None, 0, 0)
     print_dry_run(second_run, src, 0)
     assert "nothing to do" in capsys.readouterr().err
+
+
+def test_a_drawn_split_without_fakes_is_named_before_anything_is_done_by_the_dry_run_and_by_the_run(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("real/a.mp4", "real/b.mp4", "fake/c.mp4"), tmp_path / "out"
+    survey = run_dry(src, out, small_options, cluster_address).survey
+    without_fakes = sorted(split for split, counts in survey.by_split.items() if not counts["fake"])
+    assert without_fakes
+    output = io.StringIO()
+    precompute(
+        src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address,
+        progress=Progress(Console(file=output, soft_wrap=True)),
+    )  # fmt: skip
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    for warnings in (survey.caveats, [event["text"] for event in events if event["event"] == "warning"]):
+        assert sorted(text.split()[0] for text in warnings if "has no input that is fake: " in text) == without_fakes
 
 
 def test_a_leak_is_reported_and_does_not_stop_the_forecast(

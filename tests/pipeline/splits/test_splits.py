@@ -13,6 +13,7 @@ from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.splits.assignment import Assignment, SplitRatio, assign_splits
+from facefeed.pipeline.splits.coverage import coverage_warnings
 from facefeed.pipeline.splits.leaks import refuse_new_leaks
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -459,3 +460,26 @@ def test_every_position_falls_into_a_split_that_has_a_share(position: float, a: 
     split = ratio.split_at(position)
     assert ratio.shares[SPLITS.index(split)] > 0
     assert ratio.distance(position, split) < 1e-9
+
+
+def of_label(name: str, label: int, **given: Any) -> Entry:
+    return Entry(video_id=name, label=label, **given)
+
+
+def test_a_split_without_a_class_that_others_have_is_named_with_the_class() -> None:
+    both = [(of_label("a", 0), "train"), (of_label("b", 1), "train")]
+    (warning,) = coverage_warnings([*both, (of_label("c", 0), "val"), (of_label("d", -1), "val")], ("real", "fake"))
+    assert warning.startswith("val has no input that is fake: ")
+    assert coverage_warnings([*both, (of_label("c", 0), "test"), (of_label("d", 1), "test")], ("real", "fake")) == []
+
+
+def test_a_video_that_is_fake_in_part_gives_its_split_both_classes() -> None:
+    partly = of_label("c", 1, fake_segments=((0.0, 1.0),), outside_label=0)
+    planned = [(of_label("a", 0), "train"), (of_label("b", 1), "train"), (partly, "val")]
+    assert coverage_warnings(planned, ("real", "fake")) == []
+
+
+@pytest.mark.parametrize("label", [-1, 0])
+def test_where_all_inputs_are_of_one_class_no_split_lacks_another(label: int) -> None:
+    assert coverage_warnings([(of_label("a", label), "train"), (of_label("b", label), "val")], ("real", "fake")) == []
+    assert coverage_warnings([], ("real", "fake")) == []
