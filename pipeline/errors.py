@@ -30,6 +30,7 @@ Reason = Literal[
     "outside_root",
     "bridges_splits",
     "unknown_label",
+    "wrong_segments",
 ]
 """Why an input failed. Each reason has one cause, so that counts by reason show what to fix."""
 

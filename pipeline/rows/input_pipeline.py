@@ -19,12 +19,17 @@ from ..planning.content_hash import stat_signature
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
+from ..sources.metadata.segments import Segments
 from ..video import DecodeSummary, Frame, FrameTimes, MediaReader
 from .decoded_file import DecodedFile, sha256_if_unchanged
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
 from .reuse import SupersededRows
 from .row_builder import RowBuilder
 from .spools import Spool, SpoolMemory
+
+_SEGMENTS_OVERSHOOT = 2.0
+"""Times its length, as in the header, that a video's segments may end at: both are rounded, and files are cut."""
+_SEGMENTS_OVERSHOOT_SECONDS = 1.0
 
 FrameIterator = Iterator[Frame]
 
@@ -170,6 +175,8 @@ class InputPipeline:
 
         """
         self._absent = self._compared_with = None
+        if entry.fake_segments:
+            self._check_segments(entry.video_id, entry.fake_segments)
         with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
             self._own_mask = own_mask
             if own_mask.problem == "unreadable" and not self._job.file_exists(str(entry.mask_id)):
@@ -191,6 +198,22 @@ class InputPipeline:
             finally:
                 if own_cache is not None:
                     self._source.replace(own_cache)
+
+    def _check_segments(self, video_id: str, segments: Segments) -> None:
+        """Raises `InputError` where segments end so late that they are of another unit, or of another video.
+
+        Frames would get wrong labels without a sign of it. Videos of unknown length are not checked.
+        """
+        if self._closed:
+            return
+        reading = self._row_builder.read_executor.submit(self.reader.probe, self.path_of(video_id))
+        length, end = reading.result().duration_seconds, max(end for _, end in segments)
+        if length and end > _SEGMENTS_OVERSHOOT * length + _SEGMENTS_OVERSHOOT_SECONDS:
+            raise InputError(
+                "wrong_segments",
+                f"its fake_segments end at {end:g} s, but it is {length:.1f} s long: are they in milliseconds or "
+                "frames, or of another video?",
+            )
 
     def release(self) -> None:
         """Frees the cached source frames and all rows of processed inputs; no thread may be using the pipeline."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,6 +17,7 @@ from facefeed.loaders import FaceDataLoader, Pairs
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -26,6 +28,7 @@ from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.inspect.statistics.videos import VideoTable
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan
+from facefeed.pipeline.precompute import FailureLimit, precompute
 from facefeed.pipeline.rows.row_builder import RowBuilder
 from facefeed.pipeline.sources import Entry, list_source
 from facefeed.pipeline.sources.metadata.segments import parse_segments
@@ -169,10 +172,30 @@ def test_a_segment_ends_before_its_end(
     assert Entry(video_id="a.mp4", label=1, fake_segments=segments, outside_label=0).label_at(time) == label
 
 
+def test_a_video_whose_segments_end_long_after_it_fails_with_that_reason_in_the_run_and_its_dry_run(
+    tmp_path: Path, small_options: Options, cluster_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    src, out = tmp_path / "src", tmp_path / "out"
+    src.mkdir()
+    cells = {"real": "", "seconds": "[[0.4, 0.8]]", "overshooting": "[[0.4, 1.5]]", "milliseconds": "[[400, 800]]"}
+    for name in cells:
+        write_video(src / f"{name}.mp4", map(numbered, range(25)))
+    rows = [f'{name}.mp4,{"fake" if cell else "real"},"{cell}"' for name, cell in cells.items()]
+    (src / "t.csv").write_text("\n".join(["path,label,fake_segments", *rows]))
+    given: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    tried = dry_run(src / "t.csv", out, **given).failures
+    failures = precompute(src / "t.csv", out, **given, max_failed=FailureLimit(count=1)).failures
+    for failed in (tried, failures):
+        ((video_id, reason, detail),) = failed
+        assert (video_id, reason) == ("milliseconds.mp4", "wrong_segments")
+        assert "end at 800 s, but it is 1.0 s long" in detail
+
+
 @pytest.mark.parametrize(
     "value",
     [7, "soon", [1, 2], [[1]], [[2, 1]], [[1, 1]], [[0, 1e400]], [[0, 10**400]], [[-1, 2]], [[0, float("nan")]],
-     [[0, "1"]], [[True, 2]], None],
+     [[0, "1"]], [[True, 2]], [[0, 86401]], None],
 )  # fmt: skip
 def test_segments_that_are_none_are_refused(value: object) -> None:
     with pytest.raises(UsageError, match=r"table: fake segments .*: must be a list of \[start, end\]"):

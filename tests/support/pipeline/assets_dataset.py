@@ -34,7 +34,7 @@ from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import DecodeSummary, Frame, FrameTimes, MediaReader, Sampling
+from facefeed.pipeline.video import DecodeSummary, Frame, FrameTimes, MediaInfo, MediaReader, Sampling
 from numpy.typing import NDArray
 
 LABELS = ("real", "fake")
@@ -147,6 +147,11 @@ class _NoiseReader(MediaReader):
     def _clip(self, path: Path) -> Clip:
         """The clip of a path below the source, or of an absolute one."""
         return self._clips[(path.relative_to(self._root) if path.is_relative_to(self._root) else path).as_posix()]
+
+    def probe(self, path: Path) -> MediaInfo:
+        """Without a duration, as headers of streams are."""
+        height, width = _FRAME
+        return MediaInfo(width=width, height=height, num_frames=0, duration_seconds=0.0, is_image=False)
 
     def times(self, path: Path, sampling: Sampling) -> FrameTimes:
         clip = self._clip(path)
