@@ -9,6 +9,11 @@ from ..listing import Entry, Listing
 from ..media.allowed_roots import outside_warning
 from .link_coverage import LinkCoverage
 
+_NAMES_OF_SOURCE = {
+    f"{word}{end}" for word in ("original", "source") for end in ("", "s", "_id", "_path", "_file", "_name", "_video")
+}
+"""What a table's column of originals is called elsewhere; in lower case."""
+
 
 def listing_warnings(listing: Listing) -> list[str]:
     """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, lists of
@@ -88,4 +93,8 @@ def _column_warning(listing: Listing) -> str | None:
     if not listing.ignored_columns:
         return None
     names = ", ".join(map(repr, listing.ignored_columns))
-    return f"columns of the table that are ignored: {names}; --columns stores those that it names in each row"
+    text = f"columns of the table that are ignored: {names}; --columns stores those that it names in each row"
+    original = next((name for name in listing.ignored_columns if name.strip().lower() in _NAMES_OF_SOURCE), None)
+    if original is None or any(entry.source_id for entry in listing.entries):
+        return text
+    return f"{text}; {original!r} looks like originals of fakes, which only the column 'source' gives: rename it"

@@ -493,6 +493,19 @@ def test_unknown_columns_are_reported_once_as_ignored(tmp_path: Path, write_tabl
     ]
 
 
+@pytest.mark.parametrize("name", ["original", "Original_Path", "source_video"])
+def test_a_column_of_originals_by_another_name_is_reported_with_the_right_one(
+    tmp_path: Path, write_table: WriteTable, name: str
+) -> None:
+    put(tmp_path, "a.mp4", "b.mp4")
+    columns = {"path": ["a.mp4", "b.mp4"], "label": ["real", "fake"], name: ["", "a.mp4"]}
+    listing = with_columns(list_source(write_table(tmp_path, columns)), ())
+    (warning,) = (text for text in listing_warnings(listing) if repr(name) in text)
+    assert "which only the column 'source' gives: rename it" in warning
+    named = with_columns(list_source(write_table(tmp_path, {**columns, "source": ["", "a.mp4"]})), ())
+    assert not any("rename it" in text for text in listing_warnings(named)), "a source is given"
+
+
 @pytest.mark.parametrize(
     "text",
     [
