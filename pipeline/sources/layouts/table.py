@@ -62,8 +62,8 @@ class TableFile:
         """Lists the rows of the table.
 
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, a
-        folder and an image in it, a file and a link to it with different values, or a mask as an input, an unknown
-        split, or a class that the file of classes lacks.
+        folder and an image in it, a file and a link to it with different values, a mask as an input or an input as its
+        own source, an unknown split, or a class that the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -81,7 +81,7 @@ class TableFile:
             entry = Entry.of_file(
                 media_file,
                 split=_split(src, row),
-                source_id=_source_id(src, row),
+                source_id=_source_of(src, row, number, media_file.relative),
                 footage=row["footage"] or media_file.relative if "footage" in row else None,
                 identity=row.get("identity") or None,
                 dataset=row.get("dataset") or None,
@@ -268,6 +268,17 @@ def _position(src: Path, number: int) -> str:
         lines = file.read().splitlines()
     filled = (position for position, line in enumerate(lines, 1) if line)
     return f"line {next(islice(filled, number + 1, None), len(lines))}"
+
+
+def _source_of(src: Path, row: dict[str, str], number: int, video_id: str) -> str | None:
+    """`_source_id` of the row of `video_id`; raises `UsageError` where it is that itself."""
+    source_id = _source_id(src, row)
+    if source_id == video_id:
+        raise UsageError(
+            f"{src}: {_position(src, number)}: {row['path']!r} is its own source; a source is the original that a fake "
+            "was made from: name that, or leave the cell empty"
+        )
+    return source_id
 
 
 def _source_id(src: Path, row: dict[str, str]) -> str | None:

@@ -466,6 +466,7 @@ def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table:
         ),
         ({"path": ["a.mp4", "./a.mp4"], "label": ["real", "fake"]}, "names 'a.mp4' more than once"),
         ({"path": ["a.mp4"], "label": ["real"], "split": ["dev2"]}, "split 'dev2' of 'a.mp4'"),
+        ({"path": ["a.mp4"], "label": ["fake"], "source": ["./a.mp4"]}, r"(line 2|row 1): 'a.mp4' is its own source"),
     ],
 )
 def test_a_table_that_cannot_be_meant_is_refused(
