@@ -83,6 +83,7 @@ def prepare_job(
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
     listing = with_columns(listing, columns)
     listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
+    listing = replace(listing, labels=listing.stored_labels or listing.labels)
     if splits is None and recorded.has_given_splits:
         listing = _with_warning_of_draws(listing, recorded)
     listing = with_masks(listing, allowed)

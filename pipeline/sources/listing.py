@@ -159,6 +159,7 @@ class Listing:
         root: folder that every `video_id` is relative to.
         labels: names of the labels, by index.
         entries: the inputs.
+        stored_labels: names by index that OUT has in place of `labels`, after which folders of SRC may be called.
         missing: files that metadata lists but that are not on disk; no failure.
         ignored: number of files that are no inputs, by suffix or by folder.
         uses_splits: whether the entries' splits are used; see `has_usable_splits`.
@@ -182,6 +183,7 @@ class Listing:
     root: Path
     labels: tuple[str, ...]
     entries: list[Entry]
+    stored_labels: tuple[str, ...] | None = None
     missing: list[str] = field(default_factory=list)
     ignored: Counter[str] = field(default_factory=Counter)
     uses_splits: bool = True

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Self
@@ -20,14 +21,24 @@ _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it
 EMPTY_CELLS = frozenset(["nan", "NaN", "None", "none", "NULL", "null", "NA", "na", "N/A", "n/a", "<NA>", "<na>"])
 """How an empty cell is written as text by pandas, SQL and others; not Na and Nan, which are names of people."""
+_STORED_AS = re.compile(r"(real|fake)\s*:\s*(\S.*)", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d{1,6})?", re.IGNORECASE)  # as far as `Decimal` goes
 
 
 @dataclass(frozen=True)
 class ClassNames:
-    """`names[i]` is the name of class `i`; real and fake are matched in any case."""
+    """`names[i]` is the name of class `i`; real and fake are matched in any case.
+
+    `renamed`: names that are stored as real or fake, with that.
+    """
 
     names: tuple[str, ...]
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def stored_names(self) -> tuple[str, ...]:
+        """The names as they are stored with the data."""
+        return tuple(self.renamed.get(name, name) for name in self.names)
 
     @classmethod
     def of_table(cls, table: Path, labels: Iterable[str]) -> Self:
@@ -36,9 +47,9 @@ class ClassNames:
         Raises `UsageError` where there are more than can be stored, two differ in case alone or are one number, or the
         file cannot be read or lacks one of them.
         """
-        class_file = _class_file(table)
-        if path_exists(class_file):
-            return cls._read(class_file, set(labels))
+        listed = class_file(table)
+        if path_exists(listed):
+            return cls._read(listed, set(labels))
         known = _with_one_spelling({name for name in labels if not _is_unknown(name)})
         _refuse_two_spellings(table, known)
         others = {name for name in known if name.lower() not in _REAL_FAKE}
@@ -54,14 +65,18 @@ class ClassNames:
     @classmethod
     def _read(cls, path: Path, labels: set[str]) -> Self:
         try:
-            names = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
+            lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(
                 f"{path}: cannot be read as a list of classes ({error}); fix it or take it away"
             ) from error
+        stored_as = {line: match for line in lines if line not in labels and (match := _STORED_AS.fullmatch(line))}
+        names = [stored_as[line][2] if line in stored_as else line for line in lines]
+        renamed = {match[2]: match[1].lower() for match in stored_as.values()}
+        _refuse_stored_twice(path, names, renamed)
         if len(set(names)) < len(names) or not 1 <= len(names) <= MAX_CLASSES:
             raise UsageError(f"{path}: holds {len(names)} names; must be 1 to {MAX_CLASSES}, each once, one a line")
-        classes = cls(tuple(names))
+        classes = cls(tuple(names), renamed)
         unlisted = sorted(name for name in labels if classes.number(name) < 0 and not _is_unknown(name))
         if unlisted:
             raise UsageError(
@@ -83,17 +98,25 @@ def misspelt_warnings(table: Path, inputs: Mapping[str, int]) -> tuple[str, ...]
 
     `inputs`: number of inputs by the name of their class.
     """
-    if path_exists(_class_file(table)) or not (meant := misspelt_classes(inputs)):
+    if path_exists(class_file(table)) or not (meant := misspelt_classes(inputs)):
         return ()
     names = [f"{name!r} ({plural(inputs[name], 'input')}) for {other!r}" for name, other in meant.items()]
     is_own = "it is a class of its own" if len(meant) == 1 else "each is a class of its own"
     return (
         f"{table}: {plural(len(meant), 'label')} may be misspelt: {first_names(names)}; {is_own}: fix the table, or "
-        f"list all classes in {_class_file(table).name}, one a line",
+        f"list all classes in {class_file(table).name}, one a line",
     )
 
 
-def _class_file(table: Path) -> Path:
+def _refuse_stored_twice(path: Path, names: Iterable[str], renamed: Mapping[str, str]) -> None:
+    """Raises `UsageError` where one of `names` is stored as real or fake, and another one is that too."""
+    stored = Counter(renamed.get(name, name.lower()) for name in names)
+    if twice := next((name for name in renamed.values() if stored[name] > 1), None):
+        raise UsageError(f"{path}: has several classes that are {twice!r}; a line '{twice}: NAME' names the only one")
+
+
+def class_file(table: Path) -> Path:
+    """Where the classes of `table` may be listed."""
     return table.with_suffix(".classes.txt")
 
 
@@ -121,7 +144,7 @@ def _refuse_two_spellings(table: Path, names: Set[str]) -> None:
         if (other := spelt.setdefault(key, name)) != name:
             raise UsageError(
                 f"{table}: has the labels {other!r} and {name!r}, which would be two classes; spell them alike, or, "
-                f"if they are two, list all classes in {_class_file(table).name}, one a line"
+                f"if they are two, list all classes in {class_file(table).name}, one a line"
             )
 
 

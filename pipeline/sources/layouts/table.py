@@ -4,7 +4,8 @@ A path that is a folder of images is one clip. Paths, sources and masks are rela
 there is a column `footage`, rows of one footage stay in one split, and a row without one forms a group of its own.
 `whole_frame` says which inputs are cropped already.
 `fake_segments`, such as [[1.2, 3.4]] in seconds, says which frames of a video have its label; the others are real.
-Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, in the order of their numbers.
+Beside `emotions.csv`, `emotions.classes.txt` may name the classes, one a line, in the order of their numbers;
+`real: live` says which of them is stored as real.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from ..media.linked_files import each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
-from .class_names import EMPTY_CELLS, ClassNames, misspelt_warnings
+from .class_names import EMPTY_CELLS, ClassNames, class_file, misspelt_warnings
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -89,7 +90,7 @@ class TableFile:
                 compression=row.get("compression") or None,
                 whole_frame=_is_whole_frame(src, row, number),
                 values=tuple(values),
-                **_label_fields(src, row, classes.names, numbers[row["label"]]),
+                **_label_fields(src, row, classes.stored_names, numbers[row["label"]]),
             )
             if mask_name := row.get("mask"):
                 if mask := find_named(src.parent, mask_name, allowed):
@@ -106,7 +107,7 @@ class TableFile:
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
         return Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries, ignored=ignored,
-            missing=[*missing, *_missing_sources(src, rows, allowed)],
+            stored_labels=classes.stored_names, missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
@@ -238,7 +239,8 @@ def _label_fields(src: Path, row: dict[str, str], classes: Sequence[str], label:
     real = real_class(classes)
     if real is None:
         raise UsageError(
-            f"{where}: has fake segments, but no class is called real, which its other frames would be; call it real"
+            f"{where}: has fake segments, but no class is called real, which its other frames would be; call it real, "
+            f"or list it as 'real: NAME' in {class_file(src).name}"
         )
     if segments and label in (-1, real):
         raise UsageError(

@@ -18,6 +18,7 @@ from facefeed.pipeline.dataset.schema import labels_of
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 from facefeed.pipeline.verify.check import verify
@@ -245,6 +246,65 @@ def test_other_classes_on_the_same_out_are_refused(
     emotions.with_suffix(".classes.txt").write_text("\n".join(ORDER))
     with pytest.raises(RefusedError, match=r"labels: anger,.* there, happy,sad,.* now"):
         run()
+
+
+def test_a_list_of_classes_says_which_is_real_and_masks_know_it(
+    tmp_path: Path, footage: Footage, small_options: Options, cluster_address: str
+) -> None:
+    table = table_of(tmp_path / "src", footage, ["spoof", "live"] * 3)
+    table.with_suffix(".classes.txt").write_text("Fake: spoof\nreal:live\n")
+    out = tmp_path / "out"
+    summary = precompute(table, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
+    assert summary.manifest.labels == ["fake", "real"]
+    rows = pads.dataset(out / "faces").to_table(columns=["video_id", "label"]).to_pylist()
+    assert {row["video_id"]: row["label"] for row in rows} == {f"{number:02}.mp4": number % 2 for number in range(6)}
+    assert verify(out).findings == []
+    loader = FaceDataLoader(out, split=None, batch_size=6, fields=("image", "label", "mask"), num_workers=0)
+    for batch in loader:
+        assert batch["mask"].isnan().all(dim=(1, 2)).tolist() == [label == 0 for label in batch["label"].tolist()]
+
+
+def test_images_in_folders_called_after_labels_stay_inputs_of_their_own_where_one_is_stored_as_real(
+    tmp_path: Path,
+) -> None:
+    names = [f"{label}/{number}.png" for label in ("live", "spoof") for number in range(3)]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "t.csv").write_text("\n".join(["path,label", *(f"{name},{name.split('/')[0]}" for name in names)]))
+    (tmp_path / "t.classes.txt").write_text("real: live\nspoof\n")
+    _, listing, _ = prepare_job(tmp_path / "t.csv", tmp_path / "out", detector=FixedBoxDetector())
+    assert listing.labels == ("real", "spoof")
+    assert [(entry.video_id, entry.label, entry.footage) for entry in listing.entries] == [
+        (name, int(name.startswith("spoof")), None) for name in names
+    ]
+
+
+def test_between_segments_a_video_has_the_class_that_a_list_calls_real(tmp_path: Path, footage: Footage) -> None:
+    footage.lay(tmp_path, real=["a.mp4", "b.mp4"])
+    (tmp_path / "t.csv").write_text('path,label,fake_segments\na.mp4,live,\nb.mp4,spoof,"[[1, 2]]"\n')
+    with pytest.raises(
+        UsageError, match=r"no class is called real, .*; call it real, .*'real: NAME' in t\.classes\.txt"
+    ):
+        list_source(tmp_path / "t.csv")
+    (tmp_path / "t.classes.txt").write_text("real: live\nspoof\n")
+    entry = list_source(tmp_path / "t.csv").entries[1]
+    assert [entry.label_at(seconds) for seconds in (0.5, 1.5)] == [0, 1]
+
+
+@pytest.mark.parametrize("listed", ["real: live\nreal\nspoof", "Real\nreal: live\nspoof", "real: live\nreal: spoof"])
+def test_a_list_with_two_real_classes_is_refused(tmp_path: Path, footage: Footage, listed: str) -> None:
+    table = table_of(tmp_path, footage, ("live", "spoof"))
+    table.with_suffix(".classes.txt").write_text(listed)
+    with pytest.raises(UsageError, match=r"t\.classes\.txt: has several classes that are 'real'"):
+        list_source(table)
+
+
+def test_a_label_that_looks_like_such_a_line_is_a_class_as_it_is(tmp_path: Path, footage: Footage) -> None:
+    table = table_of(tmp_path, footage, ("real: live", "spoof"))
+    table.with_suffix(".classes.txt").write_text("real: live\nspoof\n")
+    listing = list_source(table)
+    assert (listing.labels, listing.stored_labels) == (("real: live", "spoof"),) * 2
 
 
 def labelled(root: Path, **inputs: int) -> Path:
