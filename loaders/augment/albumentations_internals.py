@@ -30,6 +30,8 @@ _SCALING_TRANSFORMS: Final = (
     "Resize", "RandomScale", "MaxSizeTransform", "_BaseRandomSizedCrop", "RandomSizedBBoxSafeCrop", "CropAndPad",
 )  # fmt: skip
 
+_DUAL_IN_PLACE: Final = ("BaseDropout", "MaskDropout", "NoOp", "PixelDropout")
+
 
 def needs_mask(transform: Any) -> bool:
     """Whether one of Albumentations' own transforms reads the mask or draws by it; others only transform it."""
@@ -38,6 +40,18 @@ def needs_mask(transform: Any) -> bool:
     if type(transform).__name__ == "PixelDropout":  # it draws more where there is one
         return transform.mask_drop_value is not None
     return type(transform).__name__ in ("CropNonEmptyMaskIfExists", "Lambda", "MaskDropout")
+
+
+def first_moving_pixels(transform: Any) -> str | None:
+    """The name of the first transform, at any depth, that moves pixels and whatever marks them; None without one."""
+    parts = leaves(transform) if isinstance(transform, albumentations.BaseCompose) else (transform,)
+    return next((type(part).__name__ for part in parts if part.p and _moves_pixels(part)), None)
+
+
+def _moves_pixels(transform: Any) -> bool:
+    """Not all of Albumentations' `DualTransform`s do: some black pixels out, and what `Lambda` does is not known."""
+    kinds = {cls.__name__ for cls in type(transform).__mro__}
+    return "DualTransform" in kinds and kinds.isdisjoint(_DUAL_IN_PLACE)
 
 
 def leaves(compose: Any) -> Iterator[Any]:

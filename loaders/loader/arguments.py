@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,6 +19,7 @@ from ...pipeline.errors import UsageError
 from .. import validation
 from ..clips.clip import Clip
 from ..clips.clip_items import ClipItems
+from ..dataset.columns import POINT_COLUMNS
 from ..dataset.face_dataset import FaceDataset
 from ..mixture.mixed_index import as_mixed
 from ..mixture.mixture_balance import Weighting, mixture_balance
@@ -124,6 +126,21 @@ def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceD
     if not is_resized and dataset.image_size is not None and cells > dataset.image_size:
         raise UsageError(f"mask_size={cells}: must be at most image_size, {dataset.image_size}; try 14")
     return cells
+
+
+def check_points_follow(transform: Any, fields: Sequence[str] | None) -> None:
+    """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names."""
+    named = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
+    library = sys.modules.get("albumentations")  # only who has imported it can pass one
+    if not named or library is None or not isinstance(transform, (library.BasicTransform, library.BaseCompose)):
+        return
+    from ..augment.albumentations_internals import first_moving_pixels  # noqa: PLC0415 (half a second that others need not spend)
+
+    if (moving := first_moving_pixels(transform)) is not None:
+        raise UsageError(
+            f"transform: {moving} would move the image without its {', '.join(named)}; give what moves pixels to "
+            f"face_transform, a list such as [A.{moving}(...)], with which they move, or leave them out of fields"
+        )
 
 
 def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: int, collate_fn: Any) -> ClipItems | None:

@@ -208,9 +208,49 @@ def test_points_and_masks_of_a_clip_move_by_the_one_draw_of_their_clip(out: Path
 # ---- refusals
 
 
+def top_left(image: Pixels, **_: Any) -> Pixels:
+    return image[:32, :32]
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (A.HorizontalFlip(), "HorizontalFlip"),
+        (A.Compose([A.RandomGamma(), A.Affine(rotate=(-9, 9))]), "Affine"),
+        (A.Compose([A.OneOf([A.RandomGamma(), A.Rotate((-9, 9))])]), "Rotate"),
+        (A.SomeOf([A.Sequential([A.RandomResizedCrop((SIDE, SIDE))])], n=1), "RandomResizedCrop"),
+        (A.Compose([A.Resize(SIDE, SIDE)]), "Resize"),
+        (A.Compose([A.PadIfNeeded(64, 64), A.CenterCrop(SIDE, SIDE)]), "PadIfNeeded"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "of",
+)
+@pytest.mark.parametrize("field", ["landmarks", "hull", "regions", "landmarks_68", "mask"])
+def test_albumentations_that_would_leave_points_and_mask_behind_are_refused(
+    out: Path, transform: Any, name: str, field: str
+) -> None:
+    message = rf"^transform: {name} would move the image without its {field}; .* face_transform, a list .*A\.{name}"
+    with pytest.raises(UsageError, match=message):
+        loader_of(out, transform, fields=("image", field))
+    assert next(iter(loader_of(out, transform, fields=IMAGE_FIELDS)))["image"].shape[2] == SIDE
+    loader_of(out, None, face_transform=[transform], fields=("image", field))
+
+
 @pytest.mark.parametrize(
     "transform",
-    [lambda image: image[:40, :40], lambda image: {"image": image[4:, 4:]}, A.Compose([A.CenterCrop(32, 32)])],
+    [
+        A.Compose([A.RandomGamma(p=1), A.ImageCompression(p=1)]), A.CoarseDropout(p=1), A.PixelDropout(p=1),
+        A.Compose([A.NoOp(), A.HorizontalFlip(p=0)]), A.Compose([A.OneOf([A.GridDropout(), A.Erasing()])]),
+    ],
+    ids=["colours", "dropout", "pixels", "never applied", "one of"],
+)  # fmt: skip
+def test_albumentations_that_move_nothing_go_with_points_and_mask(out: Path, transform: Any) -> None:
+    batches = zip(loader_of(out, transform), loader_of(out, None), strict=True)
+    assert all(torch.equal(changed["landmarks"], plain["landmarks"]) for changed, plain in batches)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [lambda image: image[:40, :40], lambda image: {"image": image[4:, 4:]}, A.Lambda(image=top_left)],
     ids=["image", "dict", "albumentations"],
 )
 @pytest.mark.parametrize("field", ["landmarks", "hull", "mask"])
