@@ -1,9 +1,22 @@
-"""The sentence that replaces advice where there is none: why, and what to do."""
+"""The sentences that replace advice where there is none, and lead to a verdict: why, and what to do."""
 
 from __future__ import annotations
 
-from .result import Profile
+import math
+
+from ..estimate.bounds import MIN_BLOCKS
+from .judge import too_few_steps_reasons, unreliable_reasons
+from .result import STEP_PART_LABELS, Profile
+from .steady_state import NOT_STEADY
 from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+
+_FIRST_TRIES = {
+    "transport": "larger batches, or smaller ones in bytes (dtype='uint8')",
+    "sampling": "a sampler that draws its order before the epoch begins",
+    "contention": "fewer workers, or more cores",
+    "preparation": "more workers while cores are free, else cheaper transforms or smaller crops",
+}
+"""What to try against each cause of waiting, named as in `Profile.step_part_seconds`."""
 
 
 def no_advice_reason(profile: Profile) -> str:
@@ -11,6 +24,8 @@ def no_advice_reason(profile: Profile) -> str:
     verdict = profile.verdict
     if verdict.kind is VerdictKind.FED:
         return "Nothing needs to change."
+    if to_decide := how_to_decide(profile):
+        return f"{_what_to_try(profile)} {to_decide}"
     if verdict.kind is not VerdictKind.INCONCLUSIVE and is_slow_only_at_epoch_start(verdict):
         return ("The loader keeps up once its queue is filled; epochs are too short for that to matter. More data, "
                 "smaller batches, or epochs that go through the data several times wait less.")  # fmt: skip
@@ -19,17 +34,53 @@ def no_advice_reason(profile: Profile) -> str:
     return _reason_despite_waits(profile)
 
 
-def _reason_despite_waits(profile: Profile) -> str:
-    """Where some steps of the steady state waited."""
+def how_to_decide(profile: Profile) -> str:
+    """How to get a verdict where there is none, but the clock shows a starved device; empty elsewhere."""
     verdict = profile.verdict
+    if verdict.kind is not VerdictKind.INCONCLUSIVE or verdict.wait_share.value <= STARVED_ABOVE:
+        return ""
+    who = "some rank" if profile.ranks else "the device"
+    waits = f"By the clock {who} waits {verdict.wait_share.value:.0%} of the time"
+    if unreliable_reasons(profile.live):
+        return f"{waits}. More steps alone would not decide it: measure while nothing else runs on the machine."
+    is_steady = not any(NOT_STEADY in reason for reason in verdict.reasons)  # else a drift makes blocks too long
+    needed = MIN_BLOCKS * verdict.block_steps if is_steady and too_few_steps_reasons(verdict) else 2 * len(profile.live)
+    num_steps = 100 * math.ceil(needed / 100)
+    return (
+        f"{waits}. To decide whether it is starved, measure at least {num_steps:,} steps (--steps {num_steps}, or "
+        f"steps={num_steps}) while nothing else runs on the machine."
+    )
+
+
+def _what_to_try(profile: Profile) -> str:
+    """What to try without a verdict."""
+    if reason := _reason_for_none(profile):
+        return reason
+    part_seconds = profile.step_part_seconds
+    cause = max(_FIRST_TRIES, key=lambda name: part_seconds.get(name, 0.0))
+    return (
+        f"No single change is predicted to take away a good part of the waits, which are mostly "
+        f"'{STEP_PART_LABELS[cause]}': try {_FIRST_TRIES[cause]} first."
+    )
+
+
+def _reason_for_none(profile: Profile) -> str:
+    """Why no advice could be worked out; empty where it could."""
     if not profile.live.batch_timings:
         return ("The loader is not one of torch's, so what its workers do is not seen: nothing can be advised. A torch "
                 "DataLoader, or one of this project's, can be looked into.")  # fmt: skip
-    if max(verdict.wait_share.value, verdict.starved_share.value) <= FED_BELOW:
-        return "So little waiting counts as fed once more steps show it surely: measure again, with more of them."
     if not profile.is_explained:
         return "No advice was worked out for the verdict alone: measure without `--quick`, or `quick=True`."
-    return "No single change that is known here would take away a good part of the waits."
+    return ""
+
+
+def _reason_despite_waits(profile: Profile) -> str:
+    """Where some steps of the steady state waited."""
+    verdict = profile.verdict
+    is_little = max(verdict.wait_share.value, verdict.starved_share.value) <= FED_BELOW
+    if is_little and profile.live.batch_timings:
+        return "So little waiting counts as fed once more steps show it surely: measure again, with more of them."
+    return _reason_for_none(profile) or "No single change that is known here would take away a good part of the waits."
 
 
 def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:

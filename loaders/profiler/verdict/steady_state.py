@@ -16,6 +16,9 @@ import numpy as np
 from ..estimate.bounds import Values, block_length
 from ..measure.recording import Recording
 
+NOT_STEADY = "no steady state"
+"""Beginning of the reasons for doubt that more steps may remove."""
+
 _MIN_BATCH_STEPS = 5  # waits that the rule takes the mean of, at least, so that single ones do not matter
 _EARLY_SHARE, _LATE_SHARE = (
     0.25,
@@ -89,14 +92,14 @@ def drift_reason(wait_seconds: Values, period_seconds: Values) -> str:
             _SIGNIFICANT_STANDARD_ERRORS * error,
             _MIN_DRIFT_SHARE * float(period_seconds.mean()) + _MIN_RELATIVE_DRIFT * float(wait_seconds.mean()),
         ):
-            return f"no steady state: waiting went from {1e3 * early.mean():.2f} to {1e3 * late.mean():.2f} ms a step"
+            return f"{NOT_STEADY}: waiting went from {1e3 * early.mean():.2f} to {1e3 * late.mean():.2f} ms a step"
     return ""
 
 
 def draining_queue_reason(recording: Recording) -> str:
     """Why a queue that has hidden all waits so far will not do so for long; empty where it keeps its depth."""
     drain_rate = _queue_drain_rate(recording)
-    return f"no steady state: the queue loses {100 * drain_rate:.1f} batches in 100 steps" if drain_rate else ""
+    return f"{NOT_STEADY}: the queue loses {100 * drain_rate:.1f} batches in 100 steps" if drain_rate else ""
 
 
 def _standard_error(values: Values) -> float:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -229,6 +230,48 @@ def test_whoever_is_not_fed_is_advised_or_given_the_reason(
     assert message in no_advice_reason(profile) == report_values(profile, Gate())["instead"]
     write_page(profile, Gate(), tmp_path / "page.html")
     assert no_advice_reason(profile) in unescape((tmp_path / "page.html").read_text())
+
+
+def doubtful(**changed: Any) -> Profile:
+    """Two workers that need 60 ms for a batch of a step of 10 ms, and then 40 ms: no steady state, and no verdict."""
+    loads = np.concatenate([uneven(500, 0.06), uneven(500, 0.04)])
+    return replace(profile_of(recording_of(loads)), **changed)
+
+
+@pytest.mark.parametrize(
+    ("changed", "first"),
+    [
+        ({}, "workers 2 -> "),
+        ({"advice": ()}, "the waits, which are mostly 'not ready': try more workers while cores are free"),
+        ({"advice": (), "is_explained": False}, "measure without `--quick`"),
+    ],
+    ids=["advice", "none", "quick"],
+)
+def test_a_device_that_plainly_waits_is_advised_without_a_verdict_too(
+    changed: dict[str, Any], first: str, tmp_path: Path
+) -> None:
+    profile = doubtful(**changed)
+    assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "no steady state" in str(profile.verdict)
+    write_page(profile, Gate(), tmp_path / "page.html")
+    reports = console_report(profile, Gate()), unescape((tmp_path / "page.html").read_text())
+    for report in (" ".join(text.replace("\u2192", "->").split()) for text in reports):
+        assert first in report.replace("Workers 2", "workers 2")
+        assert "By the clock the device waits 61% of the time. To decide whether it is starved, measure at" in report
+        assert "least 2,000 steps (--steps 2000, or steps=2000) while nothing else runs on the machine" in report
+
+
+def test_the_steps_that_too_few_lack_are_stated_as_the_number_to_measure() -> None:
+    profile = doubtful(advice=())
+    steady = replace(profile, verdict=replace(profile.verdict, reasons=("too few steps: 996, needs 10080",)))
+    assert "measure at least 10,100 steps (--steps 10100, or steps=10100)" in no_advice_reason(steady)
+
+
+def test_more_steps_are_not_advised_where_they_decide_nothing() -> None:
+    profile = doubtful(advice=())
+    unknown = replace(profile, live=replace(profile.live, storage_bytes=None))
+    assert "More steps alone would not decide it" in no_advice_reason(unknown)
+    assert "--steps" not in no_advice_reason(unknown)
 
 
 def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number_of_steps() -> None:
