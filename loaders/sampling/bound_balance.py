@@ -81,20 +81,22 @@ class BoundQuotas:
             for group, share in zip(self.groups, self.shares, strict=True)
         ]
         if self.shuffler.max_per_video is not None:
-            self.shuffler.check_max_per_video(self._most_of_one_video())
+            self.shuffler.check_max_per_video(*self._most_of_one_video())
 
-    def _most_of_one_video(self) -> int:
-        """The least `max_per_video` that surely holds: a video with rows in several groups may have its most of each.
+    def _most_of_one_video(self) -> tuple[int, int]:
+        """The least `max_per_video` that surely holds, and the code of the video that needs it.
 
-        Each group is spread by itself, so that a step may hold the most of one video in all of them.
+        A video with rows in several groups may have its most of each: each group is spread by itself, so that a step
+        may hold the most of one video in all of them.
         """
         num_units = self.num_images // self.unit_size
         limits, videos = [], []
         for group, share, shuffler in self.streams:
             videos.append(np.unique(shuffler.index.codes("video_id", group)))
             limits.append(np.full(len(videos[-1]), shuffler.limit_of_stream(group, num_units * share)))
-        _, video = np.unique(np.concatenate(videos), return_inverse=True)
-        return int(np.bincount(video, np.concatenate(limits)).max())
+        codes, video = np.unique(np.concatenate(videos), return_inverse=True)
+        totals = np.bincount(video, np.concatenate(limits))
+        return int(totals.max()), int(codes[totals.argmax()])
 
     @property
     def num_images(self) -> int:

@@ -47,7 +47,7 @@ class RowShuffler:
         for number, window in enumerate(self.shuffling.windows(len(order))):
             part = order[window]
             order[window] = part[spread_videos(videos[part], self.batch_images, derive_key(key, "spread", number))]
-        self.check_max_per_video(max_per_batch(videos[order], self.batch_images))
+        self.check_max_per_video(*max_per_batch(videos[order], self.batch_images))
         return order
 
     def check(self, video_rows: Rows) -> None:
@@ -55,27 +55,32 @@ class RowShuffler:
 
         Checks only full shuffles: with windows, which rows share a window differs from epoch to epoch.
         """
-        if self.max_per_video is not None and self.shuffling.mode == "full":
-            self.check_max_per_video(min_possible_per_batch(self._rows_per_video(video_rows), self.batch_images))
+        if self.max_per_video is not None and self.shuffling.mode == "full" and len(video_rows):
+            videos, counts = self._rows_per_video(video_rows)
+            self.check_max_per_video(min_possible_per_batch(counts, self.batch_images), int(videos[counts.argmax()]))
 
-    def check_max_per_video(self, most: int) -> None:
-        """Raises `UsageError` where a batch may have to hold `most` images of one video and `max_per_video` is less."""
+    def check_max_per_video(self, most: int, video: int) -> None:
+        """Raises `UsageError` where a batch may have to hold `most` images of one video and `max_per_video` is less.
+
+        `video`: its code in the column `video_id`.
+        """
         if self.max_per_video is not None and most > self.max_per_video:
             raise UsageError(
                 f"max_per_video={self.max_per_video}: one video has so many images that a batch may have to hold "
-                f"{most} of them; try max_per_video={most}, or frames_per_video"
+                f"{most} of them, {self.index.categories('video_id')[video]}; try max_per_video={most}, or "
+                "frames_per_video"
             )
 
     def limit_of_stream(self, group: Rows, num_drawn: int) -> int:
         """The least `max_per_video` that holds where each epoch draws `num_drawn` rows of an endless repetition."""
         cycles, remainder = divmod(num_drawn, len(group))
-        rows_per_video = self._rows_per_video(group)
+        _, rows_per_video = self._rows_per_video(group)
         if remainder == 0:  # every epoch is whole cycles
             return min_possible_per_batch(rows_per_video * cycles, self.batch_images)
         # In the worst case, the rows of a video come last in one cycle and first in the next.
         most = min(int(rows_per_video.max()) * (cycles + 2), num_drawn)
         return min(-(-most // max(num_drawn // self.batch_images, 1)), self.batch_images)
 
-    def _rows_per_video(self, rows: Rows) -> NDArray[np.int64]:
-        _, counts = np.unique(self.index.codes("video_id", rows), return_counts=True)
-        return counts
+    def _rows_per_video(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+        """The codes of the videos that have some of these rows, and how many."""
+        return np.unique(self.index.codes("video_id", rows), return_counts=True)

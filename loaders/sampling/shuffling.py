@@ -148,11 +148,12 @@ def min_possible_per_batch(sizes: NDArray[Any], per_batch: int) -> int:
     return limit
 
 
-def max_per_batch(videos: NDArray[Any], per_batch: int) -> int:
-    """The most items of one video in any batch of `per_batch` consecutive items."""
+def max_per_batch(videos: NDArray[Any], per_batch: int) -> tuple[int, int]:
+    """The most items of one video in any batch of `per_batch` consecutive items, and that video; (0, -1) of none."""
     if not len(videos):
-        return 0
-    _, dense = np.unique(videos, return_inverse=True)
+        return 0, -1
+    codes, dense = np.unique(videos, return_inverse=True)
     batch = np.arange(len(videos)) // per_batch
-    _, counts = np.unique(batch * (int(dense.max()) + 1) + dense, return_counts=True)
-    return int(counts.max())
+    batch_and_video, counts = np.unique(batch * len(codes) + dense, return_counts=True)
+    fullest = counts.argmax()
+    return int(counts[fullest]), int(codes[batch_and_video[fullest] % len(codes)])

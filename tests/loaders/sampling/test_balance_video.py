@@ -176,6 +176,22 @@ def test_with_windows_it_holds_in_every_step_or_the_epoch_says_what_would() -> N
         order_of(rows_of((2560, 0)), 64, "window", window_images=1000, max_per_video=1).rows(0)
 
 
+@pytest.mark.parametrize(
+    ("options", "frames"),
+    [
+        ({}, ((2, 0), (30, 0), (2, 1))),
+        ({"balance": EVEN}, ((8, 0), (8, 0), (12, 1), (2, 1), (2, 1))),
+        ({"balance": Pairs()}, ((9, 0), (9, 1))),
+        ({"shuffle": "window", "window_images": 128}, ((2, 0), (600, 0), (2, 1))),
+    ],
+    ids=["rows", "quotas", "pairs", "window"],
+)
+def test_the_video_that_has_too_many_images_is_named(options: Any, frames: Any) -> None:
+    largest = max(range(len(frames)), key=lambda number: frames[number][0])
+    with pytest.raises(UsageError, match=f"may have to hold . of them, video {largest}; try max_per_video="):
+        order_of(rows_of(*frames), 8, max_per_video=1, **options).rows(0)
+
+
 def test_a_window_smaller_than_a_step_is_made_a_step_long() -> None:
     rows = rows_of(*((4, 0) for _ in range(300)))
     order = order_of(rows, 100, "window", window_images=150, max_per_video=100)

@@ -198,8 +198,9 @@ def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_m
     order = spread_videos(np.array(codes, np.int32), per_batch, key)
     assert sorted(order.tolist()) == list(range(len(codes)))
     sizes = Counter(codes)
-    most = max_per_batch(np.array(codes)[order], per_batch)
+    most, video = max_per_batch(np.array(codes)[order], per_batch)
     assert most == min_possible_per_batch(np.array(list(sizes.values()), np.int64), per_batch)
+    assert video == -1 if not codes else sizes[video] >= most
     full = max(len(codes) // per_batch, 1)
     assert most <= max((-(-size // full) for size in sizes.values()), default=0)
     if len(codes) % per_batch == 0:  # all batches are full: each video as evenly as can be
@@ -224,7 +225,8 @@ def test_dealing_videos_out_keeps_every_item_and_no_batch_has_more_of_one_than_m
 def test_the_least_of_one_video_that_a_batch_has_to_hold(sizes: list[int], per_batch: int, smallest: int) -> None:
     assert min_possible_per_batch(np.array(sizes, np.int64), per_batch) == smallest
     codes = np.repeat(np.arange(len(sizes)), sizes)
-    assert {max_per_batch(codes[spread_videos(codes, per_batch, key)], per_batch) for key in range(50)} == {smallest}
+    orders = [codes[spread_videos(codes, per_batch, key)] for key in range(50)]
+    assert {max_per_batch(order, per_batch)[0] for order in orders} == {smallest}
 
 
 def test_dealt_out_rows_are_mixed_between_and_within_batches() -> None:
