@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from ..loaders import FaceDataLoader, FaceDataset
-from ..loaders.sampling.balance import balance_from_name
+from ..loaders.sampling.balance import balance_from_name, check_batch_size
 from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
@@ -173,6 +173,9 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
                 f"{self.options.transform} has none; try data.transform=self_blend.yaml"
             )
         balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
+        batch_size = self.options.batch_size
+        remedy = "take --set data.batch_size={size} or data.balance=none, in Python DataOptions(batch_size={size})"
+        check_batch_size(batch_size, balance, option=f"data.batch_size={batch_size}", remedy=remedy)
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
     def _only_label(self, dataset: FaceDataset) -> str | None:

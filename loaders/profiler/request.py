@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..loader.face_dataloader import FaceDataLoader
-from ..sampling.balance import balance_from_name
+from ..sampling.balance import balance_from_name, check_batch_size
 from ..sampling.balance_names import BalanceName
 from ..workers.processes import default_num_workers
 from .measure.steps import EmulatedDevice, EmulatedRank
@@ -95,10 +95,12 @@ class ProfileRequest:
 
             transforms = dataset_arguments(self.transform)
         dataset = FaceDataset(self.out, split=self.split, image_size=self.image_size, **transforms)
+        balance = balance_from_name(self.balance, dataset.index, dataset.rows)
+        remedy = "take --batch-size {size} or --balance none"
+        check_batch_size(self.batch_size, balance, option=f"--batch-size {self.batch_size}", remedy=remedy)
         loader = FaceDataLoader(
-            dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle,
-            balance=balance_from_name(self.balance, dataset.index, dataset.rows), num_workers=workers,
-            prefetch_factor=prefetch, local_ranks=self.ranks,
+            dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle, balance=balance,
+            num_workers=workers, prefetch_factor=prefetch, local_ranks=self.ranks,
         )  # fmt: skip
         sampler: Any = loader.sampler
         if (images := sampler.num_images) < self.batch_size * self.ranks:

@@ -203,6 +203,28 @@ def balance_from_name(name: BalanceName, index: IndexLike, rows: Rows) -> Quotas
     return Quotas(dict.fromkeys(labels, 1))
 
 
+def fitting_batch_size(batch_size: int, unit_size: int) -> int:
+    """The largest batch size up to this one that holds whole units, or the smallest that does.
+
+    >>> fitting_batch_size(16, 3), fitting_batch_size(2, 3)
+    (15, 3)
+    """
+    return max(batch_size // unit_size, 1) * unit_size
+
+
+def check_batch_size(batch_size: int, balance: Quotas | Pairs | BlendPairs | None, *, option: str, remedy: str) -> None:
+    """Raises `UsageError` where batches cannot hold the balance of a command exactly.
+
+    `option`: how the command writes the batch size, as "--batch-size 64"; `remedy`: with `{size}` for one that fits.
+    """
+    unit_size = 1 if balance is None else sum(balance.shares.values()) if isinstance(balance, Quotas) else 2
+    if batch_size % unit_size:
+        raise UsageError(
+            f"{option}: cannot hold {balance} exactly, which needs a multiple of {unit_size}; "
+            + remedy.format(size=fitting_batch_size(batch_size, unit_size))
+        )
+
+
 def _value_ids(rows: Rows, index: IndexLike, column: str) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's value as a position in a list of names, int64 (rows,), -1 where it has none; and the list."""
     if column == "label":

@@ -17,7 +17,7 @@ from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
 from ..whole_numbers import optional_int, require_int
-from .balance import Balance, Unbalanced, check_balance
+from .balance import Balance, Unbalanced, check_balance, fitting_batch_size
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
 from .padding import first_units, first_units_with_room
@@ -114,9 +114,10 @@ class EpochSampler(DistributedSampler[int]):
             )  # fmt: skip
             bound = self.balance.bind(self.dataset.rows, shuffler)
             if self.batch_size % bound.unit_size:
+                fitting = fitting_batch_size(self.batch_size, bound.unit_size)
                 raise UsageError(
-                    f"batch_size={self.batch_size}: cannot hold {self.balance} exactly; "
-                    f"take a multiple of {bound.unit_size}"
+                    f"batch_size={self.batch_size}: cannot hold {self.balance} exactly; take a multiple of "
+                    f"{bound.unit_size}, such as {fitting}, or balance=None"
                 )
             self._bound_balance_cache = key, bound
         return self._bound_balance_cache[1]

@@ -69,6 +69,7 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
         (["--set", "model.backbone=resnet19"], "facefeed: backbone='resnet19': timm "),
         (["--set", "levers=fp16"], "facefeed: fp16: a CPU has no scaled fp16"),
         (["--set", "data.transform=none.yaml"], "facefeed: none.yaml: "),
+        (["--set", "data.batch_size=7"], "; take --set data.batch_size=6 or data.balance=none"),
         (["--recipe", "quickest"], "'quickest' is not one of 'quick'"),
     ],
 )

@@ -312,7 +312,7 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], messa
 
 
 def test_what_the_loader_cannot_keep_is_refused_with_its_remedy(out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"batch_size=7: cannot hold .* take a multiple of 2"):
+    with pytest.raises(UsageError, match=r"batch_size=7: cannot hold .* of 2; .* in Python .*\(batch_size=6\)"):
         data(out, batch_size=7).train_dataloader()
     with pytest.raises(UsageError, match=r"nothing\.yaml: No such file"):
         data(out, transform=str(tmp_path / "nothing.yaml")).train_dataloader()

@@ -48,6 +48,13 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     assert all(timing.cpu_seconds > 0 for timing in recording.batch_timings)
 
 
+def test_a_batch_size_that_cannot_hold_the_balance_is_refused_with_the_options_to_give(dataset: Path) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), "--balance", "classes", "--batch-size", "7"])
+    assert result.exit_code == 2
+    assert "--batch-size 7: cannot hold" in result.output
+    assert "a multiple of 2; take --batch-size 6 or --balance none" in result.output
+
+
 def test_what_a_batch_costs_is_broken_down(dataset: Path) -> None:
     transform = A.Compose([A.GaussianBlur(p=1.0)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)

@@ -130,7 +130,10 @@ def test_quotas_mix_anew_by_seed_and_epoch() -> None:
         (Quotas({"a": 1, "z": 1}, column="method"), "'z': no method is called so; there are a, b"),
         (Quotas({"real": 1}, column="score"), "column='score': must be label or one of method"),
         (Quotas({"real": 1}, column="nonsense"), "column='nonsense': must be label or one of method"),
-        (Quotas({"real": 2, "fake": 1}), r"batch_size=8: cannot hold .*; take a multiple of 3"),
+        (
+            Quotas({"real": 2, "fake": 1}),
+            "batch_size=8: cannot hold .*; take a multiple of 3, such as 6, or balance",
+        ),
         (Weights({"deepfake": 1.0}), "'deepfake': no label is called so"),
         (Weights({"real": 1.0}, column="score"), "column='score': must be label or one of method"),
         (Weights({"real": 0.0, "fake": 0.0}), "no row has a weight above 0"),
