@@ -161,18 +161,18 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         if not len(dataset):
             raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
-        label = self._only_label(dataset)
-        if label is not None and getattr(dataset.face_transform, "self_blend", None) is None:
+        self_blend = getattr(dataset.face_transform, "self_blend", None)
+        if (label := self._only_label(dataset)) is not None and self_blend is None:
             warn(
                 f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
                 "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
             )
-        if self.options.balance == "blend_pairs" and getattr(dataset.face_transform, "self_blend", None) is None:
+        if self.options.balance == "blend_pairs" and self_blend is None:
             raise UsageError(
                 f"data.balance=blend_pairs: needs a SelfBlend, which makes the fakes, and data.transform="
                 f"{self.options.transform} has none; try data.transform=self_blend.yaml"
             )
-        balance = balance_from_name(self.options.balance, dataset.index, dataset.rows)
+        balance = balance_from_name(self.options.balance, dataset.index, dataset.rows, self_blend)
         batch_size = self.options.batch_size
         remedy = "take --set data.batch_size={size} or data.balance=none, in Python DataOptions(batch_size={size})"
         check_batch_size(batch_size, balance, option=f"data.batch_size={batch_size}", remedy=remedy)

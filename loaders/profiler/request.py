@@ -95,7 +95,8 @@ class ProfileRequest:
 
             transforms = dataset_arguments(self.transform)
         dataset = FaceDataset(self.out, split=self.split, image_size=self.image_size, **transforms)
-        balance = balance_from_name(self.balance, dataset.index, dataset.rows)
+        self_blend = getattr(dataset.face_transform, "self_blend", None)
+        balance = balance_from_name(self.balance, dataset.index, dataset.rows, self_blend)
         remedy = "take --batch-size {size} or --balance none"
         check_batch_size(self.batch_size, balance, option=f"--batch-size {self.batch_size}", remedy=remedy)
         loader = FaceDataLoader(

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.index_like import IndexLike
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
 from ..whole_numbers import require_int
@@ -174,7 +175,12 @@ class BlendPairs:
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         label_ids, names = _value_ids(rows, shuffler.index, "label")
-        _check_names({self.real: 1}, names, "label")
+        if self.real not in names:
+            known = real_class(names)
+            name = "NAME" if known is None else repr(names[known])
+            raise UsageError(
+                f"{self}: no label is called so; there are {', '.join(names) or 'none'}; give BlendPairs(real={name})"
+            )
         reals = rows[label_ids == names.index(self.real)]
         if not len(reals):
             raise UsageError(f"BlendPairs: no selected row has label {self.real!r}")
@@ -185,9 +191,12 @@ class BlendPairs:
         return BoundUnits(np.stack([reals, reals], axis=1), shuffler, notes)
 
 
-def balance_from_name(name: BalanceName, index: IndexLike, rows: Rows) -> Quotas | Pairs | BlendPairs | None:
+def balance_from_name(
+    name: BalanceName, index: IndexLike, rows: Rows, self_blend: Any = None
+) -> Quotas | Pairs | BlendPairs | None:
     """Returns the balance of a command's `--balance` for these rows; "classes": equal quotas of the labels they have.
 
+    `self_blend`: the `SelfBlend` of their transform, whose real label "blend_pairs" takes; None where it has none.
     Raises `UsageError` where no row has a known label.
     """
     if name == "none":
@@ -195,7 +204,7 @@ def balance_from_name(name: BalanceName, index: IndexLike, rows: Rows) -> Quotas
     if name == "pairs":
         return Pairs()
     if name == "blend_pairs":
-        return BlendPairs()
+        return BlendPairs() if self_blend is None else BlendPairs(real=index.labels[self_blend.real_label])
     label_ids = np.unique(index.numbers("label", rows))
     labels = [index.labels[label_id] for label_id in label_ids if label_id >= 0]
     if not labels:

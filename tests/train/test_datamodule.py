@@ -27,7 +27,7 @@ from assets_train import (
     small_dataset,
     trainer,
 )
-from facefeed.loaders.augment import FaceCompose
+from facefeed.loaders.augment import FaceCompose, SelfBlend
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.config.options import DataOptions
 from facefeed.train.datamodule import FaceDataModule
@@ -164,6 +164,14 @@ def test_real_faces_beside_the_fakes_made_of_them_are_trained_on_and_the_other_s
     assert labels == [0, 1] * (len(labels) // 2)
     assert loader.stats().made_fakes == len(labels) // 2
     assert {label for batch in module.val_dataloader() for label in batch["label"].tolist()} == {0, 1}
+
+
+def test_blend_pairs_take_the_class_that_the_transform_takes_for_real(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 9),)),), labels=("live", "spoof"))
+    pipeline = FaceCompose([SelfBlend(p=1, real=0, fake=1)])
+    albumentations.save(pipeline, tmp_path / "blend.yaml", data_format="yaml")
+    loader = data(tmp_path / "out", balance="blend_pairs", transform=str(tmp_path / "blend.yaml")).train_dataloader()
+    assert next(iter(loader))["label"].tolist() == [0, 1] * 4
 
 
 def test_frames_per_video_thins_every_split_and_seeds_give_other_orders(out: Path) -> None:

@@ -142,7 +142,11 @@ def test_two_ranks_share_whole_blend_pairs(out: Path) -> None:
         ([A.HorizontalFlip()], BlendPairs(), r"BlendPairs\(real='real'\): needs a SelfBlend"),
         ([SelfBlend(p=0)], BlendPairs(), r"needs a SelfBlend with p above 0"),
         ([SelfBlend()], BlendPairs(real="fake"), r"takes 'real' for real; give BlendPairs\(real='real'\)"),
-        ([SelfBlend()], BlendPairs(real="genuine"), "'genuine': no label is called so; there are real, fake"),
+        (
+            [SelfBlend()],
+            BlendPairs(real="genuine"),
+            r"real='genuine'\): no label is called so; there are real, fake; give BlendPairs\(real='real'\)",
+        ),
     ],
 )
 def test_blend_pairs_that_nothing_would_blend_are_refused(

@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, make_small, order_of
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.sampling.balance import Pairs, Quotas, Weights
+from facefeed.loaders.sampling.balance import BlendPairs, Pairs, Quotas, Weights
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -134,6 +134,10 @@ def test_quotas_mix_anew_by_seed_and_epoch() -> None:
             Quotas({"real": 2, "fake": 1}),
             "batch_size=8: cannot hold .*; take a multiple of 3, such as 6, or balance",
         ),
+        (
+            BlendPairs(real="live"),
+            r"BlendPairs\(real='live'\): no label is called so; there are real, fake; give BlendPairs\(real='real'\)",
+        ),
         (Weights({"deepfake": 1.0}), "'deepfake': no label is called so"),
         (Weights({"real": 1.0}, column="score"), "column='score': must be label or one of method"),
         (Weights({"real": 0.0, "fake": 0.0}), "no row has a weight above 0"),
@@ -142,6 +146,13 @@ def test_quotas_mix_anew_by_seed_and_epoch() -> None:
 def test_a_balance_that_the_rows_cannot_give_is_refused_with_what_there_is(balance: Any, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         _ = order_of(rows_of(10, 20), 8, balance=balance).bound_balance
+
+
+def test_where_no_class_is_called_real_blend_pairs_say_how_to_name_it() -> None:
+    rows = rows_of(10, 20)
+    rows.index.labels = ["live", "spoof"]
+    with pytest.raises(UsageError, match=r"there are live, spoof; give BlendPairs\(real=NAME\)"):
+        _ = order_of(rows, 8, balance=BlendPairs()).bound_balance
 
 
 def test_a_value_that_no_selected_row_has_is_refused(dataset: Path) -> None:
