@@ -146,17 +146,19 @@ class Pairs:
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        real, fake, orphans, elsewhere, unknown = pair_with_source(rows, shuffler.index)
+        real, fake, orphans, elsewhere, unknown, of_fakes = pair_with_source(rows, shuffler.index)
         if not len(fake):
             raise UsageError(
                 "Pairs: no fake of these rows has rows of its source; is source_id known in this dataset, and do "
                 "split= and filters= select the sources too?"
                 + (f" {elsewhere:,} have, but no face at their place in the frame" if elsewhere else "")
                 + (f" {unknown:,} rows have an unknown label, or their source has" if unknown else "")
+                + (f" {of_fakes:,} rows have a source that is not labelled real" if of_fakes else "")
             )
         notes = [f"{orphans:,} fakes without rows of their source"] if orphans else []
         notes += [f"{elsewhere:,} fakes whose source has no face at their place in the frame"] if elsewhere else []
         notes += [f"{unknown:,} rows of unknown label, or whose source's is"] if unknown else []
+        notes += [f"{of_fakes:,} rows whose source is not labelled real"] if of_fakes else []
         return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
+from ...pipeline.dataset.schema import real_class
 from ..dataset.overlap import paired_iou
 from ..dataset.selection import Rows
 
@@ -29,7 +30,8 @@ class SourcePairs(NamedTuple):
     """`real` and `fake`: rows (pairs,).
 
     num_orphans: how many fakes have no row of their source. num_elsewhere: how many have, but none with a face where
-    theirs is. num_unknown: how many have one there, but the label of either is unknown.
+    theirs is. num_unknown: how many have one there, but the label of either is unknown. num_of_fakes: how many have one
+    of another label there, but not of the class that is called real, if one is.
     """
 
     real: Rows
@@ -37,6 +39,7 @@ class SourcePairs(NamedTuple):
     num_orphans: int
     num_elsewhere: int
     num_unknown: int
+    num_of_fakes: int
 
 
 def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
@@ -47,7 +50,8 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     highest IoU is taken: each video may number its people by itself, so equal track numbers may be two people. Fakes
     whose source has no row with a face there are left out, and so are rows with their source's label: moments in which
     a video that is fake in part is real. Where a label is unknown, nobody knows which of these a row is: neither side
-    of a pair may be such a row.
+    of a pair may be such a row. Nor does a row of another class stand for the real face, where a class is called real:
+    labels or sources of two inputs may have been swapped, and a fake may be made from a fake.
     """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
@@ -55,7 +59,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
     num_made = int((index.codes("source_id", rows) >= 0).sum())
     if not len(fakes) or not len(reals):
-        return SourcePairs(rows[:0], rows[:0], num_made, 0, 0)
+        return SourcePairs(rows[:0], rows[:0], num_made, 0, 0, 0)
     frame, number = index.numbers("frame_index", rows).astype(np.int64), frame_numbers(index, rows)
     numbered = reals[number[reals] >= 0]
     by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
@@ -71,11 +75,14 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     partner = reals[nearest]  # of the last real where there is none
     label = index.numbers("label", rows)
     is_unknown = has_face & ((label[fakes] < 0) | (label[partner] < 0))
-    is_pair = has_face & ~is_unknown & (label[fakes] != label[partner])
+    differs = has_face & ~is_unknown & (label[fakes] != label[partner])
+    real = real_class(index.labels)
+    is_pair = differs if real is None else differs & (label[partner] == real)
     return SourcePairs(
         rows[partner[is_pair]], rows[fakes[is_pair]],
         num_orphans=num_made - int(has_source.sum()),
         num_elsewhere=int((has_source & ~has_face).sum()), num_unknown=int(is_unknown.sum()),
+        num_of_fakes=int((differs & ~is_pair).sum()),
     )  # fmt: skip
 
 

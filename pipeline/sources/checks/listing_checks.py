@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...dataset.schema import real_class
 from ...errors import RefusedError
 from ..listing import Entry, Listing
 from ..media.allowed_roots import outside_warning
@@ -16,12 +17,13 @@ _NAMES_OF_SOURCE = {
 
 
 def listing_warnings(listing: Listing) -> list[str]:
-    """One sentence each on inputs outside the allowed roots, inputs without a label, a class that is absent, lists of
-    splits that are not there, splits that are not used, splits that cannot be checked for leaks, ignored columns of a
-    table, and the listing's own warnings.
+    """One sentence each on inputs outside the allowed roots, inputs without a label, real inputs that were made from
+    fakes, a class that is absent, lists of splits that are not there, splits that are not used, splits that cannot be
+    checked for leaks, ignored columns of a table, and the listing's own warnings.
     """
     warnings = (
-        outside_warning(listing), _label_warning(listing), _class_warning(listing), _list_warning(listing),
+        outside_warning(listing), _label_warning(listing), _swap_warning(listing), _class_warning(listing),
+        _list_warning(listing),
         listing.unused_split_warning, *_link_warnings(listing), _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
@@ -50,6 +52,22 @@ def _label_warning(listing: Listing) -> str | None:
     return (
         f"{len(unknown):,} of {len(entries):,} inputs {have} no label{in_files} (layout {listing.layout}): "
         f"{listing.giving_labels}"
+    )
+
+
+def _swap_warning(listing: Listing) -> str | None:
+    """Real inputs with a source of another class: `Pairs` leaves them out, and masks compare them the wrong way."""
+    real = real_class(listing.labels)
+    other = {entry.video_id: entry for entry in listing.entries if entry.label not in {real, -1}}
+    swapped = [entry for entry in listing.entries if entry.label == real and entry.source_id in other]
+    if real is None or not swapped:
+        return None
+    first = swapped[0]
+    was_made = "input was made" if len(swapped) == 1 else "inputs were made"
+    return (
+        f"{len(swapped):,} {listing.labels[real]} {was_made} from one of another class, the first {first.video_id!r} "
+        f"({listing.labels[real]}) from {first.source_id!r} ({listing.labels[other[str(first.source_id)].label]}): "
+        "are labels or originals swapped?"
     )
 
 

@@ -119,6 +119,21 @@ def test_fakes_of_people_who_are_not_in_their_source_are_left_out_and_counted() 
         pairs_of(rows_of(video("a", [0]), video("y", [0], "a", box=RIGHT)))
 
 
+def test_a_row_whose_source_is_labelled_fake_is_no_fake_of_it() -> None:
+    swapped = [{**row, "label": 1} for row in video("b", [0, 1])], [{**row, "label": 0} for row in video("y", [0], "b")]
+    rows = rows_of(video("a", [0]), *swapped, video("x", [0], "a"))
+    assert pairs_of(rows) == [(0, 4)]
+    assert order_of(rows, 2, balance=Pairs()).bound_balance.notes == ["1 rows whose source is not labelled real"]
+    with pytest.raises(UsageError, match="1 rows have a source that is not labelled real"):
+        pairs_of(rows_of(*swapped))
+
+
+def test_where_no_class_is_called_real_rows_of_two_labels_are_pairs() -> None:
+    rows = rows_of(video("a", [0]), video("x", [0], "a"))
+    rows.index.labels = ("calm", "sad")  # type: ignore[misc]
+    assert pairs_of(rows) == [(0, 1)]
+
+
 def test_a_state_of_pairs_by_track_number_is_refused(dataset: Path) -> None:
     loader = FaceDataLoader(dataset, balance=Pairs(), image_size=8, batch_size=4, num_workers=0)
     state = loader.state_dict()

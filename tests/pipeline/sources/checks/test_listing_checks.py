@@ -70,6 +70,17 @@ def test_an_original_of_an_original_does_not_stand_for_one_that_a_fake_lacks(tmp
     assert "originals are known for 1 of 2 inputs" in warnings(src / "t.csv")
 
 
+def test_a_real_video_that_was_made_from_a_fake_is_named(tmp_path: Path) -> None:
+    src = lay(tmp_path, "a.mp4", "b.mp4", "c.mp4")
+    (src / "t.csv").write_text("path,label,source\na.mp4,real,b.mp4\nb.mp4,fake,\nc.mp4,real,a.mp4\n")
+    assert (
+        "1 real input was made from one of another class, the first 'a.mp4' (real) from 'b.mp4' (fake): are labels or "
+        "originals swapped?"
+    ) in warnings(src / "t.csv")
+    (src / "t.csv").write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,real,a.mp4\n")
+    assert "swapped" not in warnings(src / "t.csv")
+
+
 def test_a_class_of_real_videos_may_have_any_of_its_usual_names(tmp_path: Path) -> None:
     src = lay(tmp_path, "a.mp4", "b.mp4")
     (src / "t.csv").write_text("path,label\na.mp4,pristine\nb.mp4,deepfakes\n")
