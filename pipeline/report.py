@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +183,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"listed in metadata, but absent on disk: {first_names(listing.missing, _NAMED)}")
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
-    lines += _changes(summary.changes)
+    lines += _changes(summary.changes, summary.manifest.removed)
     if summary.equal_content:
         lines.append(f"{equal_content_text(summary.equal_content)}; keep one file of each in SRC, and use a new OUT")
     lines += map(str, summary.incomplete_columns)
@@ -198,12 +198,14 @@ def _remarks(summary: Summary) -> list[str]:
     return lines
 
 
-def _changes(changes: Changes) -> list[str]:
-    remarks: tuple[tuple[Sequence[object], str], ...] = (
+def _changes(changes: Changes, removed: Sequence[str]) -> list[str]:
+    """Remarks on how the source has changed; `removed`: what had failed before it went, so that no rows are kept."""
+    gone = {*changes.gone}.difference(removed)
+    remarks: tuple[tuple[Collection[object], str], ...] = (
         (changes.changed, "done again, where rows could differ, since they or their originals had changed"),
         (changes.rejudged, "done again, since more of them was damaged than --max-damaged allows"),
         (changes.touched, "not done again, with new times but the same content"),
-        (changes.gone, "no longer in the source, rows were kept"),
+        (gone, "no longer in the source, rows were kept"),
     )
     lines = [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
     if changes.renamed:

@@ -30,7 +30,7 @@ _SCALING_TRANSFORMS: Final = (
     "Resize", "RandomScale", "MaxSizeTransform", "_BaseRandomSizedCrop", "RandomSizedBBoxSafeCrop", "CropAndPad",
 )  # fmt: skip
 
-_DUAL_IN_PLACE: Final = ("BaseDropout", "MaskDropout", "NoOp", "PixelDropout")
+_DUAL_IN_PLACE: Final = ("BaseDropout", "MaskDropout", "Morphological", "NoOp", "OverlayElements", "PixelDropout")
 
 
 def needs_mask(transform: Any) -> bool:
@@ -42,15 +42,22 @@ def needs_mask(transform: Any) -> bool:
     return type(transform).__name__ in ("CropNonEmptyMaskIfExists", "Lambda", "MaskDropout")
 
 
-def first_moving_pixels(transform: Any) -> str | None:
-    """The name of the first transform, at any depth, that moves pixels and whatever marks them; None without one."""
+def first_moving_pixels(transform: Any, image_size: int | None) -> str | None:
+    """The name of the first transform, at any depth, that moves pixels and whatever marks them; None without one.
+
+    `image_size`: side of all images that it gets, px; None where they are of several sizes.
+    """
     parts = leaves(transform) if isinstance(transform, albumentations.BaseCompose) else (transform,)
-    return next((type(part).__name__ for part in parts if part.p and _moves_pixels(part)), None)
+    return next((type(part).__name__ for part in parts if part.p and _moves_pixels(part, image_size)), None)
 
 
-def _moves_pixels(transform: Any) -> bool:
-    """Not all of Albumentations' `DualTransform`s do: some black pixels out, and what `Lambda` does is not known."""
+def _moves_pixels(transform: Any, image_size: int | None) -> bool:
+    """Not all of Albumentations' `DualTransform`s do: some change pixels where they are, and what `Lambda` does is not
+    known. Nor does a `Resize` to the size that the images have.
+    """
     kinds = {cls.__name__ for cls in type(transform).__mro__}
+    if type(transform).__name__ == "Resize" and (transform.height, transform.width) == (image_size, image_size):
+        return False
     return "DualTransform" in kinds and kinds.isdisjoint(_DUAL_IN_PLACE)
 
 

@@ -128,15 +128,18 @@ def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceD
     return cells
 
 
-def check_points_follow(transform: Any, fields: Sequence[str] | None) -> None:
-    """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names."""
+def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size: int | None) -> None:
+    """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names.
+
+    `image_size`: side of the images that it gets, px; None where they are of several sizes.
+    """
     named = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
     library = sys.modules.get("albumentations")  # only who has imported it can pass one
     if not named or library is None or not isinstance(transform, (library.BasicTransform, library.BaseCompose)):
         return
     from ..augment.albumentations_internals import first_moving_pixels  # noqa: PLC0415 (half a second that others need not spend)
 
-    if (moving := first_moving_pixels(transform)) is not None:
+    if (moving := first_moving_pixels(transform, image_size)) is not None:
         raise UsageError(
             f"transform: {moving} would move the image without its {', '.join(named)}; give what moves pixels to "
             f"face_transform, a list such as [A.{moving}(...)], with which they move, or leave them out of fields"

@@ -191,7 +191,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self.weights, self.temperature, self.epoch_length, self.rename = weights, temperature, epoch_length, rename
         self.clip, self.device_transform, self.decode = clip, device_transform, decode
         self.mask_size = check_mask_size(mask_size, fields, dataset)
-        check_points_follow(dataset.transform, fields)
+        check_points_follow(dataset.transform, fields, dataset.image_size)
         self.local_ranks, self._has_default_workers = workers.local_ranks, workers.num_workers is None
         clips = clip_items(clip, dataset, shuffle=self.shuffle, seed=seed, collate_fn=collate_fn)
         mixed = epoch_balance(dataset, balance, weights=weights, temperature=temperature, epoch_length=epoch_length)

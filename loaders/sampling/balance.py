@@ -140,9 +140,8 @@ class Pairs:
     """
 
     is_paired: ClassVar[bool] = True
-
-    def __str__(self) -> str:
-        return "Pairs() by place in the frame"  # in saved states: those of pairs by track number had another order
+    order: ClassVar[str] = "by place in the frame"
+    """Part of saved states: those of pairs by track number are of another order."""
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""

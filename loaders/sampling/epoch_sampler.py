@@ -264,17 +264,24 @@ class EpochSampler(DistributedSampler[int]):
             "order": _shortened(
                 self._origins_of_values()  # first, to be read in a message that shortens the rest
                 + f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
+                + (f" {order}" if (order := getattr(self._each_balance, "order", "")) else "")
                 + getattr(data, "identity", "")
             ),
             "seed": self.seed,
         }
+
+    @property
+    def _each_balance(self) -> Balance:
+        """The balance, of a mixture that of each dataset."""
+        each: Balance = getattr(self.balance, "each", self.balance)
+        return each
 
     def _origins_of_values(self) -> str:
         """Which added columns the balance goes by, of each dataset of a mixture; "" where its values are stored ones.
 
         They may come, go and change, and the balance's values with them, while the dataset's fingerprint stays.
         """
-        column = getattr(getattr(self.balance, "each", self.balance), "column", "label")
+        column = getattr(self._each_balance, "column", "label")
         indexes = getattr(self.dataset.index, "indexes", [self.dataset.index])
         origins = [column_origins(index.schema).get(column, "stored") for index in indexes]
         return f"{column} of {', '.join(origins)}; " if {*origins} != {"stored"} else ""

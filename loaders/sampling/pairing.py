@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,9 +16,9 @@ from ..dataset.selection import Rows
 
 _NO_MATCH = np.iinfo(np.int64).max
 
-_MAX_CANDIDATES = 64
-"""Faces of its source that a fake is compared with, nearest in frames first: of people who are elsewhere in the frame,
-a long source has thousands."""
+_MAX_CANDIDATES = 32
+"""Faces of its source that a fake is compared with, nearest in frames first, and then the rest of that frame: of people
+who are elsewhere in the frame, a long source has thousands."""
 
 _MIN_OVERLAP = 0.1
 """IoU above which two boxes are of one face. Neighbours in a crowd touch; a face overlaps itself by .26 ten frames
@@ -128,18 +129,22 @@ def _nearest_faces(fakes: _Faces, reals: _Faces) -> NDArray[np.int64]:
 def _nearest_from(fakes: _Faces, reals: _Faces, at: NDArray[np.int64]) -> NDArray[np.int64]:
     """`_nearest_faces` among reals in order, for fakes whose frame would stand at position `at`."""
     best, best_iou, best_distance = np.full(len(at), -1), np.full(len(at), _MIN_OVERLAP), np.full(len(at), _NO_MATCH)
+    last_distance = np.zeros(len(at), np.int64)
     before, after = at - 1, at.copy()
     active = np.arange(len(at))
-    for _ in range(_MAX_CANDIDATES):
+    for number in count():
         distance_before, distance_after = (
             _distances(fakes, active, reals, neighbour[active]) for neighbour in (before, after)
         )
         is_before = distance_before <= distance_after
         distance = np.minimum(distance_before, distance_after)
         goes_on = (distance < _NO_MATCH) & (distance <= best_distance[active])
+        if number >= _MAX_CANDIDATES:
+            goes_on &= distance <= last_distance[active]
         active, is_before, distance = active[goes_on], is_before[goes_on], distance[goes_on]
         if not len(active):
             break
+        last_distance[active] = distance
         candidate = np.where(is_before, before[active], after[active])
         iou = paired_iou(fakes.boxes[active], reals.boxes[candidate])
         is_better = iou > best_iou[active]

@@ -33,7 +33,8 @@ QUARANTINED_SUFFIX = ".quarantined"
 
 
 def make_folders(paths: OutPaths) -> None:
-    """Creates OUT and its folders, durably."""
+    """Creates OUT and its folders, durably; raises `UsageError` where this user may not write to them."""
+    _refuse_read_only(paths)
     # The plan's folder comes first: it marks OUT as a facefeed dataset.
     for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
         try:
@@ -43,6 +44,15 @@ def make_folders(paths: OutPaths) -> None:
                 with stop_on_disk_error(folder):
                     raise
             raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
+
+
+def _refuse_read_only(paths: OutPaths) -> None:
+    for path in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, paths.lease):
+        if path.exists() and not os.access(path, os.W_OK):
+            raise UsageError(
+                f"OUT={str(paths.root)!r}: {str(path)!r} may not be written to by this user, or is on a read-only file "
+                "system; nothing was done: make it writable, or name another OUT"
+            )
 
 
 def remove_empty_folders(paths: OutPaths) -> None:

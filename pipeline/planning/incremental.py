@@ -117,13 +117,17 @@ def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) ->
 
     A further set may be meant for the same OUT, so that this is no error.
     """
-    gone, total = len(changes.gone), len(run_state.unit_of_video)
+    if not changes.gone:
+        return []
+    failed = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "failed"}
+    gone = [video_id for video_id in changes.gone if video_id not in failed]  # of the others nothing stays
+    total = len(run_state.unit_of_video) - (len(changes.gone) - len(gone))
     if not gone:
         return []
-    if gone < total:
+    if len(gone) < total:
         text = (
-            f"not in SRC, or not readable there: {gone:,} of the {total:,} inputs in OUT "
-            f"({first_names(changes.gone)}), whose rows stay"
+            f"not in SRC, or not readable there: {len(gone):,} of the {total:,} inputs in OUT "
+            f"({first_names(gone)}), whose rows stay"
         )
     else:
         text = (
@@ -177,7 +181,7 @@ def next_plan_part(
     added = [entry for entry in changes.added if entry.video_id in assigned.split_of]
     units = group_units(added, assigned.split_of, config_hash=job.config_hash, salt=salt, cost_seconds=cost_seconds)
     current = {entry.video_id: entry for entry in listing.entries if not entry.problem}
-    failed = _inputs_to_retry(run_state, retry) if retry is not None else set()
+    failed = _inputs_to_retry(run_state, retry) - changes.removed if retry is not None else set()
     if retry is not None and retry("decode_error"):
         conflicts = DamageLimitConflicts.find(run_state, job.limits.max_damaged_percent, current)
         changes.rejudged[:] = [current[outcome.video_id] for outcome in conflicts.partial]

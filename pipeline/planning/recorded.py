@@ -81,7 +81,6 @@ def _load_plan(paths: OutPaths) -> Plan:
         raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
     except OSError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
-    _refuse_read_only(paths)
     if (paths.plan / "0.json").exists():
         return Plan.load(paths)
     folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
@@ -89,15 +88,6 @@ def _load_plan(paths: OutPaths) -> Plan:
     if present - ours - {"lost+found"}:
         raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
     return Plan()
-
-
-def _refuse_read_only(paths: OutPaths) -> None:
-    for path in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, paths.lease):
-        if path.exists() and not os.access(path, os.W_OK):
-            raise UsageError(
-                f"OUT={str(paths.root)!r}: {str(path)!r} may not be written to by this user, or is on a read-only file "
-                "system; nothing was done: make it writable, or name another OUT"
-            )
 
 
 def _has_own_masks(config: dict[str, Any]) -> bool:

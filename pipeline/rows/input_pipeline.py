@@ -212,7 +212,7 @@ class InputPipeline:
             raise InputError(
                 "wrong_segments",
                 f"its fake_segments end at {end:g} s, but it is {length:.1f} s long: are they in milliseconds or "
-                "frames, or of another video?",
+                "frames, or of another video? One that lasts to the end ends there",
             )
 
     def release(self) -> None:

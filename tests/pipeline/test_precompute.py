@@ -343,7 +343,14 @@ def test_what_failed_and_was_removed_from_the_source_no_longer_counts_as_failed_
     assert (summary.failures, summary.manifest.removed) == ([], ["real/empty.mp4"])
     assert (summary.manifest.inputs["total"], summary.manifest.inputs["failed"]) == (2, {})
     report.print_summary(summary, source, out)
-    assert re.search("failed, removed from SRC .* 1", capsys.readouterr().err)
+    text = capsys.readouterr().err
+    assert re.search("failed, removed from SRC .* 1", text)
+    assert "rows were kept" not in text
+    stream = io.StringIO()
+    progress = Progress(Console(file=stream, width=10_000, highlight=False))
+    summary = run(source, max_failed=FailureLimit(count=0), retry_failed="", progress=progress)
+    assert (summary.failures, summary.totals.inputs) == ([], 0)
+    assert "rows stay" not in stream.getvalue(), "it has none"
     inspection = inspect_dataset(out)
     assert not inspection.outcomes.failures
     assert "None of the 2 inputs failed." in [finding.what for finding in inspection.findings]

@@ -70,7 +70,8 @@ class ClassNames:
             raise UsageError(
                 f"{path}: cannot be read as a list of classes ({error}); fix it or take it away"
             ) from error
-        stored_as = {line: match for line in lines if line not in labels and (match := _STORED_AS.fullmatch(line))}
+        # Whatever labels this table has: tables that share a list are to have the same classes.
+        stored_as = {line: match for line in lines if (match := _STORED_AS.fullmatch(line))}
         names = [stored_as[line][2] if line in stored_as else line for line in lines]
         renamed = {match[2]: match[1].lower() for match in stored_as.values()}
         _refuse_stored_twice(path, names, renamed)

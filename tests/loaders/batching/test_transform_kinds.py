@@ -219,7 +219,7 @@ def top_left(image: Pixels, **_: Any) -> Pixels:
         (A.Compose([A.RandomGamma(), A.Affine(rotate=(-9, 9))]), "Affine"),
         (A.Compose([A.OneOf([A.RandomGamma(), A.Rotate((-9, 9))])]), "Rotate"),
         (A.SomeOf([A.Sequential([A.RandomResizedCrop((SIDE, SIDE))])], n=1), "RandomResizedCrop"),
-        (A.Compose([A.Resize(SIDE, SIDE)]), "Resize"),
+        (A.Compose([A.Resize(SIDE, SIDE + 1), A.CenterCrop(SIDE, SIDE)]), "Resize"),
         (A.Compose([A.PadIfNeeded(64, 64), A.CenterCrop(SIDE, SIDE)]), "PadIfNeeded"),
     ],
     ids=lambda part: part if isinstance(part, str) else "of",
@@ -240,8 +240,9 @@ def test_albumentations_that_would_leave_points_and_mask_behind_are_refused(
     [
         A.Compose([A.RandomGamma(p=1), A.ImageCompression(p=1)]), A.CoarseDropout(p=1), A.PixelDropout(p=1),
         A.Compose([A.NoOp(), A.HorizontalFlip(p=0)]), A.Compose([A.OneOf([A.GridDropout(), A.Erasing()])]),
+        A.Compose([A.Resize(SIDE, SIDE), A.Morphological(p=1)]),
     ],
-    ids=["colours", "dropout", "pixels", "never applied", "one of"],
+    ids=["colours", "dropout", "pixels", "never applied", "one of", "the same size"],
 )  # fmt: skip
 def test_albumentations_that_move_nothing_go_with_points_and_mask(out: Path, transform: Any) -> None:
     batches = zip(loader_of(out, transform), loader_of(out, None), strict=True)

@@ -135,17 +135,23 @@ def test_where_no_class_is_called_real_rows_of_two_labels_are_pairs() -> None:
 
 
 def test_a_state_of_pairs_by_track_number_is_refused(dataset: Path) -> None:
-    loader = FaceDataLoader(dataset, balance=Pairs(), image_size=8, batch_size=4, num_workers=0)
-    state = loader.state_dict()
-    state["order"] = state["order"].replace(str(Pairs()), "Pairs()")
-    with pytest.raises(UsageError, match="start the epoch anew"):
+    for out in (dataset, {"one": dataset, "other": dataset}):
+        loader = FaceDataLoader(out, balance=Pairs(), image_size=8, batch_size=8, num_workers=0)
+        state = loader.state_dict()
         loader.load_state_dict(state)
+        assert " by place in the frame" in state["order"]
+        state["order"] = state["order"].replace(" by place in the frame", "")
+        with pytest.raises(UsageError, match="start the epoch anew"):
+            loader.load_state_dict(state)
 
 
 def test_a_crowd_at_other_places_does_not_hide_the_face() -> None:
-    crowd = [row for left in range(0, 60, 2) for row in video("a", [5], track=left, box=(left, 50, left + 2, 60))]
-    rows = rows_of(crowd, video("a", [4], track=99), video("x", [5], "a"))
-    assert pairs_of(rows) == [(len(crowd), len(crowd) + 1)]
+    people = [(left, top) for top in (50, 70) for left in range(60)]
+    crowd = [row for left, top in people for row in video("a", [5], box=(left, top, left + 1, top + 9))]
+    rows = rows_of(crowd, video("a", [5]), video("x", [5], "a"))
+    assert pairs_of(rows) == [(len(crowd), len(crowd) + 1)], "the last of 121 people in the frame"
+    rows = rows_of(crowd[::6], video("a", [4]), video("x", [5], "a"))
+    assert pairs_of(rows) == [(20, 21)], "in the frame before, and 20 others in this one"
 
 
 @examples(100)

@@ -300,11 +300,18 @@ def test_a_list_with_two_real_classes_is_refused(tmp_path: Path, footage: Footag
         list_source(table)
 
 
-def test_a_label_that_looks_like_such_a_line_is_a_class_as_it_is(tmp_path: Path, footage: Footage) -> None:
-    table = table_of(tmp_path, footage, ("real: live", "spoof"))
+@pytest.mark.parametrize("labels", [("live", "spoof"), ("spoof",)])
+def test_what_a_list_says_does_not_depend_on_which_labels_a_table_has(
+    tmp_path: Path, footage: Footage, labels: tuple[str, ...]
+) -> None:
+    table = table_of(tmp_path, footage, labels)
     table.with_suffix(".classes.txt").write_text("real: live\nspoof\n")
-    listing = list_source(table)
-    assert (listing.labels, listing.stored_labels) == (("real: live", "spoof"),) * 2
+    assert list_source(table).stored_labels == ("real", "spoof")
+    table.write_text(table.read_text().replace("spoof", "real: live"))
+    with pytest.raises(
+        UsageError, match=r"lacks 'real: live', which the table has as a label; it lists 'live', 'spoof'"
+    ):
+        list_source(table)
 
 
 def labelled(root: Path, **inputs: int) -> Path:
