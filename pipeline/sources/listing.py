@@ -171,6 +171,7 @@ class Listing:
         giving_labels: how inputs without a label get one.
         columns: the source's own columns, kind by name; see `dataset.schema.COLUMN_KINDS`. Stored where they are
             selected.
+        unusable_columns: those of `columns` that cannot be selected, with why.
         ignored_columns: further ones, which are not stored.
         recognised_by: what in the source shows that it has this layout.
         warnings: what a user should know of how it is read, as sentences without a full stop.
@@ -193,6 +194,7 @@ class Listing:
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
     columns: Mapping[str, str] = field(default_factory=dict)
+    unusable_columns: Mapping[str, str] = field(default_factory=dict)
     ignored_columns: tuple[str, ...] = ()
     recognised_by: str = ""
     warnings: tuple[str, ...] = ()

@@ -29,7 +29,7 @@ from ...errors import UsageError
 from ...json_records import parse_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import relative_name
-from ..media.linked_files import each_file_once
+from ..media.linked_files import RealPaths, each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
@@ -72,6 +72,7 @@ class TableFile:
         numbers = {label: classes.number(label) for label in labels}
         entries: list[Entry] = []
         missing: list[str] = []
+        real_paths = RealPaths(src.parent)
         for number, (row, *values) in enumerate(
             zip(rows, *(values for _, values in own_columns.values()), strict=True)
         ):
@@ -82,7 +83,7 @@ class TableFile:
             entry = Entry.of_file(
                 media_file,
                 split=_split(src, row),
-                source_id=_source_of(src, row, number, media_file.relative),
+                source_id=_source_of(src, row, number, media_file.relative, real_paths),
                 footage=row["footage"] or media_file.relative if "footage" in row else None,
                 identity=row.get("identity") or None,
                 dataset=row.get("dataset") or None,
@@ -100,19 +101,19 @@ class TableFile:
             entries.append(entry)
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
-        ignored = Counter[str]()
-        entries = each_file_once(src, entries, ignored)
-        _refuse_images_of_clips(src, entries)
-        _refuse_masks_as_inputs(src, entries)
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
-        return Listing(
-            layout=self.name, root=src.parent, labels=classes.names, entries=entries, ignored=ignored,
+        listing = Listing(
+            layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             stored_labels=classes.stored_names, missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
             warnings=misspelt_warnings(src, inputs),
         )  # fmt: skip
+        listing = each_file_once(src, listing, real_paths)
+        _refuse_images_of_clips(src, listing.entries)
+        _refuse_masks_as_inputs(src, listing.entries)
+        return listing
 
 
 def _rows(src: Path) -> tuple[list[dict[str, str]], dict[str, tuple[str, list[Value]]]]:
@@ -272,10 +273,10 @@ def _position(src: Path, number: int) -> str:
     return f"line {next(islice(filled, number + 1, None), len(lines))}"
 
 
-def _source_of(src: Path, row: dict[str, str], number: int, video_id: str) -> str | None:
-    """`_source_id` of the row of `video_id`; raises `UsageError` where it is that itself."""
+def _source_of(src: Path, row: dict[str, str], number: int, video_id: str, real_paths: RealPaths) -> str | None:
+    """`_source_id` of the row of `video_id`; raises `UsageError` where it is that itself, also by a link."""
     source_id = _source_id(src, row)
-    if source_id == video_id:
+    if source_id and real_paths.of(source_id) == real_paths.of(video_id):
         raise UsageError(
             f"{src}: {_position(src, number)}: {row['path']!r} is its own source; a source is the original that a fake "
             "was made from: name that, or leave the cell empty"

@@ -3,60 +3,110 @@
 from __future__ import annotations
 
 import os
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from pathlib import Path
 
 from ...errors import UsageError
-from ..listing import Entry
-from .allowed_roots import resolved_root
+from ..listing import Entry, Listing
 
 LISTED_ALREADY = "links to files that are listed already"
-_OF_THE_NAME = {"video_id", "footage"}  # without a value of its own, the footage is the name
 
 
-def each_file_once(src: Path, entries: Sequence[Entry], ignored: Counter[str]) -> list[Entry]:
-    """The entries without those that are links to a file or folder of another one; these are counted in `ignored`.
+class RealPaths:
+    """Real paths of names relative to `root`, at one lstat for each name and each folder: tables have 1 M rows."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.path.realpath(root)
+        self._known = {"": self._root}
+
+    def of(self, name: str) -> str:
+        """Path of `name` with all links resolved; there may be no such file."""
+        unknown = []
+        while name not in self._known and name.strip("/"):
+            unknown.append(name)
+            name = os.path.dirname(name)  # noqa: PTH120 (a Path per name is slow)
+        path = self._known.get(name, "/")
+        for name in reversed(unknown):
+            path = self._known[name] = _follow(f"{path.rstrip('/')}/{os.path.basename(name)}")  # noqa: PTH119
+        return path
+
+    def own_or_first(self, names: Iterable[str]) -> dict[str, str]:
+        """For each file, by real path, the one of sorted `names` that is its own or, of links alone, the first."""
+        chosen: dict[str, str] = {}
+        for name in names:
+            file = self.of(name)
+            if file not in chosen or file == os.path.join(self._root, name):  # noqa: PTH118
+                chosen[file] = name
+        return chosen
+
+
+def _follow(path: str) -> str:
+    """Real path of what is called so in a folder without links on the way to it."""
+    return os.path.realpath(path) if os.path.islink(path) or path.endswith("/..") else path  # noqa: PTH114
+
+
+def each_file_once(src: Path, listing: Listing, real_paths: RealPaths) -> Listing:
+    """The listing without entries that are links to a file or folder of another one; these count as ignored.
 
     An entry stays under the file's own name or, where only links to it are listed, under the first of these by name.
-    Originals that are named by a link that is left out become what it leads to.
+    Originals, and footage called after an entry, get the name that is kept. An own column of which the rows of one file
+    differ becomes one of `unusable_columns`.
 
     Args:
-        src: the table; paths are relative to its folder.
-        entries: its rows, sorted by id.
-        ignored: counter of files that are no inputs.
+        src: the table.
+        listing: its rows, sorted by id.
+        real_paths: of names relative to its folder.
 
     Raises:
-        UsageError: the rows of one file differ in more than their path.
+        UsageError: the rows of one file differ in another value.
 
     """
-    root = resolved_root(src.parent)
-    names: dict[str, list[Entry]] = defaultdict(list)
-    for entry in entries:
-        if not entry.problem:
-            names[os.path.realpath(root / entry.video_id)].append(entry)
-    kept_as: dict[str, str] = {}
-    for file, same in names.items():
-        kept = next((entry for entry in same if str(root / entry.video_id) == file), same[0])
-        for entry in same:
-            if entry is not kept:
-                _refuse_other_values(src, kept, entry)
-                kept_as[entry.video_id] = kept.video_id
+    ids = [entry.video_id for entry in listing.entries if not entry.problem]
+    sources = sorted({entry.source_id for entry in listing.entries if entry.source_id})
+    # The rows of fakes may name one original, which is no row itself, by several links.
+    names = real_paths.own_or_first(sources) | real_paths.own_or_first(ids)
+    kept_as = {name: other for name in ids if (other := names[real_paths.of(name)]) != name}
+    original_of = {name: names[real_paths.of(name)] for name in sources}
+    entries = [_renamed(entry, original_of, kept_as) for entry in listing.entries]
     if not kept_as:
-        return list(entries)
-    ignored[LISTED_ALREADY] += len(kept_as)
-    return [
-        replace(entry, source_id=kept_as[entry.source_id]) if entry.source_id in kept_as else entry
-        for entry in entries
-        if entry.video_id not in kept_as
-    ]
+        return replace(listing, entries=entries)
+    by_id = {entry.video_id: entry for entry in entries}
+    unusable: dict[str, str] = {}
+    for name, kept_name in kept_as.items():
+        kept, entry = by_id[kept_name], by_id[name]
+        if field := _different_field(kept, entry, real_paths):
+            raise UsageError(_difference(src, kept, entry, field))
+        for column, value, dropped in zip(listing.columns, kept.values, entry.values, strict=True):
+            if value != dropped:
+                unusable.setdefault(column, _difference(src, kept, entry, column))
+    return replace(
+        listing,
+        entries=[entry for entry in entries if entry.video_id not in kept_as],
+        ignored=listing.ignored + Counter({LISTED_ALREADY: len(kept_as)}),
+        unusable_columns=unusable,
+    )
 
 
-def _refuse_other_values(src: Path, kept: Entry, entry: Entry) -> None:
-    names = [each.name for each in fields(Entry) if each.name not in _OF_THE_NAME]
-    if other := next((name for name in names if getattr(kept, name) != getattr(entry, name)), None):
-        raise UsageError(
-            f"{src}: names {kept.video_id!r} and {entry.video_id!r}, which are one file by a link, with different "
-            f"values ({other}); each input may have one label, and is listed once: drop one of the two rows"
-        )
+def _renamed(entry: Entry, original_of: Mapping[str, str], kept_as: Mapping[str, str]) -> Entry:
+    source_id = original_of[entry.source_id] if entry.source_id else None
+    footage = kept_as.get(entry.footage, entry.footage) if entry.footage else None  # without one, it is the entry's id
+    if (source_id, footage) == (entry.source_id, entry.footage):
+        return entry
+    return replace(entry, source_id=source_id, footage=footage)
+
+
+def _different_field(kept: Entry, entry: Entry, real_paths: RealPaths) -> str | None:
+    """The first field in which two entries of one file differ, but own columns; None where there is none."""
+    same = replace(entry, video_id=kept.video_id, values=kept.values)
+    if kept.mask_id and entry.mask_id and real_paths.of(kept.mask_id) == real_paths.of(entry.mask_id):
+        same = replace(same, mask_id=kept.mask_id)
+    return next((each.name for each in fields(Entry) if getattr(kept, each.name) != getattr(same, each.name)), None)
+
+
+def _difference(src: Path, kept: Entry, entry: Entry, name: str) -> str:
+    return (
+        f"{src}: names {kept.video_id!r} and {entry.video_id!r}, which are one file by a link, with different values "
+        f"({name}); each input is listed once: drop one of the two rows"
+    )

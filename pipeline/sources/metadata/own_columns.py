@@ -23,7 +23,8 @@ _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{
 def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
     """The listing with these of its own columns alone, in this order; the others count as ignored.
 
-    Raises `UsageError` on a name that the source does not have, or that is one of `RESERVED_NAMES`.
+    Raises `UsageError` on a name that the source does not have, that is one of `RESERVED_NAMES`, or that is one of the
+    listing's `unusable_columns`.
     """
     available = list(listing.columns)
     for name in names:
@@ -33,6 +34,8 @@ def with_columns(listing: Listing, names: Sequence[str]) -> Listing:
         if name in RESERVED_NAMES or not name.isidentifier():
             why = "is facefeed's own" if name in RESERVED_NAMES else "must be letters, digits and underscores"
             raise UsageError(f"--columns {name}: {why}; rename it in the table")
+        if name in listing.unusable_columns:
+            raise UsageError(f"--columns {name}: {listing.unusable_columns[name]}")
     positions = [available.index(name) for name in dict.fromkeys(names)]
     return replace(
         listing,

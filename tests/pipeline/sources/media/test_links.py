@@ -17,7 +17,8 @@ from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
-from facefeed.pipeline.sources import Listing, list_source, listing_warnings
+from facefeed.pipeline.sources import Listing, list_source, listing_warnings, with_columns
+from facefeed.pipeline.sources.media import linked_files
 
 
 def put(root: Path, *names: str) -> Path:
@@ -219,6 +220,76 @@ def test_a_file_that_a_table_names_by_a_link_too_is_an_input_once(tmp_path: Path
     table.write_text("path,label\na.mp4,real\nown/m.mp4,fake\nfake.mp4,fake\n")
     with pytest.raises(UsageError, match=r"'own/m.mp4' and 'a.mp4', which are one file by a link.*\(label\)"):
         list_source(table)
+
+
+@pytest.fixture
+def linked(tmp_path: Path) -> Callable[..., Listing]:
+    """Lists a table of these lines beside the folder `x` and `link`, which leads to it."""
+    src = put(tmp_path, "x/a.mp4", "x/b.mp4", "x/c.mp4", "x/m.png", "x/n.png")
+    (src / "link").symlink_to(src / "x")
+
+    def read(*lines: str) -> Listing:
+        (src / "t.csv").write_text("\n".join(lines))
+        return list_source(src / "t.csv")
+
+    return read
+
+
+@pytest.mark.parametrize(("path", "source"), [("x/a.mp4", "link/a.mp4"), ("link/a.mp4", "x/a.mp4")])
+def test_a_row_that_is_its_own_source_by_a_link_is_refused_with_its_line(
+    linked: Callable[..., Listing], path: str, source: str
+) -> None:
+    with pytest.raises(UsageError, match=f"line 3: '{path}' is its own source"):
+        linked("path,label,source", "x/b.mp4,real,", f"{path},fake,{source}")
+
+
+def test_a_source_that_a_table_gives_by_a_link_is_the_input_that_it_leads_to(linked: Callable[..., Listing]) -> None:
+    listing = linked("path,label,source", "x/a.mp4,real,", "x/b.mp4,fake,link/a.mp4")
+    assert {entry.video_id: entry.source_id for entry in listing.entries} == {"x/a.mp4": None, "x/b.mp4": "x/a.mp4"}
+
+
+def test_fakes_of_one_original_that_is_no_input_keep_it_in_common(linked: Callable[..., Listing]) -> None:
+    listing = linked("path,label,source", "x/a.mp4,fake,x/c.mp4", "x/b.mp4,fake,link/c.mp4")
+    assert [entry.source_id for entry in listing.entries] == ["x/c.mp4", "x/c.mp4"]
+
+
+def test_a_table_may_list_a_folder_and_a_link_to_it_with_sources_and_masks(linked: Callable[..., Listing]) -> None:
+    rows = [row for at in ("x", "link") for row in (f"{at}/a.mp4,real,,", f"{at}/b.mp4,fake,{at}/a.mp4,{at}/m.png")]
+    listing = linked("path,label,source,mask", *rows)
+    assert [(entry.video_id, entry.source_id, entry.mask_id) for entry in listing.entries] == [
+        ("x/a.mp4", None, None), ("x/b.mp4", "x/a.mp4", "x/m.png"),
+    ]  # fmt: skip
+    with pytest.raises(UsageError, match=r"\(mask_id\)"):
+        linked("path,label,mask", "x/b.mp4,fake,x/m.png", "link/b.mp4,fake,link/n.png")
+
+
+@pytest.mark.parametrize("footage", ["X", ""])
+def test_other_footage_of_a_link_is_refused(linked: Callable[..., Listing], footage: str) -> None:
+    with pytest.raises(UsageError, match=r"'x/a.mp4' and 'link/a.mp4', which are one file by a link.*\(footage\)"):
+        linked("path,label,footage", f"x/a.mp4,real,{footage}", "link/a.mp4,real,Y", "x/b.mp4,real,Y")
+
+
+def test_footage_called_after_a_link_that_is_left_out_is_that_of_the_file(linked: Callable[..., Listing]) -> None:
+    listing = linked("path,label,footage", "x/a.mp4,real,", "link/a.mp4,real,", "x/b.mp4,real,link/a.mp4")
+    assert {entry.video_id: entry.footage for entry in listing.entries} == {"x/a.mp4": "x/a.mp4", "x/b.mp4": "x/a.mp4"}
+
+
+def test_own_columns_in_which_a_link_differs_are_refused_where_they_are_selected(
+    linked: Callable[..., Listing],
+) -> None:
+    listing = linked("path,label,age,idx", "x/a.mp4,real,31,1", "link/a.mp4,real,31,2", "x/b.mp4,real,7,3")
+    assert [entry.values for entry in with_columns(listing, ["age"]).entries] == [(31,), (7,)]
+    with pytest.raises(UsageError, match=r"--columns idx: .*t.csv: names 'x/a.mp4' and 'link/a.mp4'.*\(idx\)"):
+        with_columns(listing, ["age", "idx"])
+
+
+def test_links_of_a_table_cost_one_look_at_each_file_and_folder(
+    linked: Callable[..., Listing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_at: list[str] = []
+    monkeypatch.setattr(linked_files.os.path, "islink", lambda path: looked_at.append(path) or Path(path).is_symlink())
+    linked("path,label,source", "x/a.mp4,real,", "x/b.mp4,fake,x/a.mp4", "x/c.mp4,fake,x/a.mp4")
+    assert sorted(looked_at) == [str(tmp_path / name) for name in ("x", "x/a.mp4", "x/b.mp4", "x/c.mp4")]
 
 
 def test_a_folder_to_allow_that_is_not_there_is_refused(tmp_path: Path) -> None:
