@@ -111,8 +111,8 @@ class TableFile:
             warnings=misspelt_warnings(src, inputs),
         )  # fmt: skip
         listing = each_file_once(src, listing, real_paths)
-        _refuse_images_of_clips(src, listing.entries)
-        _refuse_masks_as_inputs(src, listing.entries)
+        _refuse_images_of_clips(src, listing.entries, real_paths)
+        _refuse_masks_as_inputs(src, listing.entries, real_paths)
         return listing
 
 
@@ -188,21 +188,22 @@ def _unknown_columns(src: Path, names: list[str]) -> tuple[str, ...]:
     return tuple(unknown)
 
 
-def _refuse_images_of_clips(src: Path, entries: Sequence[Entry]) -> None:
+def _refuse_images_of_clips(src: Path, entries: Sequence[Entry], real_paths: RealPaths) -> None:
     """Raises `UsageError` where a row is an image of a folder that another row has as one clip."""
-    clips = {entry.video_id for entry in entries if entry.num_images}
+    clips = {real_paths.of(entry.video_id) for entry in entries if entry.num_images}
     for entry in entries:
-        if not entry.num_images and entry.video_id.rpartition("/")[0] in clips and is_image(entry.video_id):
+        is_single = not entry.num_images and is_image(entry.video_id)
+        if is_single and real_paths.of(entry.video_id.rpartition("/")[0]) in clips:
             raise UsageError(
                 f"{src}: names {entry.video_id!r}, and the folder that it lies in, which is one clip of all its "
                 "images: each input may have one label: drop one"
             )
 
 
-def _refuse_masks_as_inputs(src: Path, entries: Sequence[Entry]) -> None:
+def _refuse_masks_as_inputs(src: Path, entries: Sequence[Entry], real_paths: RealPaths) -> None:
     """Raises `UsageError` where a row is the mask of a row."""
-    masks = {entry.mask_id for entry in entries if entry.mask_id}
-    if both := next((entry.video_id for entry in entries if entry.video_id in masks), None):
+    masks = {real_paths.of(entry.mask_id) for entry in entries if entry.mask_id}
+    if both := next((entry.video_id for entry in entries if real_paths.of(entry.video_id) in masks), None):
         raise UsageError(f"{src}: names {both!r} as a path and as a mask; a mask is no input: drop that row")
 
 

@@ -283,6 +283,13 @@ def test_own_columns_in_which_a_link_differs_are_refused_where_they_are_selected
         with_columns(listing, ["age", "idx"])
 
 
+def test_a_mask_and_a_clip_that_a_link_names_are_no_other_inputs(linked: Callable[..., Listing]) -> None:
+    with pytest.raises(UsageError, match=r"names 'x/m.png' as a path and as a mask"):
+        linked("path,label,mask", "x/m.png,real,", "x/b.mp4,fake,link/m.png")
+    with pytest.raises(UsageError, match=r"names 'link/m.png', and the folder that it lies in"):
+        linked("path,label", "x,real", "link/m.png,fake")
+
+
 def test_links_of_a_table_cost_one_look_at_each_file_and_folder(
     linked: Callable[..., Listing], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
