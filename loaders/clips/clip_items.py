@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...pipeline.dataset.frame_numbers import comparable_frames
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows, Rows
+from ..sampling.pairing import nearest_face
 from ..sampling.shuffling import derive_key, hash_numbers
 from .clip import Clip
 from .clip_table import ClipTable
@@ -134,13 +134,14 @@ class ClipItems:
         return table.segment_starts[at] + drawn
 
     def _beside(self, at: int, fake: int) -> int:
-        """The candidate of the item's video and label nearest to a fake one in frames; of two, that of its track."""
+        """The candidate of the item's video and label that begins nearest to a fake one in frames, at its place.
+
+        Where no clip begins with a face at the fake's place, that of whoever is there.
+        """
         table = self.table
         firsts = table.runs.rows[table.firsts[table.group_starts[at] : table.group_ends[at]]]
         fake_row = int(table.runs.rows[table.firsts[fake]])
-        frame, frames = comparable_frames(table.index, fake_row, firsts)
-        other_track = table.index.numbers("track_id", firsts) != table.index.number("track_id", fake_row)
-        return int(table.group_starts[at]) + int(np.lexsort((other_track, np.abs(frames - frame)))[0])
+        return int(table.group_starts[at]) + nearest_face(self.dataset.index, fake_row, firsts)
 
     def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.

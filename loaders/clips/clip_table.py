@@ -97,7 +97,10 @@ def _segments(
 
 
 class _ClipIndex:
-    """An index in which the rows that name items have the labels of their clips."""
+    """An index in which the rows that name items have the labels of their clips, and no place in the frame.
+
+    The clips of an item may be of several people: its box is the whole frame.
+    """
 
     def __init__(self, index: IndexLike, anchors: Rows, labels: NDArray[np.int64]) -> None:
         self._index, self._anchors, self._labels = index, anchors, labels
@@ -117,3 +120,10 @@ class _ClipIndex:
     def number(self, name: str, row: int) -> Any:
         """See `Index`."""
         return self.numbers(name, [row])[0]
+
+    def boxes(self, name: str, rows: ArrayLike) -> NDArray[np.float32]:
+        """See `Index`."""
+        if name != "box_xyxy":
+            return self._index.boxes(name, rows)
+        sides = [self._index.numbers(side, rows).astype(np.float32) for side in ("frame_width", "frame_height")]
+        return np.stack([np.zeros_like(sides[0]), np.zeros_like(sides[1]), *sides], axis=1)

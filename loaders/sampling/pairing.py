@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.frame_numbers import frame_numbers
+from ...pipeline.dataset.frame_numbers import comparable_frames, frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.overlap import paired_iou
@@ -85,6 +85,19 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
         num_elsewhere=int((has_source & ~has_face).sum()), num_unknown=int(is_unknown.sum()),
         num_of_fakes=int((differs & ~is_pair).sum()),
     )  # fmt: skip
+
+
+def nearest_face(index: IndexLike, fake: int, reals: Rows) -> int:
+    """Position in `reals`, rows of one video, of the nearest in frames that has its face where that of `fake` is.
+
+    Where none has, of the nearest in frames.
+    """
+    frame, frames = comparable_frames(index, fake, reals)
+    boxes = _relative_boxes(np.append(reals, np.uint32(fake)), index)
+    group = np.zeros(len(reals), np.int64)
+    fakes = _Faces(group[:1], np.array([frame]), boxes[-1:])
+    nearest = int(_nearest_faces(fakes, _Faces(group, frames, boxes[:-1]))[0])
+    return nearest if nearest >= 0 else int(np.abs(frames - frame).argmin())
 
 
 class _Faces(NamedTuple):

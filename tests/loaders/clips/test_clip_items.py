@@ -10,7 +10,7 @@ import pytest
 from assets_random import examples
 from assets_rows import order_of
 from assets_tracks import CONSTANT, Track, TracksOnly, tracks
-from facefeed.loaders import Clip, Quotas, Weights
+from facefeed.loaders import Clip, Pairs, Quotas, Weights
 from facefeed.loaders.clips.clip_items import ClipItems
 from facefeed.loaders.clips.labels import clip_labels
 from facefeed.pipeline.errors import UsageError
@@ -56,6 +56,33 @@ def test_an_epoch_has_so_many_different_clips_of_each_video_and_label(
     )
     picked = Counter(zip(made.of(items.rows, "video_id"), labels.tolist(), strict=True))
     assert picked == {group: min(count, clips_per_video) for group, count in available.items()}
+
+
+@pytest.mark.parametrize("pick", ["random", "even", "all"])
+@pytest.mark.parametrize("clips_per_video", [1, 2])
+def test_a_pair_of_clips_shows_one_person_whatever_their_numbers_and_no_fake_is_left_out(
+    pick: Any, clips_per_video: int
+) -> None:
+    steps = (0.04,) * 19
+    made = TracksOnly([
+        *(Track("a", track, steps) for track in (0, 1)),
+        *(Track("x", track, steps, labels=(1,), place=1 - track, source="a") for track in (0, 1)),
+    ])  # fmt: skip
+    items = items_of(made, frames=4, pick=pick, **({} if pick == "all" else {"clips_per_video": clips_per_video}))
+    data: Any = items
+    order = order_of(data, 2, balance=Pairs())
+    assert order.bound_balance.notes == []
+    people = set()
+    for epoch in range(6):
+        rows = order.rows(epoch)
+        assert len(rows) == 2 * sum(items.index.numbers("label", items.rows))
+        clips = items.clips(rows, epoch, are_pairs=True).rows
+        places = (np.array(made.of(clips.ravel(), "box_xyxy"))[:, 0] // 100).reshape(clips.shape)
+        assert (places[::2] == places[1::2]).all()
+        assert made.of(clips[::2, 0], "frame_index") == made.of(clips[1::2, 0], "frame_index")
+        people.update(places.ravel().tolist())
+    if pick == "random":
+        assert people == {0, 1}
 
 
 def test_even_clips_are_the_middles_of_equal_segments_in_every_epoch() -> None:

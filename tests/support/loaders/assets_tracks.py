@@ -18,6 +18,7 @@ class Track:
     steps: seconds from each sampled frame to the next. lost: ordinals of sampled frames in which the face was not
     found. cuts: ordinals before which the picture jumps. labels: of the frames, by ordinal; the last one repeats.
     frames: their indices in the video; empty: every frame was sampled. numbers: in the names of images of a folder.
+    place: where the face is, as a number from the left; None: that of the track. source: the video it was made from.
     """
 
     video: str
@@ -28,6 +29,8 @@ class Track:
     labels: tuple[int, ...] = (0,)
     frames: tuple[int, ...] = ()
     numbers: tuple[int, ...] = ()
+    place: int | None = None
+    source: str | None = None
 
     def rows(self) -> list[dict[str, Any]]:
         """Its rows in order of presentation; `ordinal` and `shot` are what a test compares clips with."""
@@ -36,14 +39,14 @@ class Track:
         rows = []
         for ordinal in kept:
             shot = sum(cut <= ordinal for cut in self.cuts)
-            left = 1000.0 * shot + 100 * self.track + ordinal % 3
+            left = 1000.0 * shot + 100 * (self.track if self.place is None else self.place) + ordinal % 3
             rows.append({
                 "video_id": self.video, "track_id": self.track,
                 "frame_index": self.frames[ordinal] if self.frames else ordinal,
                 "pts_seconds": float(times[ordinal]), "ordinal": ordinal, "shot": shot,
                 "frame_number": self.numbers[ordinal] if self.numbers else -1,
                 "box_xyxy": (left, 10.0, left + 50, 60.0),
-                "label": self.labels[min(ordinal, len(self.labels) - 1)], "split": "train", "source_id": None,
+                "label": self.labels[min(ordinal, len(self.labels) - 1)], "split": "train", "source_id": self.source,
             })  # fmt: skip
         return rows
 
