@@ -22,6 +22,7 @@ from assets_loaders import (
     FailingStart,
     StartsLate,
     While,
+    has_ended,
     is_sending,
     loader,
     poisoned,
@@ -143,7 +144,7 @@ def kill_for_good(pid: int) -> None:
     before = signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         process.kill()
-        wait_until(lambda: not process.is_running() or process.status() == psutil.STATUS_ZOMBIE, "the worker's end")
+        wait_until(lambda: has_ended(process), "the worker's end")
     finally:
         signal.signal(signal.SIGCHLD, before)
 

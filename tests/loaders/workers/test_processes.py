@@ -21,6 +21,7 @@ from assets_loaders import (
     Noise,
     NoteStart,
     Seen,
+    has_ended,
     loader,
     poisoned,
     seen,
@@ -51,10 +52,6 @@ def uninterrupted(dataset: Path) -> list[list[Seen]]:
 def processes(batches: FaceDataLoader) -> list[psutil.Process]:
     assert batches._iterator is not None
     return [psutil.Process(worker.pid) for worker in batches._iterator._workers]
-
-
-def has_ended(process: psutil.Process) -> bool:
-    return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
 
 
 # ---- the same batches

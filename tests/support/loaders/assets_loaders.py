@@ -207,6 +207,14 @@ def is_sending(pid: int) -> bool:
     return any("pipe_write" in (task / "wchan").read_text() for task in Path(f"/proc/{pid}/task").iterdir())
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whether it is a zombie or gone."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 def shared_names(process: psutil.Process) -> set[Path]:
     """Files of /dev/shm that a process has mapped and that still have a name."""
     lines = Path(f"/proc/{process.pid}/maps").read_text().splitlines()
