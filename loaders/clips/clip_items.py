@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from itertools import islice
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...pipeline.dataset.frame_numbers import VideoEnds
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
@@ -47,7 +49,7 @@ class ClipItems:
         self._table: ClipTable | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_table": None}
+        return {**{name: value for name, value in self.__dict__.items() if name != "_video_ends"}, "_table": None}
 
     @property
     def table(self) -> ClipTable:
@@ -141,7 +143,11 @@ class ClipItems:
         table = self.table
         firsts = table.runs.rows[table.firsts[table.group_starts[at] : table.group_ends[at]]]
         fake_row = int(table.runs.rows[table.firsts[fake]])
-        return int(table.group_starts[at]) + nearest_face(self.dataset.index, fake_row, firsts)
+        return int(table.group_starts[at]) + nearest_face(self.dataset.index, self._video_ends, fake_row, firsts)
+
+    @cached_property
+    def _video_ends(self) -> VideoEnds:
+        return VideoEnds.of_rows(self.dataset.index, self.table.runs.rows)
 
     def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.

@@ -43,8 +43,8 @@ def find_partner(dataset: FaceDataset, position: int) -> int | None:
     names = index.categories("video_id")
     if source not in names:
         return None
-    is_candidate = index.codes("video_id", rows) == names.index(source)
-    is_candidate[position] = True
+    videos = index.codes("video_id", rows)
+    is_candidate = (videos == names.index(source)) | (videos == videos[position])
     pairs = pair_with_source(rows[is_candidate], index)
     partners = pairs.real[pairs.fake == rows[position]]
     return int(np.searchsorted(rows, partners[0])) if len(partners) else None

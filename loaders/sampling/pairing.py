@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.frame_numbers import comparable_frames, frame_numbers
+from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.overlap import paired_iou
 from ..dataset.selection import Rows
 
 _NO_MATCH = np.iinfo(np.int64).max
+_BY_INDEX, _BY_NUMBER, _BY_TIME = range(3)  # how frames of a fake and of its source are compared
 
 _MAX_CANDIDATES = 32
 """Faces of its source that a fake is compared with, nearest in frames first, and then the rest of that frame: of people
@@ -46,7 +47,8 @@ class SourcePairs(NamedTuple):
 def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames that has its face at the same place.
 
-    Two folders of frames are compared by the numbers in the names of their images, all else by the frame index. Where
+    Two folders of frames are compared by the numbers in the names of their images, two videos of other frame rates and
+    the same length by time, all else by the frame index. Where
     faces overlap is decided by their boxes as fractions of the frame, and of several people in a frame the one of the
     highest IoU is taken: each video may number its people by itself, so equal track numbers may be two people. Fakes
     whose source has no row with a face there are left out, and so are rows with their source's label: moments in which
@@ -64,13 +66,17 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     frame, number = index.numbers("frame_index", rows).astype(np.int64), frame_numbers(index, rows)
     numbered = reals[number[reals] >= 0]
     by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
-    # A real clip of images is there twice: in a group by frame index, and in one by number.
-    is_numbered = np.repeat([False, True], [len(reals), len(numbered)])
-    reals = np.concatenate([reals, numbered])
+    by_time = ~by_number & VideoEnds.of_rows(index, rows).have_other_rates(video[fakes], source[fakes])
+    timed = reals[np.isin(video[reals], np.unique(source[fakes[by_time]]))]
+    # A real row may be there three times: in groups by frame index, by number and by time.
+    kind = np.where(by_time, _BY_TIME, by_number.astype(np.int64))
+    real_kind = np.repeat([_BY_INDEX, _BY_NUMBER, _BY_TIME], [len(reals), len(numbered), len(timed)])
+    reals = np.concatenate([reals, numbered, timed])
+    at = np.stack([frame, number, _microseconds(index, rows) if len(timed) else frame])
     boxes = _relative_boxes(rows, index)
     nearest = _nearest_faces(
-        _Faces(2 * source[fakes] + by_number, np.where(by_number, number[fakes], frame[fakes]), boxes[fakes]),
-        _Faces(2 * video[reals] + is_numbered, np.where(is_numbered, number[reals], frame[reals]), boxes[reals]),
+        _Faces(3 * source[fakes] + kind, at[kind, fakes], boxes[fakes]),
+        _Faces(3 * video[reals] + real_kind, at[real_kind, reals], boxes[reals]),
     )
     has_source, has_face = np.isin(source[fakes], video[reals]), nearest >= 0
     partner = reals[nearest]  # of the last real where there is none
@@ -87,13 +93,18 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     )  # fmt: skip
 
 
-def nearest_face(index: IndexLike, fake: int, reals: Rows) -> int:
+def nearest_face(index: IndexLike, ends: VideoEnds, fake: int, reals: Rows) -> int:
     """Position in `reals`, rows of one video, of the nearest in frames that has its face where that of `fake` is.
 
-    Where none has, of the nearest in frames.
+    Where none has, of the nearest in frames. `ends`: of the videos.
     """
+    rows = np.append(reals, np.uint32(fake))
     frame, frames = comparable_frames(index, fake, reals)
-    boxes = _relative_boxes(np.append(reals, np.uint32(fake)), index)
+    videos = index.codes("video_id", rows)
+    if (frame_numbers(index, rows) < 0).any() and ends.have_other_rates(videos[-1:], videos[:1])[0]:
+        *times, time = _microseconds(index, rows)
+        frame, frames = int(time), np.array(times)
+    boxes = _relative_boxes(rows, index)
     group = np.zeros(len(reals), np.int64)
     fakes = _Faces(group[:1], np.array([frame]), boxes[-1:])
     nearest = int(_nearest_faces(fakes, _Faces(group, frames, boxes[:-1]))[0])
@@ -112,6 +123,11 @@ class _Faces(NamedTuple):
 
     def take(self, selection: Any) -> _Faces:
         return _Faces(*(column[selection] for column in self))
+
+
+def _microseconds(index: IndexLike, rows: Rows) -> NDArray[np.int64]:
+    """Times of frames in their videos, int64 (rows,); 0 where it is not known."""
+    return np.rint(1e6 * np.nan_to_num(index.numbers("pts_seconds", rows).astype(np.float64))).astype(np.int64)
 
 
 def _relative_boxes(rows: Rows, index: IndexLike) -> NDArray[np.float32]:

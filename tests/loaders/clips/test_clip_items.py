@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -83,6 +83,15 @@ def test_a_pair_of_clips_shows_one_person_whatever_their_numbers_and_no_fake_is_
         people.update(places.ravel().tolist())
     if pick == "random":
         assert people == {0, 1}
+
+
+def test_a_clip_of_a_fake_at_another_frame_rate_begins_beside_the_frame_of_its_time() -> None:
+    made = TracksOnly([Track("a", 0, (0.04,) * 39), Track("x", 0, (0.08,) * 19, labels=(1,), source="a")])
+    items = items_of(made, frames=4, pick="random", clips_per_video=1)
+    rows = order_of(cast("Any", items), 2, balance=Pairs()).rows(0)
+    for epoch in range(4):
+        real, fake = items.clips(rows, epoch, are_pairs=True).rows[:, 0].tolist()
+        assert made.table[real]["pts_seconds"] == pytest.approx(made.table[fake]["pts_seconds"])
 
 
 def test_even_clips_are_the_middles_of_equal_segments_in_every_epoch() -> None:

@@ -82,6 +82,24 @@ def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
     assert pairs_of(rows) == [(0, 2)]
 
 
+def at_rate(rows: list[dict[str, Any]], frames_per_second: float) -> list[dict[str, Any]]:
+    return [{**row, "pts_seconds": row["frame_index"] / frames_per_second} for row in rows]
+
+
+def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time() -> None:
+    real, fake = video("a", [*range(0, 50, 5)]), video("x", [*range(0, 25, 5)], "a")
+    rows = rows_of(at_rate(real, 25), at_rate(fake, 12), at_rate(video("y", [3, 45], "a"), 25))
+    partner = {fake: real for real, fake in pairs_of(rows)}
+    assert [partner[fake] for fake in range(10, 15)] == [0, 2, 4, 6, 8], "5 / 12 s is frame 10 of 25 a second"
+    assert [partner[fake] for fake in (15, 16)] == [1, 9]
+
+
+@pytest.mark.parametrize(("frames", "rate"), [(50, 30.0), (50, 24.975), (25, 25.0), (45, 25.0)])
+def test_the_same_frames_written_at_another_rate_and_a_cut_fake_go_by_frame_index(frames: int, rate: float) -> None:
+    rows = rows_of(at_rate(video("a", [*range(0, 50, 5)]), 25), at_rate(video("x", [*range(0, frames, 5)], "a"), rate))
+    assert sorted(pairs_of(rows)) == [(number, 10 + number) for number in range(frames // 5)]
+
+
 def test_of_two_people_in_a_frame_the_one_at_the_place_of_the_fake_is_taken_whatever_their_numbers() -> None:
     two_people = [*video("a", [4, 8]), *video("a", [4, 8], track=1, box=RIGHT)]
     rows = rows_of(
