@@ -48,13 +48,14 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames that has its face at the same place.
 
     Two folders of frames are compared by the numbers in the names of their images, two videos of other frame rates and
-    the same length by time, all else by the frame index. Where
-    faces overlap is decided by their boxes as fractions of the frame, and of several people in a frame the one of the
-    highest IoU is taken: each video may number its people by itself, so equal track numbers may be two people. Fakes
-    whose source has no row with a face there are left out, and so are rows with their source's label: moments in which
-    a video that is fake in part is real. Where a label is unknown, nobody knows which of these a row is: neither side
-    of a pair may be such a row. Nor does a row of another class stand for the real face, where a class is called real:
-    labels or sources of two inputs may have been swapped, and a fake may be made from a fake.
+    the same length by time, all else by the frame index.
+
+    Places are compared by the boxes as fractions of the frame; of several people in a frame, the one of the highest IoU
+    is taken. Track numbers say nothing: each video may number its people by itself. Fakes whose source has no face
+    there are left out, and so are rows with their source's label: moments in which a video that is fake in part is
+    real. Where a label is unknown, nobody knows which of these a row is: neither side of a pair may be such a row. Nor
+    does a row of another class stand for the real face, where a class is called real: labels or sources of two inputs
+    may have been swapped, and a fake may be made from a fake.
     """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)

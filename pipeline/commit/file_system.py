@@ -37,7 +37,8 @@ def limits_of_file_system(folder: Path) -> list[str]:
                 limits.append("no locks: after a run that was killed, the next waits for a minute")
             if not sync_folder(folder):
                 limits.append(
-                    "folders cannot be synced: a power failure may cost finished units; the same command notices"
+                    "folders cannot be synced: a power failure may cost finished units; after one, run the same "
+                    "command again"
                 )
         finally:
             attempt.unlink(missing_ok=True)

@@ -38,8 +38,8 @@ class SelfBlend(FaceTransform):
     `p` be 1.
 
     `real`, `fake`: labels, as positions in the dataset's `labels`; None: 0 and 1, of a dataset whose names say that
-    these are. The mask is float32 (H, W), 0..1, the share of the
-    source in each pixel. With `landmarks_68` the face's mask is drawn from the published variants, else it is the hull.
+    these are. The mask is float32 (H, W), 0..1, the share of the source in each pixel. With `landmarks_68` the face's
+    mask is drawn from the published variants, else it is the hull.
 
     Source: Shiohara & Yamasaki, "Detecting Deepfakes with Self-Blended Images" (CVPR 2022) and its code
     (github.com/mapooon/SelfBlendedImages), with the parameters of that code.

@@ -174,7 +174,7 @@ def test_a_batch_that_does_not_come_in_time_is_an_error(dataset: Path, tmp_path:
     go_file.touch()
 
 
-def test_a_loader_that_is_let_go_takes_its_workers_with_it(dataset: Path) -> None:
+def test_workers_end_with_the_loader_that_is_released(dataset: Path) -> None:
     batches = loader(dataset, num_workers=2)
     iterator = iter(batches)
     next(iterator)
