@@ -22,6 +22,7 @@ from typing import Any
 
 import psutil
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "support" / "pipeline"))
 from assets_dataset import LONG, Clip, make_dataset
 

@@ -12,31 +12,31 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from facefeed.pipeline.console import stderr_console
-from facefeed.train.ladder.messages import Subject
-from facefeed.train.ladder.progress import Progress
-from facefeed.train.ladder.report import figures
-from facefeed.train.ladder.runner import SubprocessRunner, measure_ladder
-
 MODULES = Path(__file__).with_name("foreign_models.py")
 MODELS = ("Mlp", "UNet", "Bert")
 LEVERS = ("bf16", "fp16")
-PATIENCE_SECONDS = 900.0
+PATIENCE_SECONDS = "900"
 
 
 def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
     """One model's ladder, all of its figures."""
-    subject = Subject(out=None, videos=None, module=f"{MODULES}:{model}")
-    with Progress(stderr_console()) as progress:
-        processes = SubprocessRunner(
-            subject=subject, steps=steps, patience_seconds=PATIENCE_SECONDS, on_step=progress.step
-        )
-        return figures(measure_ladder(processes, LEVERS, named=LEVERS, repeats=repeats, progress=progress))
+    levers = [part for lever in LEVERS for part in ("--levers", lever)]
+    with tempfile.TemporaryDirectory() as folder:
+        completed = subprocess.run(
+            [sys.executable, "-m", "facefeed.pipeline.cli", "ladder", "--module", f"{MODULES}:{model}", *levers,
+             "--repeats", str(repeats), "--steps", str(steps), "--patience", PATIENCE_SECONDS,
+             "--page", f"{folder}/ladder.html", "--json"],
+            stdout=subprocess.PIPE, text=True, check=True,
+        )  # fmt: skip
+    report: dict[str, Any] = json.loads(completed.stdout.splitlines()[-1])
+    return report
 
 
 def table_rows(model: str, report: dict[str, Any]) -> str:

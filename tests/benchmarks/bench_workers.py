@@ -76,7 +76,7 @@ def write(out: Path, rows: int) -> Path:
         path.hardlink_to(image)
     manifest = Manifest(
         fingerprint="simulated", config={}, labels=list(bench_index.LABELS), splits={}, units=0, rows=rows, bytes=0,
-        inputs={},
+        inputs={"total": 1, "ok": 1, "no_faces": 0, "failed": {}, "missing": 0},
     )  # fmt: skip
     (out / "manifest.json").write_text(manifest.to_json())
     return out

@@ -91,7 +91,8 @@ def write(table: pa.Table, images: int, folder: Path) -> dict[str, Any]:
     IndexBuilder(index_schema(schema, fingerprint), tables).write(paths.index)
     manifest = Manifest(
         fingerprint=fingerprint, config={}, labels=labels, splits={"train": {"rows": len(rows_table)}}, units=FILES,
-        rows=len(rows_table), bytes=sum(path.stat().st_size for path, _ in tables), inputs={},
+        rows=len(rows_table), bytes=sum(path.stat().st_size for path, _ in tables),
+        inputs={"total": FILES, "ok": FILES, "no_faces": 0, "failed": {}, "missing": 0},
     )  # fmt: skip
     paths.manifest.write_text(manifest.to_json())
     files = folder / "files"
