@@ -51,6 +51,15 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skips tests for a GPU where there is none; torch is imported for them alone."""
+    if item.get_closest_marker("gpu"):
+        import torch  # noqa: PLC0415 (seconds)
+
+        if not torch.cuda.is_available():
+            pytest.skip("there is no GPU here")
+
+
 @pytest.fixture(autouse=True)
 def _as_before() -> Iterator[None]:
     """What a test leaves in the environment (Lightning's ranks) or on the path is not handed on to the next one."""

@@ -63,7 +63,7 @@ def test_it_goes_back_to_the_very_bytes() -> None:
     assert (((normalised * STD + MEAN) * 255).round().astype(np.uint8) == images.numpy()).all()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 def test_on_a_device_it_is_the_same_within_rounding() -> None:
     images = pixels(4, 33, 47)
     normalised = normalise(images.cuda())

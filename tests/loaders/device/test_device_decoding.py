@@ -246,7 +246,7 @@ def test_of_clips_too_the_images_and_replacements_are_the_same(dataset: Path, tm
     assert jpegs.stats().corrupt == decoded.stats().corrupt > 0
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 def test_on_cuda_nvjpeg_decodes_and_what_it_cannot_is_replaced(dataset: Path) -> None:
     options: dict[str, Any] = {"num_workers": 0, "fields": ("image", "row"), "dtype": "uint8", "decode": "device"}
     jpegs = FaceDataLoader(with_unreadable(dataset, 4, 50), device="cuda", **options)

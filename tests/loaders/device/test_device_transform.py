@@ -49,7 +49,7 @@ def test_a_face_has_one_picture_an_epoch_whatever_its_batch_rank_and_loader(data
     assert all(first[face] != other[face] for face in first)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_on_cuda_too_a_face_has_one_picture_an_epoch(dataset: Path, name: str) -> None:
     (whole,) = of_epochs(dataset, TRANSFORMS[name], device="cuda")

@@ -102,7 +102,7 @@ def test_a_step_that_is_replayed_on_a_device_takes_what_the_device_takes() -> No
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_gpu_that_is_never_without_work_shows_no_wait_however_long_the_host_waits() -> None:
     device = torch.device("cuda")
     device_clock = step_clock_for(device)

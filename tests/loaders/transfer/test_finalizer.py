@@ -21,7 +21,7 @@ from facefeed.loaders.transfer.finalizer import BatchFinalizer
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import default_collate
 
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +66,7 @@ def test_a_prefetcher_is_the_loader_on_a_device(dataset: Path, device: str) -> N
     assert sum(len(labels) for _, labels in prefetched) == 107
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_device_that_is_set_after_an_epoch_gets_normalised_images(dataset: Path) -> None:
     loader = loader_of(dataset)
     next(iter(loader))
@@ -233,7 +233,7 @@ def test_pin_memory_holds_for_the_output_of_a_collate_fn_too() -> None:
     assert batch == {"image": "page-locked"}
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize("options", [{}, {"dtype": "uint8"}, {"num_workers": 2}, {"channels_last": False}], ids=str)
 def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
     dataset: Path, options: dict[str, Any]
@@ -246,7 +246,7 @@ def test_on_cuda_batches_may_be_kept_and_are_right_after_later_ones_came(
         torch.testing.assert_close(images.cpu(), expected_images, rtol=0, atol=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.parametrize(
     "options", [{}, {"channels_last": False}, {"collate_fn": default_collate}], ids=["usual", "rows", "collate_fn"]
 )
@@ -256,7 +256,7 @@ def test_pinned_batches_are_page_locked_and_the_same(dataset: Path, options: dic
     assert shown(batches) == shown(loader_of(dataset))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 def test_a_copy_queued_behind_a_long_kernel_reads_the_batch_that_it_was_asked_for(dataset: Path) -> None:
     torch.cuda._sleep(200_000_000)  # the host runs ahead of the device
     copied = [images.to("cuda", non_blocking=True) for images, _ in loader_of(dataset, pin_memory=True)]

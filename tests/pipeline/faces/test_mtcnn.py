@@ -192,9 +192,8 @@ def test_a_device_that_torch_lacks_is_refused(device: str) -> None:
         MTCNNDetector(device=device).load()
 
 
+@pytest.mark.gpu
 def test_a_gpu_finds_what_the_cpu_finds(detector: MTCNNDetector) -> None:
-    if not torch.cuda.is_available():
-        pytest.skip("there is no GPU here")
     frames = list(portraits().values()) * 3
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         on_gpu = MTCNNDetector(device="cuda").detect(frames)

@@ -182,6 +182,58 @@ def test_a_stage_that_an_early_python_saved_is_read_and_no_other_attribute(deeps
             _resumed(tmp_path / "last.ckpt")
 
 
+# ---- BatchNorm under 16 bits, as DeepSpeed casts a module
+
+
+def cast_as_deepspeed_does(module: torch.nn.Module) -> None:
+    """Weights in 16 bits, running statistics as they were."""
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+
+
+def test_batchnorm_learns_in_fp32_though_deepspeed_casts_its_weights_alone(deepspeed: Any) -> None:
+    from facefeed.train.levers.ranks.zero_strategy import normalise_in_fp32  # noqa: PLC0415 (DeepSpeed)
+
+    torch.manual_seed(0)
+    net, expected = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm2d(4)
+    inputs = torch.randn(8, 4, 5, 5).to(torch.bfloat16) * 3 + 2
+    normalise_in_fp32(net)
+    cast_as_deepspeed_does(net)
+    outputs = net(inputs.requires_grad_())
+    outputs.float().square().sum().backward()
+    reference = expected(inputs.detach().float())
+    assert outputs.dtype == torch.bfloat16
+    assert torch.equal(outputs, reference.to(torch.bfloat16))
+    assert (net.running_mean.dtype, net.running_var.dtype) == (torch.float32, torch.float32)
+    assert torch.equal(net.running_mean, expected.running_mean)
+    assert torch.equal(net.running_var, expected.running_var)
+    assert int(net.num_batches_tracked) == 1
+    assert net.weight.grad.dtype == torch.bfloat16
+    net.eval()
+    expected.eval()
+    assert torch.equal(net(inputs), expected(inputs.detach().float()).to(torch.bfloat16))
+    assert int(net.num_batches_tracked) == 1
+
+
+def test_batchnorm_that_runs_twice_for_checkpointing_still_counts_a_batch_once(deepspeed: Any) -> None:
+    from facefeed.train.levers.ranks.zero_strategy import normalise_in_fp32  # noqa: PLC0415 (DeepSpeed)
+
+    images, statistics = torch.randn(4, 3, 8, 8, dtype=torch.bfloat16), []
+    for texts in ("", "checkpointing"):
+        module = Foreign(torch.nn.Sequential(small(), torch.nn.Sequential(torch.nn.Linear(2, 2))), torch.optim.AdamW)
+        for lever in levers.parse(texts):
+            lever.apply(module)
+        normalise_in_fp32(module)
+        cast_as_deepspeed_does(module)
+        module.net(images).float().sum().backward()
+        norms = [layer for layer in module.modules() if isinstance(layer, torch.nn.BatchNorm2d)]
+        statistics.append([(norm.running_mean, norm.running_var, norm.num_batches_tracked) for norm in norms])
+    plain, twice = statistics
+    assert len(plain) == len(twice) == 2
+    for expected, found in zip(plain, twice, strict=True):
+        assert all(map(torch.equal, expected, found))
+
+
 # ---- whole, where there is a GPU
 
 ON_A_GPU = (
@@ -191,7 +243,7 @@ ON_A_GPU = (
 )  # fmt: skip
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.gpu
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("text", ON_A_GPU)
 def test_it_trains_on_a_gpu(text: str, tmp_path: Path) -> None:

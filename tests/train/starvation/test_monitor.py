@@ -540,7 +540,7 @@ def test_on_a_device_only_the_time_in_which_it_has_nothing_to_do_is_stall(
     assert logged.of("stall")
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_on_a_real_device_its_own_time_is_measured() -> None:
     cycles = 2_000_000
 

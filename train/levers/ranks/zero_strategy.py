@@ -1,26 +1,72 @@
-"""Lightning's DeepSpeed strategy, with checkpoints loaded as plain data."""
+"""Lightning's DeepSpeed strategy, with BatchNorm in fp32 and checkpoints loaded as plain data."""
 
 from __future__ import annotations
 
+import copy
 import pickle
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy
+from torch import Tensor, nn
 
 from ...checkpoints.plain import force_weights_only
+from ...torch_internals import NormBase
 
 _REMEDY = "continue without it in a run of its own (--run), or give a folder that training saved"
 
 
 class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not followed
-    """DeepSpeed strategy that loads checkpoints as plain data; by default DeepSpeed unpickles any object."""
+    """DeepSpeed strategy that computes BatchNorm in fp32, and loads checkpoints as plain data.
+
+    By default DeepSpeed unpickles any object. With 16 bits it casts weights but not running statistics, which no
+    BatchNorm of torch's computes with.
+    """
+
+    def setup(self, trainer: Trainer) -> None:
+        """Sets up DeepSpeed for a module whose BatchNorm layers compute in fp32."""
+        assert self.lightning_module is not None
+        normalise_in_fp32(self.lightning_module)
+        super().setup(trainer)
 
     def load_checkpoint(self, checkpoint_path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Loads a checkpoint. Raises `UsageError` if a file of the folder would run code."""
         with force_weights_only(checkpoint_path, _deepspeed_classes(), remedy=_REMEDY):
             contents: dict[str, Any] = super().load_checkpoint(checkpoint_path, *arguments, **options)
         return contents
+
+
+def normalise_in_fp32(module: nn.Module) -> None:
+    """Makes layers with running statistics compute in fp32 where their inputs, and so their weights, are of 16 bits.
+
+    As under autocast; their outputs are of the inputs' dtype again. Changes the layers in place, once.
+    """
+    for layer in module.modules():
+        if isinstance(layer, NormBase) and layer.track_running_stats and "forward" not in vars(layer):
+            layer.forward = _forward_in_fp32(layer)
+
+
+def _forward_in_fp32(layer: nn.Module) -> Callable[[Tensor], Tensor]:
+    forward = layer.forward
+    in_fp32 = copy.copy(layer)
+
+    def run(inputs: Tensor) -> Tensor:
+        weights = {name: getattr(layer, name) for name in vars(layer)["_parameters"]}
+        if all(tensor is None or tensor.dtype.itemsize >= 4 for tensor in (inputs, *weights.values())):
+            return forward(inputs)  # type: ignore[no-any-return]
+        # All is the layer's, buffers and submodules too, but its weights; subclasses have forwards of their own.
+        for name, value in vars(layer).items():
+            if name != "forward":
+                in_fp32.__dict__[name] = value
+        in_fp32.__dict__["_parameters"] = {
+            name: None if weight is None else weight.float() for name, weight in weights.items()
+        }
+        outputs: Tensor = in_fp32.forward(inputs.float())
+        return outputs.to(inputs.dtype)
+
+    return run
 
 
 def _deepspeed_classes() -> list[Any]:
