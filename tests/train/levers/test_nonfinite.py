@@ -161,6 +161,24 @@ def test_steps_that_deepspeed_skipped_before_a_resume_are_counted_once(tmp_path:
     assert resumed.metrics()["scaler_skips"] == 3
 
 
+def test_an_overflow_that_deepspeed_skips_is_no_step_of_nan_though_offload_shows_the_gradient() -> None:
+    class Offloading(Engine):
+        def on_after_backward(self) -> None:
+            self.fill_gradients(float("inf"))
+
+        def configure_gradient_clipping(self, *_: Any, **__: Any) -> None:
+            self.fill_gradients(0.0)  # after the guard: nothing of a skipped step reaches the weights
+
+        def fill_gradients(self, value: float) -> None:
+            for parameter in self.parameters():
+                if parameter.grad is not None and self.global_step in self.skipping:
+                    parameter.grad.fill_(value)
+
+    guard = FiniteGuard()
+    guarded(Offloading({3, 4}), guard)
+    assert guard.metrics() == {"nonfinite_steps": 0, "scaler_skips": 2, "kept_statistics": 0}
+
+
 @pytest.mark.parametrize("text", ["clip:0.01", "clip:0.01,fused", "fused,clip:0.01"])
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 @pytest.mark.parametrize("fused", [False, True])

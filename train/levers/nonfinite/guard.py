@@ -69,8 +69,12 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Adds the gradients, after unscaling and before clipping."""
         assert self._counter is not None
-        parameters = [parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]]
-        self._counter.add_gradients([parameter.grad for parameter in parameters if parameter.grad is not None])
+        # With offload DeepSpeed shows gradients: where they overflow it skips the step, and counts it itself.
+        if not _has_engine(trainer):
+            parameters = [
+                parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]
+            ]
+            self._counter.add_gradients([parameter.grad for parameter in parameters if parameter.grad is not None])
         self._is_due = True
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -108,6 +112,11 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
             "or look for such numbers in the batches",
             details={**self._counts, "step": step, "last_finite_loss": None if math.isnan(last_loss) else last_loss},
         )
+
+
+def _has_engine(trainer: Any) -> bool:
+    """Returns whether DeepSpeed's engine trains."""
+    return hasattr(trainer.strategy.model, "skipped_steps")
 
 
 def _engine_skips(trainer: Any) -> int:
