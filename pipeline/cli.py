@@ -146,7 +146,7 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     "--workers",
     type=int,
     metavar="N",
-    help="Processes on this machine.  [default: one per GPU, else per core and 2 GB]",
+    help="Processes on this machine.  [default: one per core and 2 GB; with GPUs one for two cores, at most 4 a GPU]",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
 @click.option("--part", metavar="I/N", help="Do the I-th of N shares alone, for arrays of jobs; the last finishes OUT.")

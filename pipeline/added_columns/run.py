@@ -19,7 +19,7 @@ from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OutPaths
 from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
-from ..execution.capacity import default_num_workers, num_workers_without_gpu
+from ..execution.capacity import num_workers_without_gpu, visible_gpus
 from ..execution.cluster import exit_if_imported_by_worker
 from ..files import make_folder, stop_on_any_disk_error, stop_on_disk_error, sync_folder, write_durably
 from ..planning.options import hash_config
@@ -167,7 +167,8 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
 
 
 def _default_num_workers(maker: ColumnMaker) -> int:
-    return num_workers_without_gpu() if isinstance(maker, LandmarkColumns) else default_num_workers()
+    gpus = 0 if isinstance(maker, LandmarkColumns) else len(visible_gpus())
+    return gpus or num_workers_without_gpu()
 
 
 def _itself(maker: ColumnMaker) -> ColumnMaker:

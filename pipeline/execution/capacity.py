@@ -13,6 +13,7 @@ from ..machine import ROOT, has_gpu_driver, memory_bytes, usable_cores
 _DEVICES = Path("/dev")
 _COUNT = "import torch; print(torch.cuda.device_count())"
 _WORKER_MEMORY_BYTES = 2 << 30  # MTCNN, frames of three stages and the decoder process, with a margin
+_WORKERS_PER_GPU = 4  # each takes about 1 GB of the GPU's memory
 _MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
 
 
@@ -57,8 +58,15 @@ def decoders_per_worker(workers_here: int | None, root: Path = ROOT) -> int:
 
 
 def default_num_workers(root: Path = ROOT) -> int:
-    """Number of workers: one per GPU or, without GPUs, one per core as far as memory allows."""
-    return len(visible_gpus()) or num_workers_without_gpu(root)
+    """Number of workers: without GPUs one per core as far as memory allows, else one for two cores, at most 4 a GPU.
+
+    A GPU finds faces faster than one Python process prepares frames and cuts crops: 4 workers on an H100 and 16 cores
+    made 58 frames a second of 400 x 300 px, 8 made 91, threads of one worker 49.
+    """
+    gpus = len(visible_gpus())
+    if not gpus:
+        return num_workers_without_gpu(root)
+    return max(gpus, min(_WORKERS_PER_GPU * gpus, usable_cores(root) // 2, memory_bytes(root) // _WORKER_MEMORY_BYTES))
 
 
 def num_workers_without_gpu(root: Path = ROOT) -> int:

@@ -84,6 +84,29 @@ def test_slots_are_as_many_as_the_container_has_cores_and_memory_for(
     assert default_num_workers(host) == 2
 
 
+@pytest.mark.parametrize(
+    ("visible", "cores", "memory_gb", "workers"),
+    [
+        ("0", 16, 64, 4),
+        ("0,1", 16, 64, 8),
+        ("0", 4, 64, 2),
+        ("0", 1, 64, 1),
+        ("0,1", 2, 64, 2),  # no GPU is left without
+        ("0", 16, 6, 3),
+    ],
+)
+def test_a_gpu_has_several_workers_since_python_in_one_is_slower_than_it(
+    host: Path, monkeypatch: pytest.MonkeyPatch, visible: str, cores: int, memory_gb: int, workers: int
+) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
+    write(host, {
+        "proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": f"{cores}00000 100000",
+        "sys/fs/cgroup/memory.max": str(memory_gb * GB),
+    })  # fmt: skip
+    assert default_num_workers(host) == workers
+
+
 @pytest.mark.parametrize(("visible", "decoders"), [("0", 8), ("0,1", 8), ("0,1,2,3", 4), ("MIG-1,MIG-2,MIG-3", 5)])
 def test_a_jobs_cores_are_shared_by_its_own_gpus(
     host: Path, monkeypatch: pytest.MonkeyPatch, visible: str, decoders: int
