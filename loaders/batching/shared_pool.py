@@ -52,6 +52,8 @@ class SharedBatchPool:
             self.blocks.share_memory_()  # type: ignore[no-untyped-call]
         self.images_were_too_large = False
         """Whether there were images that did not fit."""
+        self.is_page_locked = False
+        """Whether a GPU of this process reads the blocks directly; see `transfer.page_locking`."""
         self._free = list(range(slots))
         self._acquired: set[int] = set()
 
@@ -59,6 +61,10 @@ class SharedBatchPool:
         """The beginning of a slot as images (N, H, W, 3) of that shape; None where they do not fit."""
         items = math.prod(shape)
         return self.blocks[slot, :items].view(*shape) if items <= self.blocks.shape[1] else None
+
+    def holds(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor lies in the blocks."""
+        return 0 <= tensor.data_ptr() - self.blocks.data_ptr() < self.blocks.nbytes
 
     def acquire(self) -> int | None:
         """Takes a free slot for a worker to write to; None where all are in use."""

@@ -16,6 +16,7 @@ from ..device.seeded_transform import SeededTransform
 from ..normalise import normalise
 from ..torch_internals import pin_batch
 from .jpeg_decoder import JpegDecoder
+from .page_locking import PendingCopies, page_lock
 from .prefetch import prefetch_to_device
 
 _log = logging.getLogger("facefeed.loaders")
@@ -32,7 +33,7 @@ class BatchFinalizer:
 
     On the CPU, images stay as the worker wrote them; with `pin_memory`, batches are copied to page-locked memory. For a
     device, images are copied as uint8 and normalised there; on CUDA the next batch is transferred on a side stream
-    while the step works on the current one.
+    while the step works on the current one, from where the worker wrote it.
 
     Args:
         pool: that worker batches refer to, or None.
@@ -63,12 +64,21 @@ class BatchFinalizer:
     def __post_init__(self) -> None:
         self._device = torch.device("cpu" if self.device is None else self.device)
         self._is_cuda = self._device.type == "cuda"
+        self._pending = PendingCopies()
 
     def __call__(self, batches: Iterator[WorkerBatch]) -> Iterator[tuple[Any, int]]:
         """See the class. The output of the user's own collate_fn is passed on unchanged, on the CPU."""
         if self._is_cuda:
-            return prefetch_to_device(batches, self._finalize, self._device)
+            return self._on_cuda(batches)
         return (self._finalize(batch) for batch in batches)
+
+    def _on_cuda(self, batches: Iterator[WorkerBatch]) -> Iterator[tuple[Any, int]]:
+        if self.pool is not None and self.decoder is None:
+            page_lock(self.pool, self._device)
+        try:
+            yield from prefetch_to_device(batches, self._finalize, self._device)
+        finally:
+            self._pending.wait()
 
     def _finalize(self, batch: WorkerBatch) -> tuple[Any, int]:
         """On CUDA this enqueues copies and kernels on the current stream, and does not wait for them."""
@@ -86,7 +96,12 @@ class BatchFinalizer:
         return self._assemble(images, batch), batch.count
 
     def _transfer(self, tensor: torch.Tensor) -> torch.Tensor:
-        """A tensor of the CPU on the device; to CUDA by page-locked memory, so that the host does not wait."""
+        """A tensor of the CPU on the device; to CUDA from page-locked memory, so that the host does not wait."""
+        if self._is_cuda and self.pool is not None and self.pool.holds(tensor) and self.pool.is_page_locked:
+            self._pending.release_finished()
+            on_device = tensor.to(self._device, non_blocking=True)
+            self._pending.hold(tensor, torch.cuda.current_stream(self._device).record_event())
+            return on_device
         if self.pin_memory or self._is_cuda:
             tensor = self.allocate_pinned(tensor.shape, tensor.dtype).copy_(tensor)
         return tensor.to(self._device, non_blocking=self._is_cuda)
