@@ -2,7 +2,7 @@
 SHELL := bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint types unit docs processes fuzz soak shuffle bench chaos slurm clean
+.PHONY: help demo test lint types unit docs processes fuzz soak shuffle bench chaos slurm gpu clean
 
 # The first Python from 3.11 to 3.13 that really starts; PYTHON=... chooses another.
 PYTHON ?= $(shell for name in python3 python3.13 python3.12 python3.11; do \
@@ -116,6 +116,10 @@ chaos: $(READY)  ## slow fault tests: kills, power failures, failing calls, thou
 
 slurm: $(READY)  ## a real Slurm of two nodes on this machine: training that is preempted and goes on (Debian's slurm-wlm, munge)
 	$(BIN)/pytest -m slurm --durations=10
+
+gpu: $(READY)  ## what only a GPU can show, in half an hour: its tests, then benchmarks into build/gpu/*.json
+	$(BIN)/pytest -m gpu --durations=10
+	$(BIN)/python tests/benchmarks/gpu.py
 
 bench: $(READY)  ## benchmarks; JSON with every repeat
 	@for bench in tests/benchmarks/bench_*.py; do $(BIN)/python "$$bench"; done
