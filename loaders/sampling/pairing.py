@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers
+from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers, microseconds
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.overlap import paired_iou
@@ -73,7 +73,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     kind = np.where(by_time, _BY_TIME, by_number.astype(np.int64))
     real_kind = np.repeat([_BY_INDEX, _BY_NUMBER, _BY_TIME], [len(reals), len(numbered), len(timed)])
     reals = np.concatenate([reals, numbered, timed])
-    at = np.stack([frame, number, _microseconds(index, rows) if len(timed) else frame])
+    at = np.stack([frame, number, microseconds(index, rows) if len(timed) else frame])
     boxes = _relative_boxes(rows, index)
     nearest = _nearest_faces(
         _Faces(3 * source[fakes] + kind, at[kind, fakes], boxes[fakes]),
@@ -99,13 +99,8 @@ def nearest_face(index: IndexLike, ends: VideoEnds, fake: int, reals: Rows) -> i
 
     Where none has, of the nearest in frames. `ends`: of the videos.
     """
-    rows = np.append(reals, np.uint32(fake))
-    frame, frames = comparable_frames(index, fake, reals)
-    videos = index.codes("video_id", rows)
-    if (frame_numbers(index, rows) < 0).any() and ends.have_other_rates(videos[-1:], videos[:1])[0]:
-        *times, time = _microseconds(index, rows)
-        frame, frames = int(time), np.array(times)
-    boxes = _relative_boxes(rows, index)
+    frame, frames, _ = comparable_frames(index, ends, fake, reals)
+    boxes = _relative_boxes(np.append(reals, np.uint32(fake)), index)
     group = np.zeros(len(reals), np.int64)
     fakes = _Faces(group[:1], np.array([frame]), boxes[-1:])
     nearest = int(_nearest_faces(fakes, _Faces(group, frames, boxes[:-1]))[0])
@@ -124,11 +119,6 @@ class _Faces(NamedTuple):
 
     def take(self, selection: Any) -> _Faces:
         return _Faces(*(column[selection] for column in self))
-
-
-def _microseconds(index: IndexLike, rows: Rows) -> NDArray[np.int64]:
-    """Times of frames in their videos, int64 (rows,); 0 where it is not known."""
-    return np.rint(1e6 * np.nan_to_num(index.numbers("pts_seconds", rows).astype(np.float64))).astype(np.int64)
 
 
 def _relative_boxes(rows: Rows, index: IndexLike) -> NDArray[np.float32]:

@@ -28,16 +28,35 @@ def frame_names(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int64
     return np.where(numbers >= 0, numbers, index.numbers("frame_index", rows))
 
 
-def comparable_frames(index: IndexLike, row: int, other_rows: NDArray[np.integer]) -> tuple[int, NDArray[np.int64]]:
-    """The frame of `row`, and those of `other_rows` of one other video, int64 (rows,): the same frames are equal.
+class ComparableFrames(NamedTuple):
+    """Of a row, and of others, int64 (rows,): those that differ by at most `tolerance` are the same frame."""
 
-    They are numbers of images where both videos have them, else frame indices.
+    frame: int
+    others: NDArray[np.int64]
+    tolerance: float
+
+
+def comparable_frames(index: IndexLike, ends: VideoEnds, row: int, other_rows: NDArray[np.integer]) -> ComparableFrames:
+    """The frame of `row`, and those of `other_rows`, at least one, of one other video. `ends`: of the videos.
+
+    They are numbers of images where both videos have them, microseconds where one was made at another frame rate, else
+    frame indices. Times are the same within half of the shorter of the two frame intervals.
     """
-    rows = np.concatenate([[row], other_rows]).astype(np.int64)
-    frames = frame_numbers(index, rows)
+    rows = np.append(other_rows, row).astype(np.int64)
+    frames, tolerance = frame_numbers(index, rows), 0.0
     if (frames < 0).any():
-        frames = index.numbers("frame_index", rows).astype(np.int64)
-    return int(frames[0]), frames[1:]
+        videos = index.codes("video_id", rows)
+        if ends.have_other_rates(videos[-1:], videos[:1])[0]:
+            frames, two = microseconds(index, rows), videos[[0, -1]]
+            tolerance = 1e6 * float((ends.seconds[two] / ends.frame[two]).min()) / 2
+        else:
+            frames = index.numbers("frame_index", rows).astype(np.int64)
+    return ComparableFrames(int(frames[-1]), frames[:-1], tolerance)
+
+
+def microseconds(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+    """Times of frames in their videos, int64 (rows,); 0 where it is not known."""
+    return np.rint(1e6 * np.nan_to_num(index.numbers("pts_seconds", rows).astype(np.float64))).astype(np.int64)
 
 
 class VideoEnds(NamedTuple):
@@ -49,7 +68,7 @@ class VideoEnds(NamedTuple):
     @classmethod
     def of_rows(cls, index: IndexLike, rows: NDArray[np.integer]) -> Self:
         """The last frames that the videos have among `rows`."""
-        video = index.codes("video_id", rows)
+        video = index.codes("video_id", rows).astype(np.int64)  # of no rows, it gives floats
         frame, seconds = np.zeros((2, len(index.categories("video_id"))))
         np.maximum.at(frame, video, index.numbers("frame_index", rows).astype(np.float64))
         np.fmax.at(seconds, video, index.numbers("pts_seconds", rows).astype(np.float64))

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ...dataset.frame_numbers import comparable_frames
+from ...dataset.frame_numbers import VideoEnds, comparable_frames
 from ...dataset.index import Index
 from ...faces.geometry.overlap import box_iou
 from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
@@ -49,12 +49,13 @@ def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) ->
     has_mask = ~np.isnan(manipulated)
     is_fake = ((code_column(index, "source_id") >= 0) & ~real_moments(index)) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
+    ends = VideoEnds.of_rows(index, np.arange(len(index)))
     video_index = {name: number for number, name in enumerate(videos.names)}
 
     def pairs(mask: NDArray[np.bool_]) -> Iterator[SourcePair]:
         for row in fakes_by_method(index, rng, mask, _CANDIDATES_PER_PAIR * count).tolist():
             video = video_index.get(index.text("source_id", row) or "", -1)
-            source = matching_source_row(index, np.flatnonzero(videos.video_of_row == video), row)
+            source = matching_source_row(index, ends, np.flatnonzero(videos.video_of_row == video), row)
             if source is not None or (video < 0 and has_mask[row]):
                 yield SourcePair(row, source, float(manipulated[row]) if has_mask[row] else None)
 
@@ -66,12 +67,18 @@ def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) ->
     )
 
 
-def matching_source_row(index: Index, source_rows: Rows, fake: int) -> int | None:
-    """Of the source's rows in the fake's frame, the one with the highest IoU; None where no box overlaps."""
-    frame, source_frames = comparable_frames(index, fake, source_rows)
-    candidates = source_rows[source_frames == frame]
-    if not len(candidates):
+def matching_source_row(index: Index, ends: VideoEnds, source_rows: Rows, fake: int) -> int | None:
+    """Of the source's rows in the fake's frame, the one with the highest IoU; None where no box overlaps.
+
+    `ends`: of the videos.
+    """
+    if not len(source_rows):
         return None
+    frame, source_frames, tolerance = comparable_frames(index, ends, fake, source_rows)
+    distances = np.abs(source_frames - frame)
+    if distances.min() > tolerance:
+        return None
+    candidates = source_rows[distances == distances.min()]
     fake_box, boxes = _relative_box(index, fake), np.stack([_relative_box(index, int(row)) for row in candidates])
     iou = box_iou(boxes, [fake_box])[:, 0]
     best = int(iou.argmax())

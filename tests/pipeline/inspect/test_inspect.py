@@ -33,6 +33,7 @@ from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.console import percent
+from facefeed.pipeline.dataset.frame_numbers import VideoEnds
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
@@ -488,6 +489,13 @@ def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
     box_xyxy: tuple[int, ...], scale: int, same: int | None, frames: dict[str, NDArray[np.int64]]
 ) -> None:
     boxes = {0: box_xyxy, 1: (10, 10, 50, 50), 2: (50, 10, 90, 50), 3: (52, 12, 92, 52)}
+    assert row_of_the_source({**frames, "pts_seconds": 0.04 * frames["frame_index"]}, boxes, scale) == same
+
+
+def row_of_the_source(
+    columns: dict[str, NDArray[Any]], boxes: dict[int, tuple[int, ...]], scale: int = 1
+) -> int | None:
+    """Which of all rows but the first is the face of that one, whose pictures are `scale` times as large."""
     size = {"frame_width": 200, "frame_height": 100}
 
     class _Rows:
@@ -496,10 +504,25 @@ def test_a_fake_s_face_is_paired_by_its_place_in_the_same_frame(
         def value(self, column: str, row: int) -> Any:
             return boxes[row] if column == "box_xyxy" else size[column] * (scale if row == 0 else 1)
 
-        def numbers(self, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
-            return frames[column][rows]
+        def numbers(self, column: str, rows: NDArray[np.int64]) -> NDArray[Any]:
+            return columns[column][rows]
 
-    assert matching_source_row(cast("Index", _Rows()), np.array([1, 2, 3]), 0) == same
+        def codes(self, column: str, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+            return np.minimum(rows, 1)
+
+        def categories(self, column: str) -> list[str]:
+            return ["fake", "source"]
+
+    index, rows = cast("Index", _Rows()), np.arange(len(boxes))
+    return matching_source_row(index, VideoEnds.of_rows(index, rows), rows[1:], 0)
+
+
+@pytest.mark.parametrize(("fake_frame", "same"), [(5, 2), (9, 3), (7, None)])
+def test_a_fake_at_another_frame_rate_is_shown_beside_the_frame_of_its_time(fake_frame: int, same: int | None) -> None:
+    frame_index = np.array([fake_frame, 5, 10, 18, 20])
+    seconds = np.append(fake_frame / 12.5, frame_index[1:] / 25)
+    columns = {"frame_index": frame_index, "frame_number": np.full(5, -1), "pts_seconds": seconds}
+    assert row_of_the_source(columns, dict.fromkeys(range(5), (10, 10, 50, 50))) == same
 
 
 def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:
