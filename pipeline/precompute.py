@@ -57,6 +57,7 @@ from .planning.run_state import RunState
 from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
+from .splits.people import spelling_warnings
 from .video import DecoderLimits, MediaReader
 
 
@@ -250,7 +251,8 @@ class _Run:
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
-        for text in coverage_warnings(grown.plan.planned_videos().values(), self.listing.labels):
+        planned = grown.plan.planned_videos().values()
+        for text in (*coverage_warnings(planned, self.listing.labels), *spelling_warnings(planned)):
             self.progress.warn(text)
         return grown
 

@@ -13,6 +13,7 @@ from ..planning.plan import Plan
 from ..sources import Listing, listing_warnings
 from ..splits.assignment import group_sizes
 from ..splits.coverage import coverage_warnings
+from ..splits.people import spelling_warnings
 
 _MAX_NAMED = 100
 
@@ -28,8 +29,8 @@ class Survey:
     time are those of `headers_read` headers, the rest by their bytes. `missing_files` names the first 100 of
     `missing`. `fakes`: inputs that name an original to compare them with; `without_original`: of these, those whose
     original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped
-    already. `caveats`: what the source does not say, which splits lack a class, inputs of OUT that it lacks or that are
-    copies, and what OUT holds that another `--max-damaged` has decided.
+    already. `caveats`: what the source does not say, which splits lack a class, people of several spellings, inputs of
+    OUT that it lacks or that are copies, and what OUT holds that another `--max-damaged` has decided.
     """
 
     layout: str
@@ -93,8 +94,11 @@ def survey_source(
         without_original=sum(entry.source_id not in present for entry in fakes),
         own_masks=sum(entry.mask_id is not None for entry in listing.entries),
         whole_frames=sum(entry.whole_frame for entry in listing.entries),
-        caveats=[*listing_warnings(listing), *coverage_warnings(planned, listing.labels), *caveats],
-    )
+        caveats=[
+            *listing_warnings(listing), *coverage_warnings(planned, listing.labels), *spelling_warnings(planned),
+            *caveats,
+        ],
+    )  # fmt: skip
 
 
 def _count_by_split(plan: Plan, labels: Sequence[str]) -> dict[str, Counter[str]]:

@@ -276,14 +276,28 @@ def test_a_drawn_split_without_fakes_is_named_before_anything_is_done_by_the_dry
     survey = run_dry(src, out, small_options, cluster_address).survey
     without_fakes = sorted(split for split, counts in survey.by_split.items() if not counts["fake"])
     assert without_fakes
+    for warnings in (survey.caveats, warnings_of_a_run(src, out, small_options, cluster_address)):
+        assert sorted(text.split()[0] for text in warnings if "has no input that is fake: " in text) == without_fakes
+
+
+def warnings_of_a_run(src: Path, out: Path, options: Options, scheduler: str) -> list[str]:
     output = io.StringIO()
     precompute(
-        src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address,
+        src, out, options=options, detector=FixedBoxDetector(), scheduler=scheduler,
         progress=Progress(Console(file=output, soft_wrap=True)),
     )  # fmt: skip
     events = [json.loads(line) for line in output.getvalue().splitlines()]
-    for warnings in (survey.caveats, [event["text"] for event in events if event["event"] == "warning"]):
-        assert sorted(text.split()[0] for text in warnings if "has no input that is fake: " in text) == without_fakes
+    return [event["text"] for event in events if event["event"] == "warning"]
+
+
+def test_a_person_of_two_spellings_in_two_splits_is_named_by_the_dry_run_and_by_the_run(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    table, out = make_source("a.mp4", "b.mp4") / "videos.csv", tmp_path / "out"
+    table.write_text("path,label,split,identity\na.mp4,real,train,Ben\nb.mp4,real,test,ben\n")
+    caveats = run_dry(table, out, small_options, cluster_address).survey.caveats
+    for warnings in (caveats, warnings_of_a_run(table, out, small_options, cluster_address)):
+        assert any("'Ben' (train) and 'ben' (test)" in text for text in warnings)
 
 
 def test_a_leak_is_reported_and_does_not_stop_the_forecast(

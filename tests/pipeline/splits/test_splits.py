@@ -15,6 +15,7 @@ from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.splits.assignment import Assignment, SplitRatio, assign_splits
 from facefeed.pipeline.splits.coverage import coverage_warnings
 from facefeed.pipeline.splits.leaks import refuse_new_leaks
+from facefeed.pipeline.splits.people import spelling_warnings
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -483,3 +484,28 @@ def test_a_video_that_is_fake_in_part_gives_its_split_both_classes() -> None:
 def test_where_all_inputs_are_of_one_class_no_split_lacks_another(label: int) -> None:
     assert coverage_warnings([(of_label("a", label), "train"), (of_label("b", label), "val")], ("real", "fake")) == []
     assert coverage_warnings([], ("real", "fake")) == []
+
+
+# ---- people of several spellings
+
+
+@pytest.mark.parametrize("other", ["ben", "BEN", " Ben\u00a0", "\uff22en"])
+def test_a_person_of_two_spellings_in_two_splits_is_named_with_both(other: str) -> None:
+    anna = (video("c", identity="Anna"), "train")
+    (warning,) = spelling_warnings([(video("a", identity="Ben"), "val"), (video("b", identity=other), "test"), anna])
+    assert "1 person may be spelt in several ways" in warning
+    assert "'Ben' (val)" in warning
+    assert f"{other!r} (test)" in warning
+    assert "Anna" not in warning
+
+
+def test_someone_who_was_swapped_in_counts_as_a_person_of_two_spellings_too() -> None:
+    swap = video("b", identity="anna", related_identities=("Ben van Dam",))
+    (warning,) = spelling_warnings([(video("a", identity="ben  van Dam"), "train"), (swap, "test")])
+    assert "'Ben van Dam' (test) and 'ben  van Dam' (train)" in warning
+
+
+def test_spellings_in_one_split_and_one_spelling_in_two_are_no_matter_of_spelling() -> None:
+    ben = video("a", identity="Ben")
+    assert spelling_warnings([(ben, "val"), (video("b", identity="ben"), "val")]) == []
+    assert spelling_warnings([(ben, "val"), (video("b", identity="Ben"), "test"), (video("c"), "train")]) == []
