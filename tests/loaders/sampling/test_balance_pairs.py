@@ -146,10 +146,17 @@ def test_a_row_whose_source_is_labelled_fake_is_no_fake_of_it() -> None:
         pairs_of(rows_of(*swapped))
 
 
-def test_where_no_class_is_called_real_rows_of_two_labels_are_pairs() -> None:
+def test_where_no_class_is_called_real_rows_of_two_labels_are_pairs_and_it_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     rows = rows_of(video("a", [0]), video("x", [0], "a"))
+    assert pairs_of(rows) == [(0, 1)]
+    assert caplog.records == []
     rows.index.labels = ("calm", "sad")  # type: ignore[misc]
     assert pairs_of(rows) == [(0, 1)]
+    (note,) = order_of(rows, 2, balance=Pairs()).bound_balance.notes
+    assert note.startswith("no class is known to be real (calm, sad): ")
+    assert note in caplog.text
 
 
 def test_a_state_of_pairs_by_track_number_is_refused(dataset: Path) -> None:

@@ -87,6 +87,27 @@ def test_a_class_of_real_videos_may_have_any_of_its_usual_names(tmp_path: Path) 
     assert "originals are known for 0 of the 1 input not labelled real" in warnings(src / "t.csv")
 
 
+def test_where_no_class_is_known_to_be_real_it_says_how_to_name_it(tmp_path: Path) -> None:
+    table = lay(tmp_path, "a.mp4", "b.mp4", "c.mp4") / "t.csv"
+    rows = "a.mp4,wahr,{},anna\nb.mp4,falsch,{},anna\nc.mp4,wahr,{},carl\n"
+    table.write_text("path,label,source,identity\n" + rows.format("", "a.mp4", ""))
+    message = warnings(table)
+    assert message.startswith("no class is known to be real (of the labels, 'falsch' is 0, 'wahr' is 1): ")
+    assert "list all classes in t.classes.txt, one a line, the real one as 'real: wahr'" in message
+    assert "originals" not in message, "those of real videos are not missing"
+    table.write_text("path,label,source,identity\n" + rows.format("", "", ""))
+    assert "as 'real: NAME'" in warnings(table)
+    table.with_suffix(".classes.txt").write_text("real: wahr\nfalsch\n")
+    assert "no class is known" not in warnings(table)
+
+
+def test_a_method_of_which_no_fake_names_its_original_is_not_taken_for_real(tmp_path: Path) -> None:
+    table = lay(tmp_path, *(f"{name}.mp4" for name in "abcd")) / "t.csv"
+    table.write_text("path,label,source\na.mp4,wahr,\nb.mp4,DF,a.mp4\nc.mp4,F2F,\nd.mp4,wahr,\n")
+    assert "originals are known for 1 of 2 inputs: " in warnings(table)
+    assert "'real: wahr'" in warnings(table)
+
+
 def test_clips_that_are_guessed_from_file_names_are_counted(tmp_path: Path) -> None:
     src = lay(tmp_path, *(f"real/clip07/{number:04}.png" for number in range(5)), "real/IMG_0001.jpg")
     assert "recordings are known for 0 of 6 inputs and guessed from file names for 5" in warnings(src)
@@ -117,8 +138,8 @@ def test_a_split_that_only_some_rows_of_a_table_have_is_not_lost_in_silence(tmp_
 
 
 def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:
-    src = lay(tmp_path, "a.mp4", "b.mp4")
-    (src / "t.csv").write_text("path,label,identity\na.mp4,calm,anna\nb.mp4,sad,bert\n")
+    src = lay(tmp_path, "a.mp4", "b.mp4", "c.mp4")
+    (src / "t.csv").write_text("path,label,identity\na.mp4,calm,anna\nb.mp4,sad,bert\nc.mp4,happy,carl\n")
     assert warnings(src / "t.csv") == ""
 
 
