@@ -251,8 +251,9 @@ class _Run:
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
-        planned = grown.plan.planned_videos().values()
-        for text in (*coverage_warnings(planned, self.listing.labels), *spelling_warnings(planned)):
+        planned, listing = grown.plan.planned_videos().values(), self.listing
+        lacking = coverage_warnings(planned, listing.labels, listing.misspelt_labels)
+        for text in (*lacking, *spelling_warnings(planned)):
             self.progress.warn(text)
         return grown
 

@@ -6,6 +6,7 @@ Each is a frozen value that users pass to `FaceDataLoader(balance=...)`. Bound t
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -24,6 +25,7 @@ from .bound_balance import BoundBalance, BoundQuotas, BoundUnits, BoundWeights
 from .pairing import pair_with_source
 from .row_shuffler import RowShuffler
 
+_log = logging.getLogger("facefeed.loaders")
 _MAX_WEIGHT = 1e9  # keeps the sum over any number of rows precise
 
 
@@ -158,6 +160,13 @@ class Pairs:
         notes += [f"{elsewhere:,} fakes whose source has no face at their place in the frame"] if elsewhere else []
         notes += [f"{unknown:,} rows of unknown label, or whose source's is"] if unknown else []
         notes += [f"{of_fakes:,} rows whose source is not labelled real"] if of_fakes else []
+        labels = shuffler.index.labels
+        if real_class(labels) is None:
+            notes.append(
+                f"no class is known to be real ({', '.join(labels)}): the first of a pair is the original, whatever "
+                "its label; 'real: NAME' in the list of classes of the source names the real one"
+            )
+            _log.warning("Pairs: %s", notes[-1])
         return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
 
 

@@ -95,8 +95,8 @@ def survey_source(
         own_masks=sum(entry.mask_id is not None for entry in listing.entries),
         whole_frames=sum(entry.whole_frame for entry in listing.entries),
         caveats=[
-            *listing_warnings(listing), *coverage_warnings(planned, listing.labels), *spelling_warnings(planned),
-            *caveats,
+            *listing_warnings(listing), *coverage_warnings(planned, listing.labels, listing.misspelt_labels),
+            *spelling_warnings(planned), *caveats,
         ],
     )  # fmt: skip
 

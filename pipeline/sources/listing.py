@@ -169,6 +169,8 @@ class Listing:
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
+        naming_real: in the imperative, how a class is named the real one; {} stands for its name.
+        misspelt_labels: those of `labels` that may be another one misspelt, of which `warnings` warns.
         columns: the source's own columns, kind by name; see `dataset.schema.COLUMN_KINDS`. Stored where they are
             selected.
         unusable_columns: those of `columns` that cannot be selected, with why.
@@ -193,6 +195,8 @@ class Listing:
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
+    naming_real: str = "if {} is the real one, have the layout call it real"
+    misspelt_labels: frozenset[str] = frozenset()
     columns: Mapping[str, str] = field(default_factory=dict)
     unusable_columns: Mapping[str, str] = field(default_factory=dict)
     ignored_columns: tuple[str, ...] = ()

@@ -24,9 +24,10 @@ class LinkCoverage(NamedTuple):
     """Counts of inputs with a known original, recording or person, and of inputs that could have one.
 
     `fakes`: inputs that may have an original: those not labelled real; where no class is named real, all but the
-    originals that others name, if any do. `with_original`: those of them whose original is known. `has_recordings`:
-    whether any input is known to be a version or frame of a recording. `with_recording`: inputs whose recording is
-    known, without the `guessed` ones: images that are assumed to be its frames by their names alone.
+    originals that others name, if any do, and other inputs of their class, if it has originals alone. `with_original`:
+    those of them whose original is known. `has_recordings`: whether any input is known to be a version or frame of a
+    recording. `with_recording`: inputs whose recording is known, without the `guessed` ones: images that are assumed to
+    be its frames by their names alone.
     """
 
     inputs: int
@@ -46,7 +47,9 @@ class LinkCoverage(NamedTuple):
         if real:
             fakes = [entry for entry in entries if entry.label not in real]
         else:
-            fakes = [entry for entry in entries if entry.video_id not in originals] if originals else []
+            of_originals = classes_of_originals(entries)
+            others = [entry for entry in entries if entry.label not in of_originals]
+            fakes = [entry for entry in others if entry.video_id not in originals] if originals else []
         recorded = [entry for entry in entries if entry.footage is not None]
         guessed = _guessed(recorded, labels)
         # A table's row without footage is its own; where all are, the column is empty and nothing is known.
@@ -94,6 +97,13 @@ class LinkCoverage(NamedTuple):
                 "more than one split cannot be checked for the others",
                 "a table with the column identity names people",
             )
+
+
+def classes_of_originals(entries: Sequence[Entry]) -> set[int]:
+    """Labels of the originals that other inputs name, where no input of the same label was made from one itself."""
+    originals = {entry.source_id for entry in entries if entry.source_id is not None}
+    with_original = {entry.label for entry in entries if entry.source_id is not None}
+    return {entry.label for entry in entries if entry.video_id in originals} - with_original - {-1}
 
 
 def _guessed(recorded: Sequence[Entry], labels: Sequence[str]) -> int:

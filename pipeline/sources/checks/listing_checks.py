@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from ...console import first_names
 from ...dataset.schema import real_class
 from ...errors import RefusedError
 from ..listing import Entry, Listing
 from ..media.allowed_roots import outside_warning
-from .link_coverage import LinkCoverage
+from .link_coverage import LinkCoverage, classes_of_originals
 
 _NAMES_OF_SOURCE = {
     f"{word}{end}" for word in ("original", "source") for end in ("", "s", "_id", "_path", "_file", "_name", "_video")
@@ -17,13 +18,13 @@ _NAMES_OF_SOURCE = {
 
 
 def listing_warnings(listing: Listing) -> list[str]:
-    """One sentence each on inputs outside the allowed roots, inputs without a label, real inputs that were made from
-    fakes, a class that is absent, lists of splits that are not there, splits that are not used, splits that cannot be
-    checked for leaks, ignored columns of a table, and the listing's own warnings.
+    """One sentence each on inputs outside the allowed roots, inputs without a label, a real class that is not known,
+    real inputs that were made from fakes, a class that is absent, lists of splits that are not there, splits that are
+    not used, splits that cannot be checked for leaks, ignored columns of a table, and the listing's own warnings.
     """
     warnings = (
-        outside_warning(listing), _label_warning(listing), _swap_warning(listing), _class_warning(listing),
-        _list_warning(listing),
+        outside_warning(listing), _label_warning(listing), _real_warning(listing), _swap_warning(listing),
+        _class_warning(listing), _list_warning(listing),
         listing.unused_split_warning, *_link_warnings(listing), _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
@@ -52,6 +53,22 @@ def _label_warning(listing: Listing) -> str | None:
     return (
         f"{len(unknown):,} of {len(entries):,} inputs {have} no label{in_files} (layout {listing.layout}): "
         f"{listing.giving_labels}"
+    )
+
+
+def _real_warning(listing: Listing) -> str | None:
+    """Where originals or masks are named, or where there are two classes, these are hardly emotions or ages."""
+    labels = listing.stored_labels or listing.labels
+    present = sorted({entry.label for entry in listing.entries if entry.label >= 0})
+    has_fakes = any(entry.source_id or entry.mask_id for entry in listing.entries)
+    if real_class(labels) is not None or not present or not (has_fakes or len(present) == 2):
+        return None
+    originals = classes_of_originals(listing.entries)
+    name = labels[min(originals)] if len(originals) == 1 else "NAME"
+    numbers = first_names([f"{labels[label]!r} is {label}" for label in present])
+    return (
+        f"no class is known to be real (of the labels, {numbers}): masks, pairs, blends and the AUC, which is that of "
+        f"label 1, cannot tell real from fake; {listing.naming_real.replace('{}', name)}"
     )
 
 

@@ -94,12 +94,17 @@ class ClassNames:
         return next((n for n, name in enumerate(self.names) if name.lower() == lower and lower in _REAL_FAKE), -1)
 
 
-def misspelt_warnings(table: Path, inputs: Mapping[str, int]) -> tuple[str, ...]:
-    """A warning of classes of `table` that may be others misspelt, unless a file lists the classes.
+def misspelt_labels(table: Path, inputs: Mapping[str, int]) -> dict[str, str]:
+    """Classes of `table` that may be others misspelt, with these; none where a file lists the classes.
 
     `inputs`: number of inputs by the name of their class.
     """
-    if path_exists(class_file(table)) or not (meant := misspelt_classes(inputs)):
+    return {} if path_exists(class_file(table)) else misspelt_classes(inputs)
+
+
+def misspelt_warnings(table: Path, meant: Mapping[str, str], inputs: Mapping[str, int]) -> tuple[str, ...]:
+    """A warning of the `misspelt_labels` of `table`, if there are any."""
+    if not meant:
         return ()
     names = [f"{name!r} ({plural(inputs[name], 'input')}) for {other!r}" for name, other in meant.items()]
     is_own = "it is a class of its own" if len(meant) == 1 else "each is a class of its own"

@@ -33,7 +33,7 @@ from ..media.linked_files import RealPaths, each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
 from ..metadata.segments import parse_segments
-from .class_names import EMPTY_CELLS, ClassNames, class_file, misspelt_warnings
+from .class_names import EMPTY_CELLS, ClassNames, class_file, misspelt_labels, misspelt_warnings
 
 _MIN_SIMILARITY = 0.8  # 0..1: `labels` and `splitt` are misspelt columns, `label_id` is not
 _BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False}
@@ -102,13 +102,15 @@ class TableFile:
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
+        misspelt = misspelt_labels(src, inputs)
         listing = Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             stored_labels=classes.stored_names, missing=[*missing, *_missing_sources(src, rows, allowed)],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
+            naming_real=f"list all classes in {class_file(src).name}, one a line, the real one as 'real: {{}}'",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
-            warnings=misspelt_warnings(src, inputs),
+            warnings=misspelt_warnings(src, misspelt, inputs), misspelt_labels=frozenset(misspelt),
         )  # fmt: skip
         listing = each_file_once(src, listing, real_paths)
         _refuse_images_of_clips(src, listing.entries, real_paths)

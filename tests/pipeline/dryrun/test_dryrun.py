@@ -300,6 +300,19 @@ def test_a_person_of_two_spellings_in_two_splits_is_named_by_the_dry_run_and_by_
         assert any("'Ben' (train) and 'ben' (test)" in text for text in warnings)
 
 
+def test_a_label_that_may_be_misspelt_is_named_once_and_no_split_lacks_it(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    table, out = make_source("a.mp4", "b.mp4", "c.mp4", "d.mp4") / "videos.csv", tmp_path / "out"
+    table.write_text("path,label,split\na.mp4,real,train\nb.mp4,fake,train\nc.mp4,rael,train\nd.mp4,real,test\n")
+    caveats = run_dry(table, out, small_options, cluster_address).survey.caveats
+    for warnings in (caveats, warnings_of_a_run(table, out, small_options, cluster_address)):
+        assert [text.partition(": ")[0] for text in warnings if "has no input that is" in text] == [
+            "test has no input that is fake"
+        ]
+        assert sum("rael" in text for text in warnings) == 1
+
+
 def test_a_leak_is_reported_and_does_not_stop_the_forecast(
     tmp_path: Path,
     make_source: MakeSource,

@@ -474,6 +474,13 @@ def test_a_split_without_a_class_that_others_have_is_named_with_the_class() -> N
     assert coverage_warnings([*both, (of_label("c", 0), "test"), (of_label("d", 1), "test")], ("real", "fake")) == []
 
 
+def test_no_split_lacks_a_class_that_is_another_one_misspelt() -> None:
+    planned = [(of_label("a", 0), "train"), (of_label("b", 1), "train"), (of_label("c", 0), "val")]
+    assert coverage_warnings(planned, ("real", "rael"), {"rael"}) == []
+    (warning,) = coverage_warnings([*planned, (of_label("d", 2), "train")], ("real", "rael", "fake"), {"rael"})
+    assert warning.startswith("val has no input that is fake: ")
+
+
 def test_a_video_that_is_fake_in_part_gives_its_split_both_classes() -> None:
     partly = of_label("c", 1, fake_segments=((0.0, 1.0),), outside_label=0)
     planned = [(of_label("a", 0), "train"), (of_label("b", 1), "train"), (partly, "val")]
