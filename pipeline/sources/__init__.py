@@ -51,6 +51,7 @@ from .layouts.table import TableFile
 from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .media.media_files import digest_of_images, find_media, find_named, is_media
+from .media.missing_names import missing_hints
 from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
 
@@ -109,10 +110,12 @@ def list_source(
     if not os.access(src, os.R_OK | (os.X_OK if src.is_dir() else 0)):
         raise UsageError(f"SRC={str(src)!r}: may not be read by this user; nothing in it can be listed")
     listing = read_listing(_select_layout(src, layout), src, allowed)
+    hints = list(missing_hints(listing.root, listing.missing, allowed))
     if not listing.entries and listing.missing:
         raise UsageError(
             f"SRC={str(src)!r}: none of the {len(listing.missing)} files it lists is below {listing.root} "
             f"(the first: {listing.missing[0]!r}); paths are relative to that folder"
+            + "".join(f"; {hint}" for hint in hints)
         )
     if not listing.entries:
         ignored = ", ".join(f"{count} {kind}" for kind, count in listing.ignored.most_common(3))
@@ -124,7 +127,7 @@ def list_source(
         listing = listing.without_unused_splits()
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
-    warnings = (*listing.warnings, *unread_sets(listing, src, _PUBLISHED))
+    warnings = (*listing.warnings, *hints, *unread_sets(listing, src, _PUBLISHED))
     listing = replace(listing, entries=group_frames(listing.entries, listing.labels), warnings=warnings)
     return without_unlike_comparisons(each_clip_once(listing))
 
