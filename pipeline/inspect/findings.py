@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
@@ -27,6 +27,8 @@ _CLASS_SIZE_RATIO: Final = 3.0
 _FACE_SIZE_RATIO: Final = 1.5
 _SHARPNESS_RATIO: Final = 2.0
 _MIN_VIDEOS: Final = 10  # with fewer, one video is always a large fraction
+_REMEDIES: Final = {"outside_root": "--allow-root FOLDER", "bridges_splits": "a new OUT"}
+"""By the reasons of failures that are not of the files."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +298,7 @@ def _failed_inputs(outcomes: Outcomes) -> Iterator[Finding]:
         yield Finding(
             level,
             f"{num_failed:,} of {total} failed: {reasons}.",
-            "Fix them and run precompute with --retry-failed.",
+            _remedy_for_failures(inputs["failed"]),
         )
     if outcomes.partial:
         lost = sum(outcome.frames_wanted - outcome.frames_decoded for outcome in outcomes.partial)
@@ -310,6 +312,15 @@ def _failed_inputs(outcomes: Outcomes) -> Iterator[Finding]:
         yield Finding("warning", absent)
     if inputs["total"] and not num_failed:
         yield Finding("ok", f"None of the {total} failed.")
+
+
+def _remedy_for_failures(reasons: Collection[str]) -> str:
+    """What helps: nothing is to be fixed in files outside SRC, and in those that would join two splits."""
+    others = [f"{reason}: {remedy}" for reason, remedy in _REMEDIES.items() if reason in reasons]
+    if not others:
+        return "Fix them and run precompute with --retry-failed."
+    own = ["Fix them: --retry-failed"] if {*reasons} - _REMEDIES.keys() else []
+    return f"{'; '.join([*own, *others])}."
 
 
 def _have(count: int) -> str:

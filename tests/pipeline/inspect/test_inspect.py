@@ -537,6 +537,27 @@ def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path
     assert reported == [("warning", "74 faces of fakes have no mask, although there is an original or an own mask.")]
 
 
+@pytest.mark.parametrize(
+    ("reasons", "remedy"),
+    [
+        ({"empty": 1}, "Fix them and run precompute with --retry-failed."),
+        ({"outside_root": 1}, "outside_root: --allow-root FOLDER."),
+        (
+            {"bridges_splits": 1, "empty": 1},
+            "Fix them: --retry-failed; bridges_splits: a new OUT.",
+        ),
+    ],
+)
+def test_of_inputs_that_failed_what_helps_is_said_by_their_reasons(
+    tmp_path: Path, reasons: dict[str, int], remedy: str
+) -> None:
+    inspection = inspect_dataset(build_dataset(tmp_path, *WHOLE))
+    manifest = inspection.outcomes.manifest
+    outcomes = replace(inspection.outcomes, manifest=replace(manifest, inputs={**manifest.inputs, "failed": reasons}))
+    reported = collect_findings(inspection.statistics, outcomes, pictures_read=1, pictures_unreadable=0)
+    assert [finding.remedy for finding in reported if " failed: " in finding.what] == [remedy]
+
+
 # ---- whatever a dataset is like
 
 
