@@ -11,7 +11,7 @@ from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
 from ..lock import advice_to_wait
-from ..planning.failure_limit import NO_FACES_REMEDY, Failure, collect_failures, format_reason_counts
+from ..planning.failure_limit import NO_FACES_REMEDY, Failure, failures_in_source, format_reason_counts
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
@@ -22,9 +22,10 @@ class UnfinishedRun:
     """State of an unfinished run, from its plan and receipts.
 
     `manifest`: what the manifest would be if the run ended now. `failures`: failed inputs, without those that never
-    reach a unit (only the listing has them). `pending`: number of inputs left. `units`: number of planned units, of
-    which `units_done` are finished. `has_previous_manifest`: whether manifest and index of an earlier, finished run
-    exist. `advice_to_wait`: for the runs and parts of the job that are at work on it; None where none is.
+    reach a unit (only the listing has them) and those that SRC no longer had at the end of an earlier, finished run.
+    `pending`: number of inputs left. `units`: number of planned units, of which `units_done` are finished.
+    `has_previous_manifest`: whether manifest and index of an earlier, finished run exist. `advice_to_wait`: for the
+    runs and parts of the job that are at work on it; None where none is.
     """
 
     run_state: RunState
@@ -46,25 +47,24 @@ class UnfinishedRun:
         if not (paths.plan / "0.json").exists():
             return None
         try:
-            covered_parts = Manifest.read(out).plan_parts
+            previous = Manifest.read(out)
         except UsageError:
-            has_previous_manifest = False
-        else:
-            if covered_parts is None or not (paths.plan / f"{covered_parts}.json").exists():
-                return None
-            has_previous_manifest = True
+            previous = None
+        if previous and (previous.plan_parts is None or not (paths.plan / f"{previous.plan_parts}.json").exists()):
+            return None
+        removed = {*previous.removed} if previous else set()
         plan = Plan.load(paths)
         config = plan.parts[0].config
         run_state = RunState(paths, plan, hash_config(config))
         pending = [[leaf for leaf, receipt in run_state.leaf_units(unit) if receipt is None] for unit in plan.units()]
         return cls(
             run_state=run_state,
-            manifest=build_manifest(run_state, config, (), 0),
-            failures=collect_failures(run_state, ()),
+            manifest=build_manifest(run_state, config, (), 0, removed),
+            failures=failures_in_source(run_state, (), removed)[0],
             pending=sum(len(leaf.inputs_to_decode) for leaves in pending for leaf in leaves),
             units=len(pending),
             units_done=sum(not leaves for leaves in pending),
-            has_previous_manifest=has_previous_manifest,
+            has_previous_manifest=previous is not None,
             advice_to_wait=advice_to_wait(out),
         )
 
@@ -104,4 +104,5 @@ class UnfinishedRun:
             remedies.append("--retry-failed does the failed inputs again")
             if self.manifest.rows:  # inputs that the listing refuses count too, so the limit may have to be higher
                 remedies[-1] += f", --max-failed {len(self.failures)} or more accepts them"
+            remedies.append("those that are no longer in SRC do not count then")
         return "; ".join(remedies)

@@ -635,7 +635,7 @@ def test_of_an_unfinished_dataset_all_failures_are_counted_and_the_first_named(
 ) -> None:
     (copy / "manifest.json").unlink()
     many = [Failure(f"real/{number:04}.mp4", "empty" if number % 3 else "truncated", "cut") for number in range(3000)]
-    monkeypatch.setattr(unfinished, "collect_failures", lambda *_: many)
+    monkeypatch.setattr(unfinished, "failures_in_source", lambda *_: (many, 3000))
     result = run(copy, "--json")
     assert "3,000 inputs failed: 2,000 empty, 1,000 truncated" in result.stderr
     assert "real/0019.mp4: empty: cut" in result.stderr

@@ -31,6 +31,7 @@ from assets_dataset import (
 from assets_random import examples
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
@@ -534,8 +535,21 @@ def test_failures_of_an_unfinished_dataset_are_counted_with_the_ways_out(copy: P
     assert "unfinished: 5 of 5 units are done, 0 inputs left to do" in text
     assert "1 input failed: 1 truncated" in text
     assert "--retry-failed does the failed inputs again, --max-failed 1 or more accepts them" in text
+    assert "those that are no longer in SRC do not count then" in text
     figures = json.loads(result.stdout)
     assert (figures["finished"], figures["pending"], figures["failed"]) == (False, 0, {"truncated": 1})
+
+
+def test_an_input_that_failed_and_was_removed_counts_as_failed_in_no_later_unfinished_run(copy: Path) -> None:
+    manifest = Manifest.read(copy)
+    (failed,) = [outcome.video_id for _, outcome in open_run_state(copy).outcomes() if outcome.outcome == "failed"]
+    publish_manifest(OutPaths(copy), dataclasses.replace(manifest, removed=[failed]))
+    next_plan_part(copy)
+    result = run(copy, "--json")
+    assert "a later run did not come to its end" in result.stderr
+    assert " failed: " not in result.stderr
+    assert "--retry-failed" not in result.stderr
+    assert json.loads(result.stdout)["failed"] == {}
 
 
 def test_an_unfinished_dataset_without_failures_is_not_advised_to_accept_any(tmp_path: Path) -> None:
