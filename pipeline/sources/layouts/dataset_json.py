@@ -9,7 +9,9 @@ above it, and in `datasets/rgb` there, where DeepfakeBench keeps its frames.
 
 from __future__ import annotations
 
+import posixpath
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -21,6 +23,7 @@ from ...errors import UsageError
 from ...json_records import brief
 from ..folder_names import COMPRESSIONS, FAKE_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
+from ..media.linked_files import LISTED_ALREADY, RealPaths
 from ..media.media_files import find_named, path_exists
 from ..metadata.json_files import read_json
 
@@ -63,9 +66,12 @@ class DatasetJson:
         if not clips:
             raise UsageError(f"{src}: has no clips with frames; must be one of DeepfakeBench's dataset JSONs")
         root = _root_of(src, clips)
+        folders = sorted({posixpath.normpath(clip.folder) for clip in clips})
+        real_paths = RealPaths(root)
+        own_names = real_paths.own_or_first(folders)  # a clip may be named by a link to its folder too
         by_folder: dict[str, list[_Clip]] = {}
         for clip in clips:
-            by_folder.setdefault(clip.folder, []).append(clip)
+            by_folder.setdefault(own_names[real_paths.of(posixpath.normpath(clip.folder))], []).append(clip)
         entries: list[Entry] = []
         missing = [clip.name for clip in all_clips if not clip.folder]
         for folder, same in sorted(by_folder.items()):
@@ -81,6 +87,7 @@ class DatasetJson:
             ))  # fmt: skip
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=sorted(missing),
+            ignored=+Counter({LISTED_ALREADY: len(folders) - len(by_folder)}),
             uses_splits=has_usable_splits({clip.split for clip in clips}),
             without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
         )  # fmt: skip

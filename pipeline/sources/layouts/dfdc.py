@@ -26,6 +26,7 @@ from ..clips.image_sequences import FramePath
 from ..clips.video_or_frames import find_videos_or_frames
 from ..folder_names import CONTENT_NAMES
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
+from ..media.linked_files import LISTED_ALREADY, RealPaths, each_file_once
 from ..media.media_files import find_named, printable_name
 from ..metadata.json_files import read_json
 from .dfdc_folders import TABLE, copied_names, find_parts, find_tables, given_split, refuse_unread_metadata
@@ -47,8 +48,9 @@ class DFDC:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the videos of all parts.
 
-        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, an original is an absolute path, or
-        metadata lie in a folder that is not called as one of the set and would leave its files without labels.
+        Raises `UsageError` where a `metadata.json` is not JSON of DFDC's form, an original is an absolute path,
+        metadata name a file and a link to it with different values, or lie in a folder that is not called as one of the
+        set and would leave its files without labels.
         """
         tables = find_tables(src)
         parts = [part for part in find_parts(src) if part / TABLE not in tables]  # which says the same, and more
@@ -62,19 +64,42 @@ class DFDC:
         records, uses_splits = _with_splits(records, use_folders=use_folders)
         entries, missing = _entries(src, files, records, allowed)
         refuse_duplicates(src, entries)
-        copies = copied_names(entry.video_id for entry in entries)
-        entries = [_linked(entry, copies) for entry in entries]
-        unlabelled = [entry.video_id for entry in entries if entry.label < 0 and not entry.problem]
-        refuse_unread_metadata(src, {*parts, *(table.parent for table in tables)}, unlabelled)
-        return Listing(
+        listing = Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
-            uses_splits=uses_splits, footage_from_names=True, warnings=_copies_warning(copies),
+            uses_splits=uses_splits, footage_from_names=True,
             without_splits="name the folders of training, validation and test set one after the other"
             if use_folders
             else "take `split` out of each metadata.json",
             giving_labels=f"no metadata.json or {TABLE} names them, or gives them a label",
             recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
         )  # fmt: skip
+        listing = _each_file_once(listing, {file.relative for file in files})
+        copies = copied_names(entry.video_id for entry in listing.entries)
+        entries = [_linked(entry, copies) for entry in listing.entries]
+        unlabelled = [entry.video_id for entry in entries if entry.label < 0 and not entry.problem]
+        refuse_unread_metadata(src, {*parts, *(table.parent for table in tables)}, unlabelled)
+        return replace(listing, entries=entries, warnings=_copies_warning(copies))
+
+
+def _each_file_once(listing: Listing, found: Collection[str]) -> Listing:
+    """The listing without files that metadata name by a link too; `found`: files of SRC, without links to these.
+
+    A file that metadata name by a link alone is listed by that: it has the label.
+    """
+    links = [entry.video_id for entry in listing.entries if entry.video_id not in found and not entry.problem]
+    if not links:
+        return listing
+    real_paths = RealPaths(listing.root)
+    linked = {real_paths.of(link) for link in links}
+    unnamed = {entry.video_id for entry in listing.entries if entry.label < 0 and entry.video_id in found}
+    entries = [
+        entry
+        for entry in listing.entries
+        if entry.video_id not in unnamed or real_paths.of(entry.video_id) not in linked
+    ]
+    ignored = listing.ignored + Counter({LISTED_ALREADY: len(listing.entries) - len(entries)})
+    ignored -= Counter({LISTED_ALREADY: sum((listing.root / link).is_symlink() for link in links)})
+    return each_file_once(listing.root, replace(listing, entries=entries, ignored=ignored), real_paths)
 
 
 def _linked(entry: Entry, copies: Collection[str]) -> Entry:

@@ -1,4 +1,4 @@
-"""Files that a table names more than once: by their own name and by a link, or by several links."""
+"""Files that metadata name more than once: by their own name and by a link, or by several links."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ def each_file_once(src: Path, listing: Listing, real_paths: RealPaths) -> Listin
     differ becomes one of `unusable_columns`.
 
     Args:
-        src: the table.
-        listing: its rows, sorted by id.
-        real_paths: of names relative to its folder.
+        src: the table, or what else names them.
+        listing: its inputs, sorted by id.
+        real_paths: of names relative to its root.
 
     Raises:
-        UsageError: the rows of one file differ in another value.
+        UsageError: the entries of one file differ in another value.
 
     """
     ids = [entry.video_id for entry in listing.entries if not entry.problem]
@@ -108,5 +108,5 @@ def _different_field(kept: Entry, entry: Entry, real_paths: RealPaths) -> str | 
 def _difference(src: Path, kept: Entry, entry: Entry, name: str) -> str:
     return (
         f"{src}: names {kept.video_id!r} and {entry.video_id!r}, which are one file by a link, with different values "
-        f"({name}); each input is listed once: drop one of the two rows"
+        f"({name}); each input is listed once: drop one of the two"
     )

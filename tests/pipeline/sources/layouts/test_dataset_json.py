@@ -75,6 +75,21 @@ def test_its_clips_have_what_it_says_wherever_it_lies_beside_its_frames(
     assert {entry.dataset for entry in listing.entries} == {"FSGAN"}
 
 
+def test_a_clip_that_is_named_by_a_link_too_is_listed_once(tmp_path: Path) -> None:
+    data = content()
+    data["FSGAN"]["FF-real"]["val"] = {"c23": {"000": clip("FF-real", f"{REAL}/link")}}
+    data["FSGAN"]["FF-real"]["test"]["c23"]["again"] = clip("FF-real", f"{REAL}/./000")
+    path = lay(tmp_path, tmp_path / "FSGAN.json", data)
+    (tmp_path / REAL / "link").symlink_to("000")
+    assert columns(path).keys() == {"001_002", "000_003", "001", "000"}
+    assert columns(path)["000"][:2] == (0, "test"), "as a clip in val and test is"
+    assert list_source(path).ignored == {"links to files that are listed already": 1}
+    data["FSGAN"]["FF-FSGAN"]["test"]["c23"]["link"] = clip("FF-FSGAN", f"{REAL}/link")
+    path.write_text(json.dumps(data))
+    with pytest.raises(UsageError, match="as FF-FSGAN and FF-real; each clip may have one label"):
+        list_source(path)
+
+
 def test_a_clip_that_is_not_there_is_missing(tmp_path: Path) -> None:
     path = lay(tmp_path, tmp_path / "FSGAN.json")
     folder = tmp_path / REAL / "001"

@@ -51,6 +51,30 @@ def test_every_video_of_all_parts_has_its_label_and_its_original_in_its_own_part
         assert entries[name].source_id == (f"{part}/{original}" if original else None)
 
 
+def test_a_video_that_metadata_name_by_a_link_too_is_listed_once(mine: Path) -> None:
+    name, original = next((name, original) for name, original in ORIGINALS.items() if original)
+    part, _, file = name.partition("/")
+    (mine / part / "link.mp4").symlink_to(file)
+    change_metadata(mine, part, {"link.mp4": {"label": "FAKE", "split": "train", "original": original}})
+    listing = list_source(mine)
+    assert by_name(listing).keys() == {*ORIGINALS, "test_videos/zzz.mp4"}
+    assert listing.ignored["links to files that are listed already"] == 1
+    change_metadata(mine, part, {"link.mp4": {"label": "REAL", "split": "train"}})
+    with pytest.raises(UsageError, match=f"names '{name}' and '{part}/link.mp4', which are one file by a link"):
+        list_source(mine)
+
+
+def test_a_video_that_metadata_name_by_a_link_alone_has_the_label_of_that(mine: Path) -> None:
+    part = next(iter(DFDC_PARTS))
+    (mine / "test_videos/zzz.mp4").rename(mine / "test_videos/own.mp4")
+    (mine / part / "link.mp4").symlink_to("../test_videos/own.mp4")
+    change_metadata(mine, part, {"link.mp4": {"label": "REAL", "split": "train"}})
+    listing = list_source(mine)
+    assert by_name(listing).keys() == {*ORIGINALS, f"{part}/link.mp4"}
+    assert by_name(listing)[f"{part}/link.mp4"].label == 0
+    assert listing.ignored["links to files that are listed already"] == 1
+
+
 def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> None:
     entry = by_name(list_source(dfdc))["test_videos/zzz.mp4"]
     assert (entry.label, entry.problem) == (-1, None)
