@@ -8,7 +8,7 @@ together, after reading its source and running the tests of augment/.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 import albumentations
@@ -30,6 +30,11 @@ _SCALING_TRANSFORMS: Final = (
     "Resize", "RandomScale", "MaxSizeTransform", "_BaseRandomSizedCrop", "RandomSizedBBoxSafeCrop", "CropAndPad",
 )  # fmt: skip
 
+_NEEDED_KEYS: Final = {
+    "BBoxSafeRandomCrop": "bboxes", "RandomSizedBBoxSafeCrop": "bboxes", "CropNonEmptyMaskIfExists": "mask",
+}  # fmt: skip
+"""What transforms read from the data although their `targets_as_params` do not say so."""
+
 _DUAL_IN_PLACE: Final = ("BaseDropout", "MaskDropout", "Morphological", "NoOp", "OverlayElements", "PixelDropout")
 
 
@@ -42,13 +47,30 @@ def needs_mask(transform: Any) -> bool:
     return type(transform).__name__ in ("CropNonEmptyMaskIfExists", "Lambda", "MaskDropout")
 
 
+def first_lacking(transform: Any, given: Collection[str]) -> tuple[Any, str] | None:
+    """The first transform, at any depth, that cannot work with the data `given`, and the key that it lacks."""
+    for part in applied(transform):
+        for key in _needed_keys(part):
+            if key not in given:
+                return part, key
+    return None
+
+
+def _needed_keys(transform: Any) -> Sequence[str]:
+    name = type(transform).__name__
+    if any(cls.__name__ == "Transform3D" for cls in type(transform).__mro__):
+        return ["volume"]
+    if name == "ConstrainedCoarseDropout" and transform.mask_indices is None:  # it would warn, and do nothing
+        return ["bboxes"]
+    return [_NEEDED_KEYS[name]] if name in _NEEDED_KEYS else list(transform.targets_as_params)
+
+
 def first_moving_pixels(transform: Any, image_size: int | None) -> str | None:
     """The name of the first transform, at any depth, that moves pixels and whatever marks them; None without one.
 
     `image_size`: side of all images that it gets, px; None where they are of several sizes.
     """
-    parts = leaves(transform) if isinstance(transform, albumentations.BaseCompose) else (transform,)
-    return next((type(part).__name__ for part in parts if part.p and _moves_pixels(part, image_size)), None)
+    return next((type(part).__name__ for part in applied(transform) if _moves_pixels(part, image_size)), None)
 
 
 def _moves_pixels(transform: Any, image_size: int | None) -> bool:
@@ -59,6 +81,17 @@ def _moves_pixels(transform: Any, image_size: int | None) -> bool:
     if type(transform).__name__ == "Resize" and (transform.height, transform.width) == (image_size, image_size):
         return False
     return "DualTransform" in kinds and kinds.isdisjoint(_DUAL_IN_PLACE)
+
+
+def applied(transform: Any) -> Iterator[Any]:
+    """Yields a transform, or those that a composition is made of at any depth, without what has the probability 0."""
+    if not transform.p:
+        return
+    if isinstance(transform, albumentations.BaseCompose):
+        for part in transform.transforms:
+            yield from applied(part)
+    else:
+        yield transform
 
 
 def leaves(compose: Any) -> Iterator[Any]:

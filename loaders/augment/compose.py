@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import albumentations
 
@@ -18,11 +18,15 @@ from .albumentations_internals import (
     resize_masks_by_centres,
 )
 from .base import StableClassName
+from .lacking import check_given
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
 from .published.self_blend import SelfBlend
 from .published.xray import FaceXRay
+
+_GIVEN: Final = (*FACE_KEYS, "landmarks_68", "partner", "label", POINTS, INITIAL_POINTS)
+"""What transforms find in the data of every face of a dataset, if only as None; not all faces have a mask."""
 
 
 class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc]  # Albumentations has no types
@@ -60,7 +64,8 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         for transform in leaves(self):
             if type(transform).__name__ == "Mosaic":
                 raise UsageError(
-                    "Mosaic: makes one image of several, so a face cannot follow it; use albumentations.Compose"
+                    "Mosaic: makes one image of several, so a face cannot follow it; give transform= a function of the "
+                    f"image that calls it with {transform.metadata_key}=, and leave points and mask out of fields"
                 )
             register_points_target(transform, POINTS, partial(transform_points, transform))
             resize_masks_by_centres(transform)
@@ -113,6 +118,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
         `without_68`: the folders of datasets, of a mixture of some, that have no `landmarks_68`.
         """
+        check_given("face_transform", self, _GIVEN)
         for transform in leaves(self):
             if getattr(transform, "needs_68", False) and without_68:
                 raise transform.missing_68(without_68[0])

@@ -72,6 +72,8 @@ def top_level(image: Any) -> dict[str, Any]:
         ({"face_transform": A.HorizontalFlip()}, "landmarks, .* would not follow HorizontalFlip; give a list"),
         ({"face_transform": [top_level]}, "face_transform: .*top_level.* is no transform of Albumentations"),
         ({"face_transform": [A.HorizontalFlip]}, "face_transform: .* is no transform of Albumentations"),
+        ({"face_transform": [A.RandomCropNearBBox()]}, "face_transform: RandomCropNearBBox needs cropping_bbox=.*take"),
+        ({"transform": A.FDA()}, "transform: FDA needs fda_metadata=, .* give transform= a function of the image"),
         ({"sampler": SequentialSampler([1, 2])}, "sampler: use balance="),
         ({"balance": False}, "balance=False: must be a balance"),
         ({"device": "gpu"}, "device='gpu': must be 'cpu' or 'cuda'"),
