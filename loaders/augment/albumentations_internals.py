@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import albumentations
 import cv2
+from albumentations.augmentations.pixel.functional import noop
 from albumentations.core.serialization import SERIALIZABLE_REGISTRY, shorten_class_name
 from albumentations.core.type_definitions import Targets
 
@@ -81,6 +82,19 @@ def _moves_pixels(transform: Any, image_size: int | None) -> bool:
     if type(transform).__name__ == "Resize" and (transform.height, transform.width) == (image_size, image_size):
         return False
     return "DualTransform" in kinds and kinds.isdisjoint(_DUAL_IN_PLACE)
+
+
+def first_changing_mask(transform: Any) -> tuple[str, str] | None:
+    """The name of the first transform, at any depth, that moves nothing but changes a mask, and the argument that says
+    so; None without one.
+    """
+    for part in applied(transform):
+        for argument in ("fill_mask", "mask_drop_value"):
+            if getattr(part, argument, None) is not None:
+                return type(part).__name__, argument
+        if getattr(part, "custom_apply_fns", {}).get("mask", noop) is not noop:
+            return type(part).__name__, "mask"
+    return None
 
 
 def applied(transform: Any) -> Iterator[Any]:

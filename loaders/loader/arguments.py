@@ -129,7 +129,8 @@ def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceD
 
 
 def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size: int | None) -> None:
-    """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names.
+    """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names, or
+    is to change that mask.
 
     `image_size`: side of the images that it gets, px; None where they are of several sizes.
     """
@@ -137,12 +138,21 @@ def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size
     library = sys.modules.get("albumentations")  # only who has imported it can pass one
     if not named or library is None or not isinstance(transform, (library.BasicTransform, library.BaseCompose)):
         return
-    from ..augment.albumentations_internals import first_moving_pixels  # noqa: PLC0415 (half a second that others need not spend)
+    from ..augment.albumentations_internals import (  # noqa: PLC0415 (half a second that others need not spend)
+        first_changing_mask,
+        first_moving_pixels,
+    )
 
     if (moving := first_moving_pixels(transform, image_size)) is not None:
         raise UsageError(
             f"transform: {moving} would move the image without its {', '.join(named)}; give what moves pixels to "
             f"face_transform, a list such as [A.{moving}(...)], with which they move, or leave them out of fields"
+        )
+    if "mask" in named and (changing := first_changing_mask(transform)) is not None:
+        name, argument = changing
+        raise UsageError(
+            f"transform: {name}({argument}=...) would change a mask, and gets none here; give it to face_transform, a "
+            f"list such as [A.{name}(...)], or leave {argument} out"
         )
 
 

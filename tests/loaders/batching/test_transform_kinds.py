@@ -250,6 +250,25 @@ def test_albumentations_that_move_nothing_go_with_points_and_mask(out: Path, tra
 
 
 @pytest.mark.parametrize(
+    ("transform", "argument"),
+    [
+        (A.CoarseDropout(fill_mask=0), "fill_mask"), (A.Compose([A.OneOf([A.GridDropout(fill_mask=0)])]), "fill_mask"),
+        (A.XYMasking(num_masks_x=1, mask_x_length=9, fill_mask=0), "fill_mask"),
+        (A.PixelDropout(mask_drop_value=0), "mask_drop_value"), (A.Lambda(image=top_left, mask=top_left), "mask"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "of",
+)  # fmt: skip
+def test_albumentations_that_are_to_change_the_mask_are_refused_where_they_get_none(
+    out: Path, transform: Any, argument: str
+) -> None:
+    message = rf"^transform: (\w+)\({argument}=...\) would change a mask, .* face_transform, .* leave {argument} out"
+    with pytest.raises(UsageError, match=message):
+        loader_of(out, transform, fields=("image", "mask"))
+    loader_of(out, transform, fields=("image", "landmarks"))
+    loader_of(out, None, face_transform=[transform], fields=("image", "mask"))
+
+
+@pytest.mark.parametrize(
     "transform",
     [lambda image: image[:40, :40], lambda image: {"image": image[4:, 4:]}, A.Lambda(image=top_left)],
     ids=["image", "dict", "albumentations"],
