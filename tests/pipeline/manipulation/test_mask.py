@@ -84,6 +84,18 @@ def test_a_changed_area_is_found_where_it_is() -> None:
     assert result.changed_fraction == pytest.approx(result.mask.mean())
 
 
+@pytest.mark.parametrize("qualities", [(95, 95), (90, 60), (60, 90)], ids=str)
+def test_no_painted_pixel_is_missed_and_the_mask_is_as_much_larger_as_the_guide_says(
+    qualities: tuple[int, int],
+) -> None:
+    source, truth = picture(6), np.zeros((128, 128), np.uint8)
+    cv2.ellipse(truth, (62, 62), (16, 16), 0, 0, 360, 1, -1)
+    painted = np.clip(source + truth[..., None] * np.array([60, -60, 30]), 0, 255).astype(np.uint8)
+    result = compared(recompressed(painted, qualities[0]), recompressed(source, qualities[1]))
+    assert not (cv2.erode(truth, np.ones((3, 3), np.uint8)) & ~result.mask).any()
+    assert 1.2 < result.mask.sum() / truth.sum() < 1.6
+
+
 @pytest.mark.parametrize(
     "square",
     [
