@@ -14,6 +14,7 @@ from typing import Any
 
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import Lease, hold_lease
+from ..commit.publish import refuse_read_only
 from ..dataset.added_columns import ColumnSet, read_column_sets
 from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OutPaths
@@ -177,10 +178,14 @@ def _itself(maker: ColumnMaker) -> ColumnMaker:
 
 @contextmanager
 def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest, Lease]]:
-    """Holds the lease of a finished dataset; yields its state, its manifest and the lease."""
+    """Holds the lease of a finished dataset; yields its state, its manifest and the lease.
+
+    Raises `UsageError` where it may not be written to.
+    """
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
         _require_finished(out)
+        refuse_read_only(paths)
         with hold_lease(paths.lease, on_wait, work=work) as lease:
             manifest = _require_finished(out)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it

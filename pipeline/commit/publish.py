@@ -34,7 +34,7 @@ QUARANTINED_SUFFIX = ".quarantined"
 
 def make_folders(paths: OutPaths) -> None:
     """Creates OUT and its folders, durably; raises `UsageError` where this user may not write to them."""
-    _refuse_read_only(paths)
+    refuse_read_only(paths)
     # The plan's folder comes first: it marks OUT as a facefeed dataset.
     for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
         try:
@@ -46,8 +46,11 @@ def make_folders(paths: OutPaths) -> None:
             raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name a folder you may write to") from error
 
 
-def _refuse_read_only(paths: OutPaths) -> None:
-    for path in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, paths.lease):
+def refuse_read_only(paths: OutPaths) -> None:
+    """Raises `UsageError` where OUT, one of its folders or its lease may not be written to: waiting changes nothing."""
+    for path in (
+        paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, paths.columns, paths.lease,
+    ):  # fmt: skip
         if path.exists() and not os.access(path, os.W_OK):
             raise UsageError(
                 f"OUT={str(paths.root)!r}: {str(path)!r} may not be written to by this user, or is on a read-only file "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import signal
@@ -64,6 +65,24 @@ def copy(coloured: Path, tmp_path: Path) -> Path:
 
 def run(*arguments: str | Path) -> Result:
     return CliRunner().invoke(main, [*map(str, arguments)])
+
+
+@pytest.mark.parametrize("command", [("add", f"{FILE}:Colour"), ("remove", "colour")], ids=lambda each: each[0])
+@pytest.mark.parametrize("folder", ["", "columns"])
+def test_a_dataset_that_may_not_be_written_to_is_refused_and_not_for_a_later_time(
+    coloured: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, command: tuple[str, str], folder: str
+) -> None:
+    out, access = copy_dataset(coloured, tmp_path / "out"), os.access
+    locked, before = out / folder, bytes_of(out)
+
+    def read_only(path: Any, mode: int) -> bool:
+        return not (mode & os.W_OK and Path(path) == locked) and access(path, mode)
+
+    monkeypatch.setattr(os, "access", read_only)  # root may write to a folder whatever its mode
+    result = run(command[0], out, command[1])
+    assert result.exit_code == 2
+    assert f"{str(locked)!r} may not be written to by this user, or is on a read-only file system" in result.stderr
+    assert bytes_of(out) == before
 
 
 def bytes_of(out: Path) -> dict[str, bytes]:
