@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import mmap
 import os
 import uuid
 from collections.abc import Iterator
@@ -65,6 +66,22 @@ def raise_if_disk_failed(path: Path, error: Exception) -> None:
     """
     if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE, *_NO_PLACE}:
         raise _stopped(path, error) from error
+
+
+def refuse_unmapped(file: Path) -> None:
+    """Raises `UsageError` where the file system of `file`, which exists, cannot map it into memory."""
+    with file.open("rb") as opened:
+        try:
+            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ).close()
+        except ValueError:  # an empty file
+            return
+        except OSError as error:
+            if error.errno not in NO_MAPPING:
+                raise
+            raise UsageError(
+                f"{file.parent}: its file system cannot map files into memory ({error.strerror}), by which the "
+                "dataset is read; put the dataset on another one, or mount this one without direct I/O"
+            ) from error
 
 
 def read_stored(path: Path) -> bytes:

@@ -10,12 +10,10 @@
 
 from __future__ import annotations
 
-import mmap
 import uuid
 from pathlib import Path
 
-from ..errors import UsageError
-from ..files import NO_HARD_LINKS, NO_MAPPING, stop_on_disk_error, sync_folder
+from ..files import NO_HARD_LINKS, refuse_unmapped, stop_on_disk_error, sync_folder
 from ..lock import supports_locks
 
 
@@ -29,7 +27,7 @@ def limits_of_file_system(folder: Path) -> list[str]:
     with stop_on_disk_error(attempt):
         try:
             attempt.write_bytes(b"\0")
-            _refuse_unmapped(attempt)
+            refuse_unmapped(attempt)
             limits = []
             if not _can_link(attempt, linked):
                 limits.append("no hard links: finished files are renamed, and the lease alone keeps two runs apart")
@@ -54,16 +52,3 @@ def _can_link(attempt: Path, linked: Path) -> bool:
             raise
         return False
     return True
-
-
-def _refuse_unmapped(attempt: Path) -> None:
-    with attempt.open("rb") as file:
-        try:
-            mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ).close()
-        except OSError as error:
-            if error.errno not in NO_MAPPING:
-                raise
-            raise UsageError(
-                f"{attempt.parent}: its file system cannot map files into memory ({error.strerror}), by which the "
-                "dataset is read; take a folder on another one, or mount it without direct I/O"
-            ) from error

@@ -20,7 +20,7 @@ from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
-from ..files import files_below, raise_if_disk_failed, stop_on_any_disk_error
+from ..files import files_below, raise_if_disk_failed, refuse_unmapped, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
@@ -60,9 +60,12 @@ def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> Ver
 
     A damaged page, a missing or unaccounted file, a duplicate row, an index or a manifest that contradicts the files:
     each is one `Finding`; consequences of a finding are not reported again. `on_file`: called with the name of each
-    file before it is read. Raises `UsageError` where OUT holds no dataset, `StoppedError` where the disk fails.
+    file before it is read. Raises `UsageError` where OUT holds no dataset, or its file system cannot map the index, and
+    `StoppedError` where the disk fails.
     """
     with stop_on_any_disk_error(out):
+        if (index_file := current_index_path(out)).is_file():
+            refuse_unmapped(index_file)
         return _verify(out, on_file)
 
 

@@ -88,7 +88,7 @@ def test_a_limit_of_the_file_system_is_named_and_the_trial_leaves_nothing(
 
 def test_a_file_system_that_maps_no_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mmap, "mmap", fail(errno.ENODEV))
-    with pytest.raises(UsageError, match=r"cannot map files into memory .* take a folder on another one"):
+    with pytest.raises(UsageError, match=r"cannot map files into memory .* put the dataset on another one"):
         limits_of_file_system(tmp_path)
     assert [*tmp_path.iterdir()] == []
 

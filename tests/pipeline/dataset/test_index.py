@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import errno
+import mmap
 import multiprocessing
+import os
 import pickle
 import shutil
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import facefeed.pipeline.dataset.index as module
 import numpy as np
@@ -17,6 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_columns import Colour, Large
 from assets_dataset import FILES, LABELS, NO_ROWS, ROWS, DenseStandIn, copy_dataset, make_dataset, open_run_state
+from facefeed.loaders import FaceDataset
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
@@ -41,6 +46,22 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def copy(dataset: Path, tmp_path: Path) -> Path:
     return copy_dataset(dataset, tmp_path / "out")
+
+
+def test_a_file_system_that_maps_no_files_is_not_taken_for_damage(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_as_arrow_does(_: str) -> Any:
+        raise OSError("Memory mapping file failed: No such device")
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    monkeypatch.setattr(pa, "memory_map", fail_as_arrow_does)
+    with pytest.raises(CorruptDataError, match="--rebuild-index"):
+        Index(copy)
+    monkeypatch.setattr(mmap, "mmap", fail)
+    for read in (Index, verify, FaceDataset):
+        with pytest.raises(UsageError, match=rf"{copy}: its file system cannot map files into memory .* another one"):
+            read(copy)
 
 
 def stored(out: Path) -> pa.Table:
