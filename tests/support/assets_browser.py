@@ -42,13 +42,26 @@ _TOOLTIP = """(() => {
 })()"""  # noqa: E501
 _IS_READY = """document.readyState === "complete" && (!document.querySelector(".plot")
   || Boolean(window.Bokeh?.documents.length && Bokeh.documents.every((one) => one.is_idle)))"""
+_SPLIT = """[...document.querySelectorAll("code:not(.line)")].filter((code) => {
+  const range = document.createRange();
+  range.selectNodeContents(code);
+  const rows = [...range.getClientRects()];
+  let holder = code.parentElement;
+  while (getComputedStyle(holder).display === "inline") holder = holder.parentElement;
+  const is_split = new Set(rows.map((row) => Math.round(row.top))).size > 1;
+  return is_split && rows.reduce((sum, row) => sum + row.width, 0) < 0.95 * holder.clientWidth;
+}).map((code) => code.textContent)"""
+_CROWDED = """[...document.querySelectorAll("ol + p, ul + p")].filter((after) =>
+  after.getBoundingClientRect().top - after.previousElementSibling.getBoundingClientRect().bottom < 12
+).map((after) => after.textContent)"""
 _NEXT_FRAME = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
 
 
 @dataclass
 class Seen:
     """A page as a browser saw it. drawn: coloured dots of each figure, by its label; widths: of the page's content, by
-    that of the window; tooltips: what a mouse brought up; requests: for anything but the page itself.
+    that of the window; tooltips: what a mouse brought up; requests: for anything but the page itself; split: code that
+    goes on in another line although it would fit in one; crowded: paragraphs close below a list.
     """
 
     drawn: dict[str, int] = field(default_factory=dict)
@@ -56,6 +69,8 @@ class Seen:
     tooltips: set[str] = field(default_factory=set)
     complaints: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
+    split: set[str] = field(default_factory=set)
+    crowded: set[str] = field(default_factory=set)
 
 
 def looked_at(program: str, pages: Sequence[Path], folder: Path, *, hover: dict[Path, str]) -> dict[Path, Seen]:
@@ -146,6 +161,8 @@ class _Tab:
             await self.wide(width)
             await self.value(_NEXT_FRAME)
             seen.widths[width] = await self.value("document.documentElement.scrollWidth")
+            seen.split.update(await self.value(_SPLIT))
+            seen.crowded.update(await self.value(_CROWDED))
         await self.wide(LAPTOP)
         if hover is not None:
             await self._point_at(hover)

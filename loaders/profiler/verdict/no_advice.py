@@ -47,8 +47,8 @@ def how_to_decide(profile: Profile) -> str:
     needed = MIN_BLOCKS * verdict.block_steps if is_steady and too_few_steps_reasons(verdict) else 2 * len(profile.live)
     num_steps = 100 * math.ceil(needed / 100)
     return (
-        f"{waits}. To decide whether it is starved, measure at least {num_steps:,} steps (--steps {num_steps}, or "
-        f"steps={num_steps}) while nothing else runs on the machine."
+        f"{waits}. To decide whether it is starved, measure at least {num_steps:,} steps (`--steps {num_steps}`, or "
+        f"`steps={num_steps}`) while nothing else runs on the machine."
     )
 
 

@@ -148,6 +148,13 @@ def test_no_page_is_wider_than_a_laptop_or_a_phone(name: str, rendered: dict[str
 
 
 @pytest.mark.processes
+@pytest.mark.parametrize("name", PROFILES)
+def test_code_stays_in_a_line_and_paragraphs_off_the_cards(name: str, rendered: dict[str, Seen]) -> None:
+    assert rendered[name].split == set()
+    assert rendered[name].crowded == set()
+
+
+@pytest.mark.processes
 def test_a_tooltip_says_what_a_bar_is(rendered: dict[str, Seen]) -> None:
     tooltips = " ".join(rendered["starved"].tooltips)
     for name in ("this loader", "evaluation transform", NASTY):
@@ -229,7 +236,12 @@ def test_whoever_is_not_fed_is_advised_or_given_the_reason(
     assert f"what would help {no_advice_reason(profile)}" in output
     assert message in no_advice_reason(profile) == report_values(profile, Gate())["instead"]
     write_page(profile, Gate(), tmp_path / "page.html")
-    assert no_advice_reason(profile) in unescape((tmp_path / "page.html").read_text())
+    assert no_advice_reason(profile) in source_text(tmp_path / "page.html")
+
+
+def source_text(page: Path) -> str:
+    """The source of a page, with its code in backticks, as texts have it."""
+    return unescape(page.read_text().replace("<code>", "`").replace("</code>", "`"))
 
 
 def doubtful(**changed: Any) -> Profile:
@@ -254,17 +266,17 @@ def test_a_device_that_plainly_waits_is_advised_without_a_verdict_too(
     assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
     assert "no steady state" in str(profile.verdict)
     write_page(profile, Gate(), tmp_path / "page.html")
-    reports = console_report(profile, Gate()), unescape((tmp_path / "page.html").read_text())
+    reports = console_report(profile, Gate()), source_text(tmp_path / "page.html")
     for report in (" ".join(text.replace("\u2192", "->").split()) for text in reports):
         assert first in report.replace("Workers 2", "workers 2")
         assert "By the clock the device waits 61% of the time. To decide whether it is starved, measure at" in report
-        assert "least 2,000 steps (--steps 2000, or steps=2000) while nothing else runs on the machine" in report
+        assert "least 2,000 steps (`--steps 2000`, or `steps=2000`) while nothing else runs on the machine" in report
 
 
 def test_the_steps_that_too_few_lack_are_stated_as_the_number_to_measure() -> None:
     profile = doubtful(advice=())
     steady = replace(profile, verdict=replace(profile.verdict, reasons=("too few steps: 996, needs 10080",)))
-    assert "measure at least 10,100 steps (--steps 10100, or steps=10100)" in no_advice_reason(steady)
+    assert "measure at least 10,100 steps (`--steps 10100`, or `steps=10100`)" in no_advice_reason(steady)
 
 
 def test_more_steps_are_not_advised_where_they_decide_nothing() -> None:
