@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch import LightningDataModule
 
 from ..loaders import FaceDataLoader, FaceDataset
-from ..loaders.sampling.balance import balance_from_name, check_batch_size
+from ..loaders.sampling.balance import BlendPairs, Pairs, Quotas, balance_from_name, check_batch_size
 from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
@@ -71,7 +71,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def train_dataloader(self) -> FaceDataLoader:
         """Returns a shuffled, balanced, augmenting loader; the first after loading a checkpoint resumes from it."""
-        loader = self._train_loader(self.dataset("train", **transform_arguments(self.options.transform)))
+        loader = self._train_loader(self._training_dataset())
         if self._pending_state is not None:
             self._resume(loader, self._pending_state)
             self._pending_state = None
@@ -158,15 +158,28 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             )
         return EvaluationLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
+    def check(self) -> None:
+        """Raises `UsageError` where the options cannot hold for the training split; loads no image."""
+        self._balance_of(self._training_dataset())
+
+    def _training_dataset(self) -> FaceDataset:
+        return self.dataset("train", **transform_arguments(self.options.transform))
+
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
-        if not len(dataset):
-            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+        balance = self._balance_of(dataset)
         self_blend = getattr(dataset.face_transform, "self_blend", None)
         if (label := self._only_label(dataset)) is not None and self_blend is None:
             warn(
                 f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
                 "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
             )
+        return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
+
+    def _balance_of(self, dataset: FaceDataset) -> Quotas | Pairs | BlendPairs | None:
+        """The balance of the training split; raises `UsageError` where it cannot hold in batches of its faces."""
+        if not len(dataset):
+            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+        self_blend = getattr(dataset.face_transform, "self_blend", None)
         if self.options.balance == "blend_pairs" and self_blend is None:
             raise UsageError(
                 f"data.balance=blend_pairs: needs a SelfBlend, which makes the fakes, and data.transform="
@@ -176,7 +189,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         batch_size = self.options.batch_size
         remedy = "take --set data.batch_size={size} or data.balance=none, in Python DataOptions(batch_size={size})"
         check_batch_size(batch_size, balance, option=f"data.batch_size={batch_size}", remedy=remedy)
-        return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
+        return balance
 
     def _only_label(self, dataset: FaceDataset) -> str | None:
         """Returns the label of all faces of `dataset`; None where there are no faces, or several labels."""

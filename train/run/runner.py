@@ -83,6 +83,7 @@ def train(
             folder.check(config, out)
         if (stored_result := folder.read_result()) is not None:
             return Result.read(stored_result) if is_first else None
+        data.check()
         session = _Session(
             out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
         )

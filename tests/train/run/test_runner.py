@@ -253,6 +253,15 @@ def test_a_config_of_something_else_is_refused(out: Path, tmp_path: Path, text: 
         train(out, config(), tmp_path)
 
 
+def test_a_batch_that_cannot_hold_the_classes_is_refused_before_a_network_is_made(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.train.run.runner.FaceClassifier", lambda *_: pytest.fail("a network was made"))
+    with pytest.raises(UsageError, match=r"data\.batch_size=7: cannot hold .* of 2; take --set data\.batch_size=6"):
+        train(out, config(data={"batch_size": 7}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match=r"--run .*file/run: cannot be written .*; name a folder that can"):
