@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import codecs
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,7 +29,7 @@ from ...dataset.schema import real_class
 from ...errors import UsageError
 from ...json_records import parse_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media.allowed_roots import relative_name
+from ..media.allowed_roots import relative_name, resolved_root
 from ..media.linked_files import RealPaths, each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
@@ -63,8 +64,8 @@ class TableFile:
         """Lists the rows of the table.
 
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, a
-        folder and an image in it, a file and a link to it with different values, a mask as an input or an input as its
-        own source, an unknown split, or a class that the file of classes lacks.
+        folder and an image in it, a file and a link to it with different values, a mask as an input, an input or a
+        folder without images as a source of an input, an unknown split, or a class that the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -294,7 +295,28 @@ def _source_id(src: Path, row: dict[str, str]) -> str | None:
 
 
 def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
-    """Originals that no row lists and that are not on disk, each once."""
+    """Originals that no row lists and that are not on disk, each once; raises `UsageError` where one is a folder of
+    other things than images.
+    """
     listed = {relative_name(src.parent, row["path"]) for row in rows}
-    sources = {source for row in rows if (source := _source_id(src, row))}
-    return [source for source in sorted(sources - listed) if find_named(src.parent, source, allowed) is None]
+    row_of = {source: number for number, row in reversed([*enumerate(rows)]) if (source := _source_id(src, row))}
+    unlisted = sorted(row_of.keys() - listed)
+    root = resolved_root(src.parent)
+    holders = {source for source in unlisted if root.is_relative_to(os.path.normpath(root / source))}
+    missing = [source for source in unlisted if source in holders or find_named(src.parent, source, allowed) is None]
+    for source in missing:
+        if source in holders or _is_folder(src.parent / source):
+            number = row_of[source]
+            raise UsageError(
+                f"{src}: {_position(src, number)}: source {rows[number]['source']!r} of {rows[number]['path']!r} is a "
+                "folder without images; a source is the original that a fake was made from, a video, an image or a "
+                "folder of its frames: name that, or leave the cell empty"
+            )
+    return missing
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return path.is_dir()
+    except (OSError, ValueError):  # a name that no file can have
+        return False

@@ -478,6 +478,17 @@ def test_a_table_that_cannot_be_meant_is_refused(
     assert str(tmp_path / "t.") in str(caught.value)
 
 
+@pytest.mark.parametrize("source", ["..", ".", "../..", "real", "real/", "/"])
+def test_a_source_that_is_a_folder_without_images_is_refused_with_its_line(
+    tmp_path: Path, write_table: WriteTable, source: str
+) -> None:
+    put(tmp_path, "a.mp4", "b.mp4", "real/c.mp4")
+    columns = {"path": ["b.mp4", "a.mp4"], "label": ["real", "fake"], "source": ["", source]}
+    message = rf"(line 3|row 2): source '{source}' of 'a\.mp4' is a folder without images; .* leave the cell empty"
+    with pytest.raises(UsageError, match=message):
+        list_source(write_table(tmp_path, columns))
+
+
 def test_unknown_columns_are_reported_once_as_ignored(tmp_path: Path, write_table: WriteTable) -> None:
     put(tmp_path, "a.mp4")
     columns = {
