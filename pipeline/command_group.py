@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import signal
@@ -55,6 +56,9 @@ class CommandGroup(click.Group):
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; run the same command again"
             code, details = StoppedError.exit_code, {}
+        finally:
+            # Python takes tenths of a second to end, and an interrupt then would replace the exit code by the signal.
+            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
         if as_json:
             click.echo(json.dumps({**details, "error": message, "exit": code}))

@@ -97,6 +97,25 @@ def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, t
         assert f"{str(tmp_path / 'file')!r} is a file" in result.stderr
 
 
+def test_an_interrupt_of_a_command_that_has_ended_leaves_its_exit_code(tmp_path: Path) -> None:
+    interrupted_late = (
+        "import atexit, os, signal, sys\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"  # what is registered later is called before
+        "from facefeed.pipeline.cli import main\n"
+        "main(['verify', sys.argv[1]])\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", interrupted_late, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert result.returncode == 2
+    assert "no finished dataset" in result.stderr
+    assert "KeyboardInterrupt" not in result.stderr
+
+
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
     make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_address: str
 ) -> None:
