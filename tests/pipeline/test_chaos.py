@@ -175,7 +175,10 @@ def test_a_cluster_that_dies_stops_the_run_resumably(
         address = f"tcp://127.0.0.1:{free.getsockname()[1]}"
     dask = [sys.executable, "-m", "dask"]
     parts = {
-        "scheduler": psutil.Popen([*dask, "scheduler", "--host", address, "--no-dashboard"], stderr=subprocess.DEVNULL),
+        "scheduler": psutil.Popen(
+            [*dask, "scheduler", "--host", address, "--no-dashboard", "--dashboard-address", "127.0.0.1:0"],
+            stderr=subprocess.DEVNULL,
+        ),
         "worker": psutil.Popen([*dask, "worker", address, "--nthreads", "1"], stderr=subprocess.DEVNULL),
     }
     out = tmp_path / "out"

@@ -590,7 +590,7 @@ def test_workers_of_several_threads_are_refused_with_what_to_start_instead(
     make_source: MakeSource, small_options: Options, tmp_path: Path
 ) -> None:
     with (
-        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address=None, host="127.0.0.1") as cluster,
+        LocalCluster(n_workers=1, threads_per_worker=3, dashboard_address="127.0.0.1:0", host="127.0.0.1") as cluster,
         pytest.raises(StoppedError, match=r"1 workers have several threads .* start them with --nthreads 1"),
     ):
         precompute(

@@ -128,7 +128,12 @@ def test_a_job_that_ends_takes_no_promise_from_another_on_the_same_cluster(*, is
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 3}),
         LocalCluster(
-            n_workers=1, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address=None
+            n_workers=1,
+            threads_per_worker=1,
+            processes=False,
+            protocol="tcp",
+            host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
         ) as cluster,
     ):
         address, scheduler = cluster.scheduler_address, cluster.scheduler
@@ -174,7 +179,7 @@ def test_a_certificate_in_a_file_lets_in_who_may_read_it_and_nobody_else(tmp_pat
     path.chmod(0o644)
     with certificate_in_configuration(path):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
-        options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+        options = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
         security = Security(require_encryption=True)
         with (
             LocalCluster(host="127.0.0.1", security=security, **options) as cluster,

@@ -471,7 +471,7 @@ def test_a_worker_that_joins_late_and_cannot_be_set_up_says_why_with_each_unit(
     job = job_of(source, tmp_path / "out", FixedBoxDetector())
     unit = Unit.make([replace(list_source(source).entries[0], label=0)], "train", config_hash=job.config_hash, salt="0")
     with (
-        LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address=None) as cluster,
+        LocalCluster(1, processes=False, threads_per_worker=1, dashboard_address="127.0.0.1:0") as cluster,
         Client(cluster, set_as_default=False) as client,
         install_unit_workers(client, job, [], local=False) as plugin,
     ):
