@@ -163,6 +163,9 @@ def test_steps_that_deepspeed_skipped_before_a_resume_are_counted_once(tmp_path:
 
 def test_an_overflow_that_deepspeed_skips_is_no_step_of_nan_though_offload_shows_the_gradient() -> None:
     class Offloading(Engine):
+        def fp16_enabled(self) -> bool:
+            return True
+
         def on_after_backward(self) -> None:
             self.fill_gradients(float("inf"))
 

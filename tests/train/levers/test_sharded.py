@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import os
+import pickle
 import types
 import warnings
 from pathlib import Path
@@ -213,6 +215,21 @@ def test_batchnorm_learns_in_fp32_though_deepspeed_casts_its_weights_alone(deeps
     expected.eval()
     assert torch.equal(net(inputs), expected(inputs.detach().float()).to(torch.bfloat16))
     assert int(net.num_batches_tracked) == 1
+
+
+def test_a_copy_of_a_trained_module_normalises_by_its_own_weights_and_statistics(deepspeed: Any) -> None:
+    from facefeed.train.levers.ranks.zero_strategy import normalise_in_fp32  # noqa: PLC0415 (DeepSpeed)
+
+    net = torch.nn.Sequential(torch.nn.BatchNorm2d(3))
+    normalise_in_fp32(net)
+    cast_as_deepspeed_does(net)
+    inputs = torch.randn(4, 3, 5, 5, dtype=torch.bfloat16)
+    outputs = net(inputs)
+    for copied in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        with torch.no_grad():
+            copied[0].weight.fill_(5)
+        assert torch.allclose(copied(inputs).float(), 5 * outputs.float(), rtol=0.02, atol=0.02)
+        assert (int(copied[0].num_batches_tracked), int(net[0].num_batches_tracked)) == (2, 1)
 
 
 def test_batchnorm_that_runs_twice_for_checkpointing_still_counts_a_batch_once(deepspeed: Any) -> None:

@@ -69,8 +69,8 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_before_optimizer_step(self, trainer: Any, pl_module: Any, optimizer: Any) -> None:
         """Adds the gradients, after unscaling and before clipping."""
         assert self._counter is not None
-        # With offload DeepSpeed shows gradients: where they overflow it skips the step, and counts it itself.
-        if not _has_engine(trainer):
+        # With offload DeepSpeed shows gradients: where fp16 overflows it skips the step, and counts it itself.
+        if not _engine_scales(trainer):
             parameters = [
                 parameter for group in getattr(optimizer, "param_groups", ()) for parameter in group["params"]
             ]
@@ -114,9 +114,10 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         )
 
 
-def _has_engine(trainer: Any) -> bool:
-    """Returns whether DeepSpeed's engine trains."""
-    return hasattr(trainer.strategy.model, "skipped_steps")
+def _engine_scales(trainer: Any) -> bool:
+    """Returns whether DeepSpeed's engine trains in fp16, with a scale."""
+    fp16_enabled = getattr(trainer.strategy.model, "fp16_enabled", None)
+    return fp16_enabled is not None and bool(fp16_enabled())
 
 
 def _engine_skips(trainer: Any) -> int:

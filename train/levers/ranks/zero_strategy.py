@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,28 +44,36 @@ def normalise_in_fp32(module: nn.Module) -> None:
     """
     for layer in module.modules():
         if isinstance(layer, NormBase) and layer.track_running_stats and "forward" not in vars(layer):
-            layer.forward = _forward_in_fp32(layer)
+            layer.forward = _ForwardInFp32(layer)
 
 
-def _forward_in_fp32(layer: nn.Module) -> Callable[[Tensor], Tensor]:
-    forward = layer.forward
-    in_fp32 = copy.copy(layer)
+class _ForwardInFp32:
+    """The forward of a layer in fp32; of a deep copy of the layer it is the copy's."""
 
-    def run(inputs: Tensor) -> Tensor:
+    def __init__(self, layer: nn.Module) -> None:
+        self._layer = layer
+        self._in_fp32: nn.Module | None = copy.copy(layer)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"_layer": self._layer, "_in_fp32": None}
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        layer = self._layer
         weights = {name: getattr(layer, name) for name in vars(layer)["_parameters"]}
         if all(tensor is None or tensor.dtype.itemsize >= 4 for tensor in (inputs, *weights.values())):
-            return forward(inputs)  # type: ignore[no-any-return]
-        # All is the layer's, buffers and submodules too, but its weights; subclasses have forwards of their own.
+            return type(layer).forward(layer, inputs)  # type: ignore[no-any-return]
+        if self._in_fp32 is None:
+            self._in_fp32 = copy.copy(layer)
+            del self._in_fp32.__dict__["forward"]
+        # All is the layer's, buffers and submodules too, but its weights.
         for name, value in vars(layer).items():
             if name != "forward":
-                in_fp32.__dict__[name] = value
-        in_fp32.__dict__["_parameters"] = {
+                self._in_fp32.__dict__[name] = value
+        self._in_fp32.__dict__["_parameters"] = {
             name: None if weight is None else weight.float() for name, weight in weights.items()
         }
-        outputs: Tensor = in_fp32.forward(inputs.float())
+        outputs: Tensor = type(layer).forward(self._in_fp32, inputs.float())
         return outputs.to(inputs.dtype)
-
-    return run
 
 
 def _deepspeed_classes() -> list[Any]:
