@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 
@@ -56,6 +57,10 @@ class SharedBatchPool:
         """Whether a GPU of this process reads the blocks directly; see `transfer.page_locking`."""
         self._free = list(range(slots))
         self._acquired: set[int] = set()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What is locked in this process is not where a copy lies."""
+        return {**self.__dict__, "is_page_locked": False}
 
     def view(self, slot: int, shape: Sequence[int]) -> torch.Tensor | None:
         """The beginning of a slot as images (N, H, W, 3) of that shape; None where they do not fit."""

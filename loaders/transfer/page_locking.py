@@ -51,10 +51,13 @@ class PendingCopies:
 
 
 def page_lock(pool: SharedBatchPool, device: torch.device) -> bool:
-    """Page-locks the blocks of a pool for CUDA, once, as long as the pool lives; returns whether they are.
+    """Page-locks the shared blocks of a pool for CUDA, once, as long as it lives; returns whether they are.
 
-    Copying a batch of 64 images of 224 px to page-locked memory first takes the training thread milliseconds.
+    Memory that is not shared moves to other pages where it is written to after a fork; the device would still read the
+    old ones. Copying a batch of 64 images of 224 px to page-locked memory first takes the training thread milliseconds.
     """
+    if not pool.blocks.is_shared():  # type: ignore[no-untyped-call]
+        return False
     if not pool.is_page_locked:
         cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
         address, size_bytes = pool.blocks.data_ptr(), pool.blocks.nbytes

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from facefeed.loaders.batching.shared_pool import SharedBatchPool
-from facefeed.loaders.transfer.page_locking import PendingCopies
+from facefeed.loaders.transfer.page_locking import PendingCopies, page_lock
 
 
 class Moment:
@@ -54,3 +56,13 @@ def test_a_pool_knows_its_own_memory() -> None:
     assert pool.holds(borrowed(pool))
     assert pool.holds(pool.blocks[1, 3:])
     assert not pool.holds(torch.zeros(12, dtype=torch.uint8))
+
+
+def test_a_copy_of_a_pool_is_not_taken_for_page_locked() -> None:
+    pool = SharedBatchPool(1, 12, torch.uint8)
+    pool.is_page_locked = True
+    assert not copy.deepcopy(pool).is_page_locked
+
+
+def test_memory_that_a_fork_would_move_is_not_page_locked() -> None:
+    assert not page_lock(SharedBatchPool(1, 12, torch.uint8, shared=False), torch.device("cuda"))
