@@ -118,7 +118,7 @@ def precompute(
         options: what the rows contain; None for the defaults.
         layout: a name, or a `Layout` (docs/guides/layouts.md).
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
-        workers: processes on this machine; None: one per GPU, else one per core as far as memory allows.
+        workers: processes on this machine; None: one per core as far as memory allows, with GPUs at most 4 for each.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
         part: "3/8" to process the third of eight shares of the units alone, beside other runs that process the others,
             on any host that sees `src` and `out`; the last to end finishes the dataset.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from functools import cache
@@ -13,7 +14,10 @@ from ..machine import ROOT, has_gpu_driver, memory_bytes, usable_cores
 _DEVICES = Path("/dev")
 _COUNT = "import torch; print(torch.cuda.device_count())"
 _WORKER_MEMORY_BYTES = 2 << 30  # MTCNN, frames of three stages and the decoder process, with a margin
-_WORKERS_PER_GPU = 4  # each takes about 1 GB of the GPU's memory
+_WORKERS_PER_GPU = 4
+_GPU_WORKER_MEMORY_MB = 3072  # 1 GB by default; 2.5 where the smallest faces are of 12 px
+_QUERY = ("--query-gpu=memory.total,compute_mode", "--format=csv,noheader,nounits")
+_QUERY_SECONDS = 10.0
 _MAX_DECODERS = 8  # each with a source-frame cache and frames of three stages: 300 MB in the worst case
 
 
@@ -63,10 +67,33 @@ def default_num_workers(root: Path = ROOT) -> int:
     A GPU finds faces faster than one Python process prepares frames and cuts crops: 4 workers on an H100 and 16 cores
     made 58 frames a second of 400 x 300 px, 8 made 91, threads of one worker 49.
     """
-    gpus = len(visible_gpus())
+    gpus = visible_gpus()
     if not gpus:
         return num_workers_without_gpu(root)
-    return max(gpus, min(_WORKERS_PER_GPU * gpus, usable_cores(root) // 2, memory_bytes(root) // _WORKER_MEMORY_BYTES))
+    by_host = min(usable_cores(root) // 2, memory_bytes(root) // _WORKER_MEMORY_BYTES)
+    return max(len(gpus), min(by_host, _max_workers_per_gpu(tuple(gpus)) * len(gpus)))
+
+
+@cache
+def _max_workers_per_gpu(gpus: tuple[str, ...]) -> int:
+    """How many workers may share each of the GPUs: by the smallest one's memory, at most 4.
+
+    1 where they are parts of GPUs, of one process at a time only, or unknown to NVIDIA's tool.
+    """
+    tool = shutil.which("nvidia-smi")
+    if tool is None or any(name.startswith("MIG-") for name in gpus):
+        return 1
+    try:
+        answer = subprocess.run(
+            [tool, *_QUERY], capture_output=True, text=True, check=True, timeout=_QUERY_SECONDS
+        ).stdout
+        rows = [line.split(",") for line in answer.splitlines() if line.strip()]
+        limits = [int(memory_mb) // _GPU_WORKER_MEMORY_MB for memory_mb, mode in rows if mode.strip() == "Default"]
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return 1
+    if len(limits) < len(rows) or not limits:
+        return 1
+    return max(1, min(_WORKERS_PER_GPU, *limits))
 
 
 def num_workers_without_gpu(root: Path = ROOT) -> int:

@@ -177,7 +177,7 @@ def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
     if scheduler is not None and not re.search(r"[^:/]:\d+$", scheduler):
         raise UsageError(f"--scheduler {scheduler}: must be an address with a port; try tcp://127.0.0.1:8786")
     if workers is not None and workers < 1:
-        raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per GPU, else core")
+        raise UsageError(f"workers={workers}: must be at least 1; leave it out for as many as the machine is good for")
 
 
 def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from facefeed.pipeline.execution import capacity
 from facefeed.pipeline.execution.capacity import decoders_per_worker, default_num_workers
 from facefeed.pipeline.machine import memory_bytes, usable_cores
 
@@ -84,27 +85,45 @@ def test_slots_are_as_many_as_the_container_has_cores_and_memory_for(
     assert default_num_workers(host) == 2
 
 
+LARGE, SMALL = "81559, Default", "8188, Default"
+
+
 @pytest.mark.parametrize(
-    ("visible", "cores", "memory_gb", "workers"),
+    ("visible", "answer", "cores", "memory_gb", "workers"),
     [
-        ("0", 16, 64, 4),
-        ("0,1", 16, 64, 8),
-        ("0", 4, 64, 2),
-        ("0", 1, 64, 1),
-        ("0,1", 2, 64, 2),  # no GPU is left without
-        ("0", 16, 6, 3),
+        ("0", LARGE, 16, 64, 4),
+        ("0,1", f"{LARGE}\n{LARGE}", 16, 64, 8),
+        ("0,1", f"{LARGE}\n{SMALL}", 16, 64, 4),
+        ("0", SMALL, 16, 64, 2),
+        ("0", "2048, Default", 16, 64, 1),
+        ("0", LARGE, 4, 64, 2),
+        ("0", LARGE, 1, 64, 1),
+        ("0,1", f"{LARGE}\n{LARGE}", 2, 64, 2),  # no GPU is left without
+        ("0", LARGE, 16, 6, 3),
+        ("0", "81559, Exclusive_Process", 16, 64, 1),
+        ("MIG-1", LARGE, 16, 64, 1),
+        ("0", "[N/A], Default", 16, 64, 1),
+        ("0", None, 16, 64, 1),
     ],
 )
-def test_a_gpu_has_several_workers_since_python_in_one_is_slower_than_it(
-    host: Path, monkeypatch: pytest.MonkeyPatch, visible: str, cores: int, memory_gb: int, workers: int
-) -> None:
+def test_a_gpu_has_as_many_workers_as_its_memory_and_the_host_are_good_for(
+    host: Path, monkeypatch: pytest.MonkeyPatch, visible: str, answer: str | None, cores: int, memory_gb: int,
+    workers: int,
+) -> None:  # fmt: skip
+    tool = host / "bin" / "nvidia-smi"
+    tool.parent.mkdir()
+    if answer is not None:
+        tool.write_text(f"#!/bin/sh\nprintf '%s\\n' '{answer}'\n")
+        tool.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tool.parent))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(16)))
     write(host, {
         "proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": f"{cores}00000 100000",
         "sys/fs/cgroup/memory.max": str(memory_gb * GB),
     })  # fmt: skip
+    capacity._max_workers_per_gpu.cache_clear()
     assert default_num_workers(host) == workers
+    capacity._max_workers_per_gpu.cache_clear()
 
 
 @pytest.mark.parametrize(("visible", "decoders"), [("0", 8), ("0,1", 8), ("0,1,2,3", 4), ("MIG-1,MIG-2,MIG-3", 5)])
