@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import sys
 import threading
 import traceback
 from collections.abc import Iterator
@@ -105,6 +106,8 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         load = getattr(self.job.detector, "load", None)
         if load is not None:
             load()
+        if (torch := sys.modules.get("torch")) is not None:
+            torch.backends.cudnn.allow_tf32 = False  # the default, which would move a GPU's boxes by tenths of a pixel
         self.unit_worker = UnitWorker(self.job, decoders=decoders_per_worker(self.num_local_workers))
         self.lock = threading.Lock()
 

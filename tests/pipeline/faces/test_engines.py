@@ -6,10 +6,11 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 from facefeed.pipeline import machine
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.faces.detectors.cascade import engines
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 
@@ -58,3 +59,24 @@ def test_a_gpu_that_torch_cannot_use_is_reported_rather_than_replaced_by_the_cpu
         pytest.skip("there is a GPU here")
     with pytest.raises(UsageError, match="device='cuda': must be a device that torch can use"):
         MTCNNDetector(device="cuda").load()
+
+
+def test_a_gpu_whose_memory_is_full_stops_the_run_rather_than_fail_the_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    from facefeed.pipeline.faces.detectors.cascade import cuda  # noqa: PLC0415 (torch)
+
+    def full(*_: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has 7 GiB")
+
+    monkeypatch.setattr(cuda, "DeviceFrameBatch", full)
+    with pytest.raises(StoppedError, match=r"memory is full \(CUDA out of memory\).* fewer --workers"):
+        cuda.DeviceEngine("cpu").detect([np.zeros((60, 60, 3), np.uint8)], 40)
+
+
+def test_frames_of_any_strides_are_taken_on_a_device() -> None:
+    from facefeed.pipeline.faces.detectors.cascade import cuda  # noqa: PLC0415 (torch)
+
+    bgr = np.random.default_rng(0).integers(0, 256, (60, 80, 3), np.uint8)
+    engine, rgb = cuda.DeviceEngine("cpu"), bgr[..., ::-1]
+    read_only = np.ascontiguousarray(rgb)
+    read_only.setflags(write=False)
+    assert [len(part) for part in engine.detect([rgb, read_only], 40)] == [3, 3]

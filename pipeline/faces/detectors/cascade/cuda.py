@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
@@ -12,6 +13,7 @@ import torch
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from numpy.typing import NDArray
 
+from ....errors import StoppedError
 from .pyramid import PIXEL_MEAN, PIXEL_SCALE, pool_bins, window_bins
 from .roi_cascade import detect_in_rois
 from .rois import Rois, Tiles
@@ -52,7 +54,11 @@ class DeviceEngine:
         self._networks = DeviceNetworks(device)
 
     def detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
-        """Return the faces of each frame."""
+        """Return the faces of each frame; raises `StoppedError` where the device's memory is full."""
+        with _stop_where_memory_is_full():
+            return self._detect(frames, min_face_px)
+
+    def _detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
         detections: list[Detections] = []
         for (height, width, _), same_size in groupby(frames, key=lambda rgb: rgb.shape):
             group = list(same_size)
@@ -63,7 +69,11 @@ class DeviceEngine:
         return detections
 
     def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
-        """Return the faces near `rois` for frames of one size."""
+        """Return the faces near `rois` for frames of one size; raises `StoppedError` likewise."""
+        with _stop_where_memory_is_full():
+            return self._detect_in_rois(frames, rois, min_face_px)
+
+    def _detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
         height, width, _ = frames[0].shape
         batch_size = _frames_at_once(height, width)
         detections: list[Detections] = []
@@ -75,8 +85,21 @@ class DeviceEngine:
         return detections
 
 
+@contextmanager
+def _stop_where_memory_is_full() -> Iterator[None]:
+    """Such an error is no input's fault, and would come again on another worker of the same device."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        why = str(error).partition(". ")[0]
+        raise StoppedError(
+            f"the GPU's memory is full ({why}); all finished units are kept: run the same command again with fewer "
+            "--workers, or on the CPU (CUDA_VISIBLE_DEVICES=)"
+        ) from error
+
+
 class DeviceNetworks:
-    """facenet's PNet, RNet and ONet on `device`, in fp32: TF32 would move boxes by tenths of a pixel."""
+    """facenet's PNet, RNet and ONet on `device`, in torch's current precision settings."""
 
     def __init__(self, device: str) -> None:
         self.device = torch.device(device)
@@ -87,8 +110,7 @@ class DeviceNetworks:
 
     def __call__(self, network: Any, pixels: Tensor) -> Any:
         """Normalise pixels 0..255, (M, 3, h, w), and run a network on them."""
-        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-            return network((pixels - PIXEL_MEAN) * PIXEL_SCALE)
+        return network((pixels - PIXEL_MEAN) * PIXEL_SCALE)
 
     def to_device(self, *arrays: Array) -> list[Tensor]:
         """Copy the host's arrays to the device."""
@@ -105,7 +127,7 @@ class DeviceFrameBatch:
             count = padded_count(self.count, _frames_at_once(self.height, self.width))
             pixels = torch.zeros((count, self.height, self.width, 3), dtype=torch.uint8, device=networks.device)
             for frame, target in zip(frames, pixels, strict=False):
-                target.copy_(torch.from_numpy(frame))
+                target.copy_(torch.from_numpy(np.require(frame, requirements=["C", "W"])))
             # int32 may overflow; differences are correct nevertheless.
             integral_image = pixels.new_zeros((len(pixels), self.height + 1, self.width + 1, 3), dtype=torch.int32)
             torch.cumsum(pixels.cumsum(1, dtype=torch.int32), 2, out=integral_image[:, 1:, 1:])
