@@ -87,7 +87,11 @@ class ReaderProcess:
                     stderr=errors,
                     text=True,
                     cwd=self._errors.parent,
-                    env={**os.environ, "PYTHONPATH": f"{python_path()}:{os.environ.get('PYTHONPATH', '')}"},
+                    env={
+                        **os.environ,
+                        "PYTHONPATH": f"{python_path()}:{os.environ.get('PYTHONPATH', '')}",
+                        "ARROW_DEFAULT_MEMORY_POOL": "system",  # mimalloc reserves 1 GB of addresses, all of the limit
+                    },
                 )
         return self._process
 
