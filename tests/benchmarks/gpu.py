@@ -10,6 +10,7 @@ is printed, and the other lanes go on. --small: on the CPU, a little of everythi
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import subprocess
@@ -90,7 +91,8 @@ def measured(name: str, limit_seconds: int, command: tuple[str, ...], folder: Pa
             output, _ = job.communicate(timeout=limit_seconds)
         except subprocess.TimeoutExpired:
             for process in [*psutil.Process(job.pid).children(recursive=True), psutil.Process(job.pid)]:
-                process.kill()
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             output, _ = job.communicate()
     seconds = round(time.perf_counter() - started, 1)
     outcome: dict[str, Any] = {"lane": name, "exit": job.returncode, "seconds": seconds, "machine": machine()}
