@@ -17,6 +17,7 @@ __all__ = [
     "CHECKED_TORCH",
     "BatchNormBase",
     "NormBase",
+    "choose_calls_to_compile",
     "disable_fused_unscaling",
     "dynamo_counters",
     "foreach_copy_",
@@ -34,6 +35,16 @@ foreach_mul_ = torch._foreach_mul_
 def has_forward_pre_hook(module: torch.nn.Module, hook: Callable[..., Any]) -> bool:
     """Whether a hook is registered; torch has no public accessor."""
     return hook in module._forward_pre_hooks.values()  # noqa: SLF001
+
+
+def choose_calls_to_compile(module: torch.nn.Module, is_compiled: Callable[..., bool]) -> None:
+    """Has a module on which `compile()` was called use that only where `is_compiled`, of the inputs, holds."""
+    compiled, uncompiled = module._compiled_call_impl, module._call_impl  # noqa: SLF001
+
+    def call(*inputs: Any, **options: Any) -> Any:
+        return (compiled if is_compiled(*inputs, **options) else uncompiled)(*inputs, **options)
+
+    module._compiled_call_impl = call  # noqa: SLF001
 
 
 def has_workers(iterator: Any) -> bool:

@@ -12,7 +12,7 @@ from lightning.pytorch import Callback, LightningModule
 from lightning.pytorch.utilities.rank_zero import rank_zero_info
 
 from ..machine import TENSOR_CORES, Machine
-from ..torch_internals import dynamo_counters
+from ..torch_internals import choose_calls_to_compile, dynamo_counters
 from ..warning import warn
 from .lever import Lever
 
@@ -22,9 +22,10 @@ class Compile(Lever, name="compile"):
     """Compiles the networks that the module calls, in place: names in the state dict do not change.
 
     Gives: fewer kernels and less memory traffic; most for sequences of many small operations. Costs: seconds to
-    minutes in the first step, and again for each new batch shape; needs a C++ compiler, and Triton on CUDA. What cannot
-    be compiled breaks a graph and runs as before; the numbers of graphs and breaks, with reasons, are reported after
-    the fit. `training_step` itself, which logs, is not compiled. Ansel et al., PyTorch 2, ASPLOS 2024.
+    minutes in the first step, in the first of validation, and again for each new batch shape; a batch that is only
+    smaller than one before it, as the last of an epoch, runs as before. Needs a C++ compiler, and Triton on CUDA. What
+    cannot be compiled breaks a graph and runs as before; the numbers of graphs and breaks, with reasons, are reported
+    after the fit. `training_step` itself, which logs, is not compiled. Ansel et al., PyTorch 2, ASPLOS 2024.
     """
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
@@ -51,7 +52,26 @@ class Compile(Lever, name="compile"):
         """Marks each network for compilation at its first call."""
         for _, submodule in networks(module):
             submodule.compile()
+            choose_calls_to_compile(submodule, _LargestBatches())
         return module
+
+
+class _LargestBatches:
+    """Whether inputs are no smaller a batch than those of the same shapes before it, with and without gradients."""
+
+    def __init__(self) -> None:
+        self._largest: dict[Any, int] = {}
+
+    def __call__(self, *inputs: Any, **options: Any) -> bool:
+        tensors = [value for value in (*inputs, *options.values()) if isinstance(value, torch.Tensor) and value.ndim]
+        if not tensors:
+            return True
+        kind = torch.is_grad_enabled(), *(tensor.shape[1:] for tensor in tensors)
+        size = len(tensors[0])
+        if size < self._largest.get(kind, 0):
+            return False
+        self._largest[kind] = size
+        return True
 
 
 def networks(module: torch.nn.Module, prefix: str = "") -> Iterator[tuple[str, torch.nn.Module]]:

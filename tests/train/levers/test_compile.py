@@ -50,6 +50,28 @@ def test_a_compiled_network_trains_the_same_and_its_graphs_are_counted(
     assert weights(compiled).keys() == weights(plain).keys()
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_the_smaller_batch_that_ends_an_epoch_is_not_compiled_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    if Machine.detect().compiler is None:
+        pytest.skip("there is no C++ compiler")
+
+    class Whole(Broken):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.second(self.first(inputs.flatten(1)).relu())
+
+    plain, compiled = Foreign(Whole()), Foreign(Whole())
+    fit(plain, "", images(18, 4), max_epochs=2)
+    trainer = fit(compiled, "compile", images(18, 4), max_epochs=2)
+    assert len(compiled.losses) == 10
+    assert compiled.losses == pytest.approx(plain.losses, rel=1e-5)
+    assert levers.metrics(trainer)["compile"]["graphs"] == 1
+    with torch.no_grad():
+        for size in (4, 3, 1):
+            assert compiled.net(torch.zeros(size, 3, 8, 8)).shape == (size, 2)
+    assert levers.metrics(trainer)["compile"]["graphs"] == 2
+
+
 def test_what_is_compiled_are_the_outermost_networks_with_weights() -> None:
     class Many(Foreign):
         def __init__(self) -> None:
