@@ -456,22 +456,21 @@ def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source:
         config_hash=job.config_hash,
         salt="0",
     )
+
+    def uses_tf32_with_torch(dask_worker: Any) -> bool:  # nested: a worker cannot import this module
+        import torch  # noqa: PLC0415
+
+        dask_worker.plugins[plugin].teardown(dask_worker)
+        dask_worker.plugins[plugin].setup(dask_worker)
+        return bool(torch.backends.cudnn.allow_tf32)
+
     with local_client(1) as client, install_unit_workers(client, job, ["0"], local=True) as plugin:
         counts = client.run(lambda dask_worker: len(dask_worker.plugins[plugin].unit_worker._pool._pipelines))
         receipt = client.submit(run_unit, unit, plugin, pure=False).result().receipt
-        tf32 = client.run(_uses_tf32, plugin)
+        tf32 = client.run(uses_tf32_with_torch)
     assert list(counts.values()) == [min(usable_cores(), 8)]
     assert list(tf32.values()) == [False], "boxes would not be those of the CPU"
     assert [(outcome.video_id, outcome.faces) for outcome in receipt.inputs] == [(f"{name}.mp4", 5) for name in "abcd"]
-
-
-def _uses_tf32(plugin: str, dask_worker: Any) -> bool:
-    """Whether a worker that is set up with torch loaded computes in TF32."""
-    import torch  # noqa: PLC0415 (in the worker)
-
-    dask_worker.plugins[plugin].teardown(dask_worker)
-    dask_worker.plugins[plugin].setup(dask_worker)
-    return bool(torch.backends.cudnn.allow_tf32)
 
 
 def test_a_worker_that_joins_late_and_cannot_be_set_up_says_why_with_each_unit(
