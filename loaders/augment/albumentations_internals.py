@@ -61,8 +61,8 @@ def _needed_keys(transform: Any) -> Sequence[str]:
     name = type(transform).__name__
     if any(cls.__name__ == "Transform3D" for cls in type(transform).__mro__):
         return ["volume"]
-    if name == "ConstrainedCoarseDropout" and transform.mask_indices is None:  # it would warn, and do nothing
-        return ["bboxes"]
+    if name == "ConstrainedCoarseDropout":  # without it, it would warn, and do nothing: where fakes alone have a mask
+        return ["bboxes" if transform.mask_indices is None else "mask"]
     return [_NEEDED_KEYS[name]] if name in _NEEDED_KEYS else list(transform.targets_as_params)
 
 

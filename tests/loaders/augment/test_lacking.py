@@ -65,6 +65,12 @@ def test_all_that_is_refused_is_a_transform() -> None:
     assert {*LACKING} < {*public_transforms()}
 
 
+def test_holes_by_the_mask_which_fakes_alone_would_have_are_refused() -> None:
+    transform = A.ConstrainedCoarseDropout(mask_indices=[1], p=1)
+    with pytest.raises(UsageError, match="needs a mask, which real faces and some fakes have not"):
+        FaceCompose([transform]).check_dataset(["real"], without_68=[])
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", public_transforms())
 def test_a_transform_works_on_a_face_with_and_without_mask_or_is_refused_at_once(name: str) -> None:
