@@ -13,6 +13,7 @@ Where SRC holds two of parts for training, the validation set and the test set, 
 from __future__ import annotations
 
 import csv
+import os
 import posixpath
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
@@ -84,10 +85,12 @@ class DFDC:
 def _each_file_once(listing: Listing, found: Collection[str]) -> Listing:
     """The listing without files that metadata name by a link too; `found`: files of SRC, without links to these.
 
-    A file that metadata name by a link alone is listed by that: it has the label.
+    A file that metadata name by a link alone is listed by that: it has the label. Originals that are named by a link
+    are the files that it leads to.
     """
     links = [entry.video_id for entry in listing.entries if entry.video_id not in found and not entry.problem]
-    if not links:
+    originals = {entry.source_id for entry in listing.entries if entry.source_id} - {*found}
+    if not links and not any(os.path.lexists(listing.root / original) for original in originals):
         return listing
     real_paths = RealPaths(listing.root)
     linked = {real_paths.of(link) for link in links}

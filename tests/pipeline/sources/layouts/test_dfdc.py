@@ -75,6 +75,17 @@ def test_a_video_that_metadata_name_by_a_link_alone_has_the_label_of_that(mine: 
     assert listing.ignored["links to files that are listed already"] == 1
 
 
+def test_an_original_that_metadata_name_by_a_link_is_the_video_that_it_leads_to(mine: Path) -> None:
+    name, original = next((name, original) for name, original in ORIGINALS.items() if original)
+    part, _, file = name.partition("/")
+    (mine / part / "alias.mp4").symlink_to(original)
+    before = by_name(list_source(mine))
+    change_metadata(mine, part, {file: {"label": "FAKE", "split": "train", "original": "alias.mp4"}})
+    after = by_name(list_source(mine))
+    assert after.keys() == before.keys()
+    assert after[name].source_id == before[name].source_id == f"{part}/{original}"
+
+
 def test_test_videos_without_labels_are_unknown_and_no_failure(dfdc: Path) -> None:
     entry = by_name(list_source(dfdc))["test_videos/zzz.mp4"]
     assert (entry.label, entry.problem) == (-1, None)
