@@ -25,11 +25,12 @@ import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
 
+from ...console import first_names
 from ...dataset.schema import real_class
 from ...errors import UsageError
 from ...json_records import parse_json
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
-from ..media.allowed_roots import relative_name, resolved_root
+from ..media.allowed_roots import allow_root_options, relative_name, resolved_root
 from ..media.linked_files import RealPaths, each_file_once
 from ..media.media_files import find_named, is_image
 from ..metadata.own_columns import Value, typed_values
@@ -104,14 +105,16 @@ class TableFile:
         refuse_duplicates(src, entries)
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
         misspelt = misspelt_labels(src, inputs)
+        missing_sources, outside = _unlisted_sources(src, rows, allowed)
         listing = Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
-            stored_labels=classes.stored_names, missing=[*missing, *_missing_sources(src, rows, allowed)],
+            stored_labels=classes.stored_names, missing=[*missing, *missing_sources],
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             naming_real=f"list all classes in {class_file(src).name}, one a line, the real one as 'real: {{}}'",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
-            warnings=misspelt_warnings(src, misspelt, inputs), misspelt_labels=frozenset(misspelt),
+            warnings=(*misspelt_warnings(src, misspelt, inputs), *_outside_warning(src, outside)),
+            misspelt_labels=frozenset(misspelt),
         )  # fmt: skip
         listing = each_file_once(src, listing, real_paths)
         _refuse_images_of_clips(src, listing.entries, real_paths)
@@ -294,16 +297,18 @@ def _source_id(src: Path, row: dict[str, str]) -> str | None:
     return relative_name(src.parent, given) if given else None
 
 
-def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> list[str]:
-    """Originals that no row lists and that are not on disk, each once; raises `UsageError` where one is a folder of
-    other things than images.
+def _unlisted_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> tuple[list[str], list[str]]:
+    """Originals that no row lists: those that are not on disk, and those outside SRC and `allowed`, each once.
+
+    Raises `UsageError` where one is a folder of other things than images.
     """
     listed = {relative_name(src.parent, row["path"]) for row in rows}
     row_of = {source: number for number, row in reversed([*enumerate(rows)]) if (source := _source_id(src, row))}
     unlisted = sorted(row_of.keys() - listed)
     root = resolved_root(src.parent)
     holders = {source for source in unlisted if root.is_relative_to(os.path.normpath(root / source))}
-    missing = [source for source in unlisted if source in holders or find_named(src.parent, source, allowed) is None]
+    found = {source: find_named(src.parent, source, allowed) for source in unlisted if source not in holders}
+    missing = [source for source in unlisted if found.get(source) is None]
     for source in missing:
         if source in holders or _is_folder(src.parent / source):
             number = row_of[source]
@@ -312,7 +317,16 @@ def _missing_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Pa
                 "folder without images; a source is the original that a fake was made from, a video, an image or a "
                 "folder of its frames: name that, or leave the cell empty"
             )
-    return missing
+    return missing, [source for source, file in found.items() if file is not None and file.problem == "outside_root"]
+
+
+def _outside_warning(src: Path, outside: Sequence[str]) -> tuple[str, ...]:
+    if not outside:
+        return ()
+    return (
+        f"originals outside the folder of {src.name}: {len(outside):,} ({first_names(outside)}); none is read, so "
+        f"their fakes get no mask by comparison: {allow_root_options(src.parent, outside)} reads them",
+    )
 
 
 def _is_folder(path: Path) -> bool:

@@ -61,12 +61,12 @@ def refuse_outside(listing: Listing) -> None:
             raise UsageError(
                 f"SRC={str(listing.root)!r}: {name!r} leads to the folder {os.path.realpath(target)}, outside SRC: "
                 "what it holds would be left out; take the link away, or admit all that leads out with "
-                f"{_allow_root_options(listing, outside)}"
+                f"{allow_root_options(listing.root, outside)}"
             )
     if outside and len(outside) == len(listing.entries):
         raise UsageError(
             f"SRC={str(listing.root)!r}: all that it lists ({len(outside):,}) lies outside, the first {outside[0]!r}, "
-            f"and nothing would be read; admit it with {_allow_root_options(listing, outside)}"
+            f"and nothing would be read; admit it with {allow_root_options(listing.root, outside)}"
         )
 
 
@@ -77,7 +77,7 @@ def outside_warning(listing: Listing) -> str | None:
         return None
     return (
         f"{len(outside):,} of {len(listing.entries):,} inputs lie outside SRC and fail as outside_root; "
-        f"{_allow_root_options(listing, outside)} reads them"
+        f"{allow_root_options(listing.root, outside)} reads them"
     )
 
 
@@ -85,9 +85,12 @@ def _outside(listing: Listing) -> list[str]:
     return [entry.video_id for entry in listing.entries if entry.problem == "outside_root"]
 
 
-def _allow_root_options(listing: Listing, names: Sequence[str]) -> str:
-    """`--allow-root` options for the fewest folders that admit all of `names`, quoted for a shell."""
-    targets = [Path(os.path.realpath(listing.root / name)) for name in names]
+def allow_root_options(root: Path, names: Sequence[str]) -> str:
+    """`--allow-root` options for the fewest folders that admit all of `names`, quoted for a shell.
+
+    `names`: relative to `root`, or absolute.
+    """
+    targets = [Path(os.path.realpath(root / name)) for name in names]
     folders = {target if target.is_dir() else target.parent for target in targets}
     roots = _common_roots(folders, 2)  # /data/videos rather than all of /data
     if len(roots) > _MAX_LISTED:

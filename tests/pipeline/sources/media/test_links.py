@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -335,3 +336,14 @@ def test_a_run_that_allows_more_adds_what_it_left_out(
     assert (result.manifest.inputs["ok"], result.manifest.inputs["failed"], result.totals.inputs) == (2, {}, 1)
     videos = ds.dataset(out / "faces").to_table(columns=["video_id"])["video_id"].to_pylist()
     assert set(videos) == {"real/one.mp4", "real/two.mp4"}
+
+
+def test_an_original_outside_the_tables_folder_is_warned_of_with_the_folder_to_allow(tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    for name in ("src/real.mp4", "src/fake.mp4", "out.mp4"):
+        (tmp_path / name).write_bytes(name.encode())
+    table = tmp_path / "src/list.csv"
+    table.write_text("path,label,source\nreal.mp4,real,\nfake.mp4,fake,../out.mp4\n")
+    (warning,) = list_source(table).warnings
+    assert re.search(rf"none is read, so .* no mask by comparison: --allow-root {tmp_path} reads them", warning)
+    assert list_source(table, allowed=[tmp_path]).warnings == ()
