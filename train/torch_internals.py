@@ -40,6 +40,7 @@ def has_forward_pre_hook(module: torch.nn.Module, hook: Callable[..., Any]) -> b
 def choose_calls_to_compile(module: torch.nn.Module, is_compiled: Callable[..., bool]) -> None:
     """Has a module on which `compile()` was called use that only where `is_compiled`, of the inputs, holds."""
     compiled, uncompiled = module._compiled_call_impl, module._call_impl  # noqa: SLF001
+    assert compiled is not None
 
     def call(*inputs: Any, **options: Any) -> Any:
         return (compiled if is_compiled(*inputs, **options) else uncompiled)(*inputs, **options)

@@ -131,6 +131,8 @@ def main() -> None:
     out, videos = dataset(folder)
     all_lanes = lanes(out, videos, folder, small=given.small)
     failed = []
+    if unknown := set(given.lanes or ()) - all_lanes.keys():
+        sys.exit(f"--lanes {min(unknown)}: no such lane; there are {', '.join(all_lanes)}")
     for name in given.lanes or all_lanes:
         outcome = measured(name, *all_lanes[name], folder)
         ok = outcome["exit"] == 0 and "error" not in outcome
