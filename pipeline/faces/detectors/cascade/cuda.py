@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
@@ -152,7 +153,7 @@ class DeviceFrameBatch:
     def _level(self, size: tuple[int, int]) -> Tensor:
         """Return the frames resized by area: (N, 3, h, w), 0..255, as facenet's `interpolate(mode="area")` does."""
         (tops, bottoms), (lefts, rights) = (
-            self._networks.to_device(*pool_bins(length, count))
+            _bins_on(self._networks.device, length, count)
             for length, count in zip((self.height, self.width), size, strict=True)
         )
         bands = self._integral_image.index_select(1, bottoms) - self._integral_image.index_select(1, tops)
@@ -217,6 +218,13 @@ class DeviceRoiBatch(DeviceFrameBatch):
         cells = torch.cat([scores.clamp(min=1e-12).log(), offsets], 1).permute(0, 2, 3, 1)
         on_host: Array = cells[:count].cpu().numpy()
         return on_host
+
+
+@lru_cache(maxsize=1024)
+def _bins_on(device: torch.device, length: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return `pool_bins` on a device; kept, since each copy to it waits for the work that is queued there."""
+    starts, ends = pool_bins(length, count)
+    return torch.from_numpy(starts).to(device), torch.from_numpy(ends).to(device)
 
 
 def _padded(arrays: list[Array], count: int) -> list[Array]:
