@@ -51,20 +51,16 @@ class _ForwardInFp32:
     """The forward of a layer in fp32; of a deep copy of the layer it is the copy's."""
 
     def __init__(self, layer: nn.Module) -> None:
-        self._layer = layer
-        self._in_fp32: nn.Module | None = copy.copy(layer)
+        self._layer, self._in_fp32 = layer, copy.copy(layer)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_layer": self._layer, "_in_fp32": None}
+    def __reduce__(self) -> tuple[type[_ForwardInFp32], tuple[nn.Module]]:
+        return _ForwardInFp32, (self._layer,)
 
     def __call__(self, inputs: Tensor) -> Tensor:
         layer = self._layer
         weights = {name: getattr(layer, name) for name in vars(layer)["_parameters"]}
         if all(tensor is None or tensor.dtype.itemsize >= 4 for tensor in (inputs, *weights.values())):
             return type(layer).forward(layer, inputs)  # type: ignore[no-any-return]
-        if self._in_fp32 is None:
-            self._in_fp32 = copy.copy(layer)
-            del self._in_fp32.__dict__["forward"]
         # All is the layer's, buffers and submodules too, but its weights.
         for name, value in vars(layer).items():
             if name != "forward":
