@@ -56,14 +56,15 @@ def adapter_of(transform: Any) -> Adapter:
             f"transform: {type(transform).__name__} of torchvision.transforms takes PIL images and moves no points; "
             "take that of torchvision.transforms.v2"
         )
-    if _is_albumentations(transform):
+    if is_albumentations(transform):
         from ..augment.lacking import check_given  # noqa: PLC0415 (half a second that others need not spend)
 
         check_given("transform", transform, ("image",))
     return _adapter_of_function(transform)
 
 
-def _is_albumentations(transform: Any) -> bool:
+def is_albumentations(transform: Any) -> bool:
+    """Whether it is a transform of Albumentations, or a composition of some."""
     library = sys.modules.get("albumentations")  # only who has imported it can pass one
     return library is not None and isinstance(transform, (library.BasicTransform, library.BaseCompose))
 

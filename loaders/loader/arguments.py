@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -17,6 +16,7 @@ from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .. import validation
+from ..adapters.by_kind import is_albumentations
 from ..clips.clip import Clip
 from ..clips.clip_items import ClipItems
 from ..dataset.columns import POINT_COLUMNS
@@ -135,8 +135,7 @@ def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size
     `image_size`: side of the images that it gets, px; None where they are of several sizes.
     """
     named = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
-    library = sys.modules.get("albumentations")  # only who has imported it can pass one
-    if not named or library is None or not isinstance(transform, (library.BasicTransform, library.BaseCompose)):
+    if not named or not is_albumentations(transform):
         return
     from ..augment.albumentations_internals import (  # noqa: PLC0415 (half a second that others need not spend)
         first_changing_mask,

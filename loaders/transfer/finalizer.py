@@ -97,7 +97,7 @@ class BatchFinalizer:
 
     def _transfer(self, tensor: torch.Tensor) -> torch.Tensor:
         """A tensor of the CPU on the device; to CUDA from page-locked memory, so that the host does not wait."""
-        if self._is_cuda and self.pool is not None and self.pool.holds(tensor) and self.pool.is_page_locked:
+        if self._is_cuda and self.pool is not None and self.pool.is_page_locked and self.pool.holds(tensor):
             self._pending.release_finished()
             on_device = tensor.to(self._device, non_blocking=True)
             self._pending.hold(tensor, torch.cuda.current_stream(self._device).record_event())

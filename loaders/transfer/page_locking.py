@@ -50,25 +50,23 @@ class PendingCopies:
             self._copies.popleft()
 
 
-def page_lock(pool: SharedBatchPool, device: torch.device) -> bool:
-    """Page-locks the shared blocks of a pool for CUDA, once, as long as it lives; returns whether they are.
+def page_lock(pool: SharedBatchPool, device: torch.device) -> None:
+    """Page-locks the shared blocks of a pool for CUDA, once, as long as it lives, where the system lets it.
 
     Memory that is not shared moves to other pages where it is written to after a fork; the device would still read the
     old ones. Copying a batch of 64 images of 224 px to page-locked memory first takes the training thread milliseconds.
     """
-    if not pool.blocks.is_shared():  # type: ignore[no-untyped-call]
-        return False
-    if not pool.is_page_locked:
-        cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
-        address, size_bytes = pool.blocks.data_ptr(), pool.blocks.nbytes
-        with torch.cuda.device(device):
-            if cudart.cudaHostRegister(address, size_bytes, _PORTABLE) != cudart.cudaError.success:
-                _clear_error()
-                return False
-        pool.is_page_locked = True
-        # Before the memory is unmapped: the device would go on reading these pages at an address that is used anew.
-        weakref.finalize(pool, _unlock, os.getpid(), address).atexit = False
-    return True
+    if pool.is_page_locked or not pool.blocks.is_shared():  # type: ignore[no-untyped-call]
+        return
+    cudart = torch.cuda.cudart()  # type: ignore[no-untyped-call]
+    address, size_bytes = pool.blocks.data_ptr(), pool.blocks.nbytes
+    with torch.cuda.device(device):
+        if cudart.cudaHostRegister(address, size_bytes, _PORTABLE) != cudart.cudaError.success:
+            _clear_error()
+            return
+    pool.is_page_locked = True
+    # Before the memory is unmapped: the device would go on reading these pages at an address that is used anew.
+    weakref.finalize(pool, _unlock, os.getpid(), address).atexit = False
 
 
 def _unlock(pid: int, address: int) -> None:

@@ -65,4 +65,6 @@ def test_a_copy_of_a_pool_is_not_taken_for_page_locked() -> None:
 
 
 def test_memory_that_a_fork_would_move_is_not_page_locked() -> None:
-    assert not page_lock(SharedBatchPool(1, 12, torch.uint8, shared=False), torch.device("cuda"))
+    pool = SharedBatchPool(1, 12, torch.uint8, shared=False)
+    page_lock(pool, torch.device("cuda"))
+    assert not pool.is_page_locked
