@@ -14,6 +14,8 @@ from .batch_timing import BatchTiming
 from .step_times import StepTimes
 
 _CLOCK_ROUNDING_SECONDS = 1e-6
+_IDLE_STEP_SHARE = 0.01  # of a step; an idle device is one that waited longer
+_MIN_IDLE_STEPS = 5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +24,22 @@ class Recording(StepTimes):
 
     @property
     def launch_seconds(self) -> float:
-        """Host CPU seconds a step besides receiving the batch, for a host that runs ahead of its device."""
+        """Seconds of the host, to launch a step on a device that it runs ahead of: the mean.
+
+        Of steps that the device was idle before, since in others the host may wait for the device's queue to have
+        room. Where there are few, it is the CPU time of a step, in which other threads of the process count too, but
+        no more than the host took from a batch to the next request.
+        """
         if not self.lead_steps:
             return 0.0  # it does the step itself
+        host_step_seconds = (self.host_requested_at[1:] - self.host_received_at[:-1])[~self._is_segment_break]
+        was_idle = (self.wait_seconds > _IDLE_STEP_SHARE * np.median(self.step_seconds))[:-1][~self._is_segment_break]
+        if np.count_nonzero(was_idle) >= _MIN_IDLE_STEPS:
+            return float(host_step_seconds[was_idle].mean())
         load_cpu_seconds = 0.0 if self.num_workers else sum(timing.cpu_seconds for timing in self.batch_timings)
-        return max(
-            (self.loop_cpu_seconds - load_cpu_seconds) / len(self) - float(np.median(self.host_transport_seconds)), 0.0
-        )
+        cpu_seconds = (self.loop_cpu_seconds - load_cpu_seconds) / len(self)
+        longest_seconds = float(host_step_seconds.mean()) if len(host_step_seconds) else cpu_seconds
+        return min(max(cpu_seconds - float(np.median(self.host_transport_seconds)), 0.0), longest_seconds)
 
     @property
     def unexplained_share(self) -> float:

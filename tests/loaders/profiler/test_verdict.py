@@ -66,6 +66,31 @@ def test_a_loader_that_is_too_slow_starves_it_by_as_much_as_it_lacks() -> None:
     assert verdict.unexplained_share < 1e-9
 
 
+def busy_process(recording: Recording, cores: float) -> Recording:
+    """The same, in a process whose threads use that many cores all the time, as a pool's that spin do."""
+    return replace(recording, loop_cpu_seconds=cores * float(recording.period_seconds.sum()))
+
+
+def test_a_host_that_launches_slowly_waits_for_batches_by_the_model_as_by_the_clock() -> None:
+    """The device is idle while the host receives a batch: the step took as long to launch as to run."""
+    queue = QueueModel(
+        num_workers=8, prefetch_factor=2, transport_seconds=0.004, lead_steps=1, launch_seconds=0.95 * STEP
+    )
+    recording = recorded(queue.replay(np.full(4000, STEP), STEP), queue=queue)
+    for cores in (0.5, 1.0, 7.0):
+        verdict = judge(busy_process(recording, cores), emulated=False, num_cores=16)
+        assert verdict.wait_share.value == pytest.approx(3.5 / 13.5, abs=0.001)
+        assert verdict.model_wait_share == pytest.approx(verdict.wait_share.value, abs=0.001)
+        assert verdict.kind is VerdictKind.STARVED
+
+
+def test_other_threads_of_a_process_make_no_loader_wait_in_the_model() -> None:
+    """No step shows how long its launch takes, as the device is always busy."""
+    verdict = judge(busy_process(recording_of(np.full(4000, STEP)), 7.0), emulated=False, num_cores=16)
+    assert verdict.kind is VerdictKind.FED
+    assert verdict.model_wait_share == pytest.approx(0.0, abs=1e-9)
+
+
 def test_one_slow_batch_in_fifty_is_neither_fed_nor_starved() -> None:
     load = np.full(4000, STEP / 4)
     load[::50] = 5.2 * STEP
