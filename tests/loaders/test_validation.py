@@ -94,20 +94,20 @@ def test_what_is_suggested_instead_of_a_sampler_works(dataset: Path) -> None:
 # ---- those that work in the calling thread
 
 
-def test_dataset(dataset: Path) -> None:
+def test_the_dataset_may_be_a_path_a_text_or_a_face_dataset(dataset: Path) -> None:
     expected = rows_seen(loader_of(dataset))
     assert rows_seen(loader_of(str(dataset))) == expected
     faces = FaceDataset(dataset, image_size=8)
     assert rows_seen(FaceDataLoader(faces, num_workers=0, fields=("image", "row"))) == expected
 
 
-def test_batch_size(dataset: Path) -> None:
+def test_batches_have_the_batch_size_and_the_last_one_the_rest(dataset: Path) -> None:
     loader = loader_of(dataset, batch_size=30)
     assert loader.batch_size == 30
     assert [len(batch["row"]) for batch in loader] == [30, 30, 30, 17]
 
 
-def test_shuffle(dataset: Path) -> None:
+def test_shuffle_mixes_each_row_once_and_train_is_mixed_by_default(dataset: Path) -> None:
     assert rows_seen(loader_of(dataset, shuffle=False)) == FaceDataset(dataset).rows.tolist()
     mixed = rows_seen(loader_of(dataset, shuffle=True))
     assert sorted(mixed) == FaceDataset(dataset).rows.tolist() != mixed
@@ -116,14 +116,14 @@ def test_shuffle(dataset: Path) -> None:
     assert rows_seen(loader_of(dataset, split="val", shuffle=True)) != FaceDataset(dataset, split="val").rows.tolist()
 
 
-def test_drop_last(dataset: Path) -> None:
+def test_drop_last_drops_the_smaller_batch(dataset: Path) -> None:
     loader = loader_of(dataset, drop_last=True)
     assert loader.drop_last is True
     assert [len(batch["row"]) for batch in loader] == [20] * 5
     assert len(loader) == 5
 
 
-def test_collate_fn(dataset: Path) -> None:
+def test_a_collate_fn_makes_the_batch_and_refuses_what_it_would_not_get(dataset: Path) -> None:
     loader = loader_of(dataset, collate_fn=torch.utils.data.default_collate, fields=None)
     for (images, labels), (expected, expected_labels) in zip(loader, loader_of(dataset, fields=None), strict=True):
         assert torch.equal(images, expected)
@@ -146,7 +146,7 @@ def test_a_collate_fn_for_a_gpu_is_refused_before_its_first_batch(
 
 
 @pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator is found")
-def test_pin_memory(dataset: Path) -> None:
+def test_pin_memory_changes_no_image(dataset: Path) -> None:
     loader = loader_of(dataset, pin_memory=True)
     assert loader.pin_memory is True
     for batch, expected in zip(loader, loader_of(dataset), strict=True):
@@ -188,18 +188,18 @@ def workers_of(marks: Path) -> list[int]:
 Shared = tuple[FaceDataLoader, list[bytes], list[int]]
 
 
-def test_num_workers(dataset: Path, shared: Shared) -> None:
+def test_workers_are_as_many_processes_and_change_no_image(dataset: Path, shared: Shared) -> None:
     loader, images, workers = shared
     assert loader.num_workers == 2
     assert images == shown(loader_of(dataset))
     assert len({*workers, os.getpid()}) == 3
 
 
-def test_worker_init_fn(shared: Shared) -> None:
+def test_worker_init_fn_runs_once_in_each_worker(shared: Shared) -> None:
     assert len(shared[2]) == 2
 
 
-def test_persistent_workers(shared: Shared, marks: Path) -> None:
+def test_persistent_workers_live_through_the_next_epoch(shared: Shared, marks: Path) -> None:
     loader, images, workers = shared
     assert loader.persistent_workers is True
     loader.set_epoch(0)
@@ -208,19 +208,19 @@ def test_persistent_workers(shared: Shared, marks: Path) -> None:
     assert all(Path(f"/proc/{worker}").exists() for worker in workers)
 
 
-def test_prefetch_factor(shared: Shared) -> None:
+def test_prefetch_factor_sizes_the_shared_memory(shared: Shared) -> None:
     loader = shared[0]
     assert loader.prefetch_factor == 3
     assert loader.describe().shared_bytes == (2 * 3 + 3) * 20 * 8 * 8 * 3 * 4
 
 
-def test_timeout(dataset: Path, shared: Shared) -> None:
+def test_a_timeout_is_kept_and_a_negative_one_refused_as_torch_does(dataset: Path, shared: Shared) -> None:
     assert shared[0].timeout == 120
     with pytest.raises(ValueError, match="timeout"):
         loader_of(dataset, timeout=-1)
 
 
-def test_multiprocessing_context(dataset: Path, shared: Shared) -> None:
+def test_workers_start_by_forkserver_or_spawn_and_never_by_fork(dataset: Path, shared: Shared) -> None:
     assert shared[0].multiprocessing_context.get_start_method() == "forkserver"
     spawning = loader_of(dataset, num_workers=1, multiprocessing_context=multiprocessing.get_context("spawn"))
     assert spawning.multiprocessing_context.get_start_method() == "spawn"

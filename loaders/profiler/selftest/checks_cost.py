@@ -73,7 +73,12 @@ def evicted_files(play_files: Callable[..., list[PlayedSegment]], folder: Path) 
     """6: files outside the page cache make a period longer by what the items' and steps' own clocks say, by part."""
     name = "files from storage take longer by what the items' and steps' clocks say"
     seen = play_files(
-        folder, count=_FILES, size_bytes=_FILE_BYTES, delay=_FILE_DELAY_SECONDS, step=STEP_SECONDS, rounds=_ROUNDS
+        folder,
+        count=_FILES,
+        size_bytes=_FILE_BYTES,
+        delay_seconds=_FILE_DELAY_SECONDS,
+        step_seconds=STEP_SECONDS,
+        rounds=_ROUNDS,
     )
     warm, cold = seen[::2], seen[1::2]
     if sum(segment.storage_bytes for segment in cold) < _ROUNDS * _FILES * _FILE_BYTES / 2:

@@ -27,15 +27,15 @@ _PERIODS = 5  # of one measurement: from the first step to the last
 class FileItems(Dataset[torch.Tensor]):
     """Items that read a file each, then take a given time; times as in `Items`."""
 
-    def __init__(self, files: Sequence[Path], delay: float) -> None:
-        self.files, self.transform = files, Sleeping(delay)
+    def __init__(self, files: Sequence[Path], delay_seconds: float) -> None:
+        self.files, self.transform = files, Sleeping(delay_seconds)
 
     def __len__(self) -> int:
         return len(self.files)
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> torch.Tensor:
         began = clock()
-        self.files[wanted].read_bytes()
+        self.files[index].read_bytes()
         read = clock()
         self.transform(None)
         return torch.tensor([began, read], dtype=torch.float64)
@@ -62,9 +62,9 @@ class BusyItems(Dataset[torch.Tensor]):
     def __len__(self) -> int:
         return self.count
 
-    def __getitem__(self, wanted: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> torch.Tensor:
         self.transform()
-        return torch.tensor(wanted)
+        return torch.tensor(index)
 
     def compute(self) -> None:
         """Costs it."""
@@ -74,18 +74,18 @@ class BusyItems(Dataset[torch.Tensor]):
 
 
 def play_files(
-    folder: Path, *, count: int, size_bytes: int, delay: float, step: float, rounds: int
+    folder: Path, *, count: int, size_bytes: int, delay_seconds: float, step_seconds: float, rounds: int
 ) -> list[PlayedSegment]:
     """Reads files alternately from the page cache and from storage: warm, cold, warm ... (2 x rounds,)."""
     files = [_write_synced(folder / f"{number}.bin", size_bytes) for number in range(count)]
-    loop = MeasuredLoop(DataLoader(FileItems(files, delay), 1, collate_fn=collate_times))
+    loop = MeasuredLoop(DataLoader(FileItems(files, delay_seconds), 1, collate_fn=collate_times))
     played = []
     for _ in range(rounds):
         for path in files:
             path.read_bytes()
-        played.append(record_segment(loop, [SleepingStep(step, HOST_SHARE)] * count))
+        played.append(record_segment(loop, [SleepingStep(step_seconds, HOST_SHARE)] * count))
         page_cache.evict(files)
-        played.append(record_segment(loop, [SleepingStep(step, HOST_SHARE)] * count))
+        played.append(record_segment(loop, [SleepingStep(step_seconds, HOST_SHARE)] * count))
     return played
 
 

@@ -160,7 +160,7 @@ def test_untagged_colours_are_taken_as_players_take_them(
     assert colour_error(first(reader, path)) <= MAX_ERROR
 
 
-def test_black_and_white_video(reader: MediaReader, tmp_path: Path) -> None:
+def test_a_black_and_white_video_keeps_its_grey_levels(reader: MediaReader, tmp_path: Path) -> None:
     ramp = np.repeat(np.arange(256, dtype=np.uint8)[None], 64, axis=0)
     path = write_video(tmp_path / "grey.mkv", [np.repeat(ramp[:, :, None], 3, axis=2)], codec="ffv1", pix_fmt="gray")
     rgb = first(reader, path).astype(int)

@@ -216,25 +216,25 @@ def test_frame_indices_are_right_where_packets_and_frames_differ(
     assert indices(list(reader.frames(path, Sampling(frames=4)))) == [5, 15, 25, 35]
 
 
-def test_an_empty_file(reader: MediaReader, tmp_path: Path) -> None:
+def test_an_empty_file_fails_as_empty(reader: MediaReader, tmp_path: Path) -> None:
     (tmp_path / "empty.mp4").write_bytes(b"")
     assert failure(reader, tmp_path / "empty.mp4").reason == "empty"
 
 
 @pytest.mark.parametrize("content", [b"Dear diary,\n" * 500, b"BMW, P5 and II* are no pictures\n", b"\0" * 5000])
-def test_what_is_no_media_at_all(reader: MediaReader, tmp_path: Path, content: bytes) -> None:
+def test_what_is_no_media_at_all_fails_as_not_video(reader: MediaReader, tmp_path: Path, content: bytes) -> None:
     (tmp_path / "video.mp4").write_bytes(content)
     assert failure(reader, tmp_path / "video.mp4").reason == "not_video"
 
 
-def test_what_cannot_be_read(reader: MediaReader, tmp_path: Path) -> None:
+def test_what_cannot_be_read_fails_as_unreadable(reader: MediaReader, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.mp4")
     (tmp_path / "loop.mp4").symlink_to(tmp_path / "loop.mp4")
     for name in ("missing.mp4", "pipe.mp4", "loop.mp4", "."):
         assert failure(reader, tmp_path / name).reason == "unreadable"
 
 
-def test_sound_without_pictures(reader: MediaReader, tmp_path: Path) -> None:
+def test_sound_without_pictures_fails_as_audio_only(reader: MediaReader, tmp_path: Path) -> None:
     assert failure(reader, write_audio(tmp_path / "sound.mp4")).reason == "audio_only"
 
 

@@ -47,7 +47,7 @@ def test_fps_above_the_rate_gives_each_frame_once() -> None:
     assert Sampling(fps=1000).select(EVEN, [0]) == list(range(100))
 
 
-def test_keyframes() -> None:
+def test_keyframes_alone_are_taken() -> None:
     assert Sampling(keyframes=True).select(EVEN, [0, 12, 50]) == [0, 12, 50]
 
 

@@ -121,7 +121,7 @@ def test_what_cannot_work_is_refused_with_the_reason(text: str, machine: Machine
         ("ddp:2,bf16", BARE),
     ],
 )
-def test_what_can_work_is_not(text: str, machine: Machine) -> None:
+def test_levers_that_can_work_together_are_not_refused(text: str, machine: Machine) -> None:
     assert levers.refusals(parse(text), Foreign(small()), machine) == []
 
 

@@ -170,7 +170,7 @@ def test_the_loader_delivers_selects_and_balances_by_them(out: Path) -> None:
     assert sorted(balanced["camera"]) == ["camera of real/anna.mp4"] * 4 + ["camera of real/bert.mp4"] * 4
 
 
-def test_it_is_sound(out: Path) -> None:
+def test_a_dataset_with_own_columns_is_verified_without_findings(out: Path) -> None:
     assert not verify(out).findings
 
 
