@@ -6,7 +6,6 @@ In: any iterable of batches and any callable step. Out: a `Profile`.
 Must not know: Lightning, Dask, how a row was made.
 
     wait          time before a step in which its device has nothing to work on; `wait_share`, "waiting": of all time
-    stall         the part of a wait that is no transport of a ready batch: batch not ready, no core free, sampler
     starved step  a step whose wait is over `starved_threshold_seconds`: 1 % of the median step, and above clock noise
     starvation    waiting that is surely over 2 % of the time: the verdict STARVED
 

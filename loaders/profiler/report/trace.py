@@ -22,7 +22,7 @@ from ..verdict.result import Profile
 _LOOP, _FIRST_WORKER = 1, 2  # processes of the trace: numbers of its own, since a pid may be any number
 _WAITING, _STEP = 1, 2
 _NOT_READY, _NO_CORE, _SAMPLER, _TRANSPORT = _WAITS = (
-    "stall: batch not ready", "stall: no core free", "stall: sampler", "transport"
+    "wait: batch not ready", "wait: no core free", "wait: sampler", "transport"
 )  # fmt: skip
 _COLOURS = {
     _NOT_READY: "terrible",

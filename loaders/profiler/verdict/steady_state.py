@@ -2,7 +2,7 @@
 
 A queue hides a loader that is too slow until it is empty, so a loop begins with an empty queue, as training does. Waits
 while a fast enough loader fills it are cut off where the standard error of the rest is least (MSER-5: White, Simulation
-1997), but none once the loop has settled: a stall after that is one of the loader, which may come again. The rest is
+1997), but none once the loop has settled: a wait after that is one of the loader, which may come again. The rest is
 steady unless its beginning and its end differ by more than chance explains (Geweke 1992), and unless the queue still
 drains without the device having waited yet.
 """
@@ -60,7 +60,7 @@ def _settled_at(wait_seconds: Values, num_steps: int, negligible_wait_seconds: f
         return len(wait_seconds)
     windows = np.lib.stride_tricks.sliding_window_view(wait_seconds, num_steps)
     means = windows.mean(axis=1)
-    usual_seconds = float(np.median(means[len(means) // 2 :]))  # which a single stall does not change
+    usual_seconds = float(np.median(means[len(means) // 2 :]))  # which a single wait does not change
     is_usual = means <= (1 + _MIN_RELATIVE_DRIFT) * usual_seconds
     return int(np.argmax(is_usual | (windows.max(axis=1) <= negligible_wait_seconds))) + num_steps
 

@@ -132,7 +132,7 @@ def test_waits_while_the_queue_fills_are_no_part_of_the_steady_state() -> None:
 
 
 @pytest.mark.parametrize("load", [0.0, 0.005, 0.03])
-def test_a_long_stall_after_the_queue_was_full_counts_as_waiting(load: float, clock: Clock) -> None:
+def test_a_long_wait_after_the_queue_was_full_counts_as_waiting(load: float, clock: Clock) -> None:
     """Without workers, 12 s once, as where storage hangs; `load`: of each batch, as a share of the step."""
 
     class Stalling:
@@ -156,7 +156,7 @@ def test_a_long_stall_after_the_queue_was_full_counts_as_waiting(load: float, cl
 
 @pytest.mark.parametrize(("workers", "prefetch"), [(1, 2), (4, 2), (8, 4)])
 @pytest.mark.parametrize("busy", [0.5, 0.9])
-def test_a_long_stall_of_a_worker_is_no_part_of_the_transient(workers: int, prefetch: int, busy: float) -> None:
+def test_a_long_wait_of_a_worker_is_no_part_of_the_transient(workers: int, prefetch: int, busy: float) -> None:
     filling = np.full(16 * workers, 2.5 * workers * STEP)
     load = np.concatenate([filling, uneven(4000, busy * workers * STEP)])
     load[1500] = 40.0

@@ -78,12 +78,12 @@ def test_every_step_and_every_batch_is_there(events: Events, profile: Profile) -
     assert by_track["worker 2 (pid 701): batches"][0]["name"] == "batch 1"
 
 
-def test_stalls_have_a_name_and_a_colour_of_their_own(events: Events, profile: Profile) -> None:
-    stalls = slices(events, "stall: batch not ready")
-    assert sum(event["dur"] for event in stalls) == pytest.approx(
+def test_waits_have_a_name_and_a_colour_of_their_own(events: Events, profile: Profile) -> None:
+    waits = slices(events, "wait: batch not ready")
+    assert sum(event["dur"] for event in waits) == pytest.approx(
         float(profile.live.not_ready_seconds.sum()) * 1e6, rel=1e-3
     )
-    assert {event["cname"] for event in stalls} == {"terrible"}
+    assert {event["cname"] for event in waits} == {"terrible"}
     transport = sum(event["dur"] for event in slices(events, "transport"))
     assert transport == pytest.approx(float(profile.live.transport_seconds.sum()) * 1e6, rel=1e-3)
 

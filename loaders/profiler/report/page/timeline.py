@@ -25,7 +25,7 @@ _NAIVE_STEPS, _MOST_STEPS = 4, 300  # shown beside each other: at least so many 
 _MOST_LANES = 16
 _SEEN = 0.005  # of a batch's load time: what is less is no colour of its own
 _LOOP_COLOURS = {
-    "stall: batch not ready": WAIT, "stall: no core free": NO_CORE, "stall: sampler": SAMPLER, "transport": TRANSPORT
+    "wait: batch not ready": WAIT, "wait: no core free": NO_CORE, "wait: sampler": SAMPLER, "transport": TRANSPORT
 }  # fmt: skip
 
 
@@ -109,9 +109,9 @@ def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts:
 def _draw(fig: figure, blocks: list[_Block], began: float) -> None:
     left, right = (np.array([getattr(block, side) for block in blocks]) - began for side in ("left", "right"))
     lane = np.array([block.lane for block in blocks], np.float64)
-    stalled = np.array([block.colour in {WAIT, NO_CORE, SAMPLER} for block in blocks], np.bool_)
+    waited = np.array([block.colour in {WAIT, NO_CORE, SAMPLER} for block in blocks], np.bool_)
     fig.quad(
-        left=left[stalled] * 1e3, right=right[stalled] * 1e3, top=-0.5, bottom=lane.max(initial=0.0) + 0.5,
+        left=left[waited] * 1e3, right=right[waited] * 1e3, top=-0.5, bottom=lane.max(initial=0.0) + 0.5,
         color=WAIT, alpha=0.1, line_color=None,
     )  # fmt: skip
     source = ColumnDataSource({
