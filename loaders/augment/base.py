@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +62,20 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
             return None
         drawn: str = self.py_random.choices(names, [weights[name] for name in names])[0]
         return drawn
+
+
+class GeometricTransform(FaceTransform):
+    """A transform that moves pixels, and mask, points and boxes with them."""
+
+    @property
+    def targets(self) -> dict[str, Callable[..., Any]]:
+        """Maps each target to the method that transforms it, as Albumentations requires."""
+        return {
+            "image": self.apply,
+            "mask": self.apply_to_mask,
+            "keypoints": self.apply_to_keypoints,
+            "bboxes": self.apply_to_bboxes,
+        }
 
 
 def require_fraction(name: str, value: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import cv2
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.schema import REGION_NAMES
 from .areas import Area, box_area
-from .base import FaceTransform, require_at_least, require_weights
+from .base import GeometricTransform, require_at_least, require_weights
 from .blackout import Blackout, Mask
 from .points import FacePoints
 
@@ -44,7 +44,7 @@ class RegionDropout(Blackout):
         return None if name is None else box_area(regions[name])
 
 
-class RegionCrop(FaceTransform):
+class RegionCrop(GeometricTransform):
     """Crops to one of the stored regions and resizes the crop to the size of the image; points and mask follow.
 
     `weights`: see `RegionDropout`. `margin`: added on each side, as a fraction of the box. The shorter side then grows
@@ -66,16 +66,6 @@ class RegionCrop(FaceTransform):
         super().__init__(p=p)
         self.weights = require_weights(weights, REGION_NAMES, suggestion=_CROP_WEIGHTS)
         self.margin = require_at_least(0, "margin", margin, suggestion=_DEFAULT_MARGIN)
-
-    @property
-    def targets(self) -> dict[str, Callable[..., Any]]:
-        """Maps each target to the method that transforms it, as Albumentations requires."""
-        return {
-            "image": self.apply,
-            "mask": self.apply_to_mask,
-            "keypoints": self.apply_to_keypoints,
-            "bboxes": self.apply_to_bboxes,
-        }
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         """`window`: left, top, width, height of the crop in integer px; None: no crop."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any, Final
 
 import cv2
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from ....pipeline.errors import UsageError
 from ...face import BOX_CORNERS
-from ..base import FaceTransform, require_at_least
+from ..base import GeometricTransform, require_at_least
 from ..points import HALF_PX, FacePoints
 from ..similarity import fit_similarity
 
@@ -37,7 +36,7 @@ _MEAN_MOUTH: Final = np.array([129.31, 157.82])
 _MOUTH_POINTS: Final = slice(48, 68)
 
 
-class Warp(FaceTransform):
+class Warp(GeometricTransform):
     """Base class: moves image, mask and points by the `matrix` that a subclass returns.
 
     `_border`: OpenCV's mode for what lies outside the image.
@@ -46,16 +45,6 @@ class Warp(FaceTransform):
     reads_mask = False
     allowed_in_clips = True
     _border: int = cv2.BORDER_CONSTANT
-
-    @property
-    def targets(self) -> dict[str, Callable[..., Any]]:
-        """Maps each target to the method that transforms it, as Albumentations requires."""
-        return {
-            "image": self.apply,
-            "mask": self.apply_to_mask,
-            "keypoints": self.apply_to_keypoints,
-            "bboxes": self.apply_to_bboxes,
-        }
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         """`matrix` (2, 3) from the image's pixel centres to those of an image of `size` (H, W); None: no change."""
