@@ -54,13 +54,23 @@ def make_sample(
 ) -> SampleReport:
     """Generate the sample of a seed in a new or empty directory, atomically.
 
-    `groups`: originals with their fakes, at least those of the table of edge cases; see `draw_clips`.
-
     The same seed gives the same bytes with the same versions of the libraries. Takes seconds, uses all cores; the table
     alone takes less than 20 MB. Does nothing where the same sample already exists.
 
-    Raises UsageError (RefusedError if the directory holds anything else; nothing is written) and StoppedError if the
-    disk is full.
+    Args:
+        directory: Where the videos are written.
+        seed: Of everything that is drawn.
+        groups: Originals with their fakes, at least those of the table of edge cases; see `draw_clips`.
+        on_progress: Called with the videos that are done, and all of them.
+
+    Returns:
+        What was made, or was there already.
+
+    Raises:
+        RefusedError: The directory holds anything else; nothing was written.
+        UsageError: A seed below 0, or too few groups.
+        StoppedError: The disk is full.
+
     """
     started = time.monotonic()
     if seed < 0:

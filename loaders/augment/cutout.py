@@ -26,10 +26,8 @@ _BLOCK_P: Final = 0.1
 class FaceCutout(Blackout):
     """At most one of: landmark blackout, half of the hull, block mask; tried in this order.
 
-    `landmark`, `hull`, `block`: probability of each where those before it were not applied; the defaults give 70%, 6%
-    and 2.4% of images (and an eighth of the 70% draws `nothing`). `min_visible_px`: a fake keeps more than this many of
-    its manipulated pixels, or stays unchanged. The areas are those of `LandmarkBlackout`, `HullHalfBlackout` and
-    `BlockMask`.
+    The areas are those of `LandmarkBlackout`, `HullHalfBlackout` and `BlockMask`. The default probabilities give 70%,
+    6% and 2.4% of images (and an eighth of the 70% draws `nothing`).
 
     Source: the training set of S. Seferbekov's winning entry to the Deepfake Detection Challenge
     (github.com/selimsef/dfdc_deepfake_challenge, `classifier_dataset.py`, 2020). What differs here:
@@ -43,6 +41,14 @@ class FaceCutout(Blackout):
     - What counts as manipulated is the row's mask, not every pixel that compression changed.
     - Blocks are cut at half the height, not at half the width; areas are round, not diamonds.
     - It works before or after any geometric transform, does not write to its input, and is reproducible by seed.
+
+    Args:
+        landmark: Probability of a landmark blackout.
+        hull: Probability of half of the hull, where that was not applied.
+        block: Probability of a block mask, where neither was.
+        min_visible_px: A fake keeps more than this many of its manipulated pixels, or stays unchanged.
+        p: Probability that any is tried.
+
     """
 
     def __init__(

@@ -89,9 +89,15 @@ class Options:
     ) -> dict[str, Any]:
         """The config: everything that rows depend on, as JSON values.
 
-        `columns`: the source's own, kind by name. `landmarker`: None for the template. `schema`: version of the rows'
-        schema. `has_own_masks`: whether some input has a mask of its own that is used. Without any, the config is what
-        it was before own masks were read, so that datasets from then go on.
+        Args:
+            detector: That finds the faces.
+            labels: Names of the classes, by number.
+            columns: The source's own, kind by name.
+            landmarker: None for the template.
+            schema: Version of the rows' schema.
+            has_own_masks: Whether some input has a mask of its own that is used. Without any, the config is what it was
+                before own masks were read, so that datasets from then go on.
+
         """
         image, landmarker = self.image, landmarker or TemplateLandmarker()
         return {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import is_dataclass
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
@@ -23,6 +27,7 @@ LANGUAGES = {"python", "console", "yaml", "text"}
 DIRECTIVES = {"{eval-rst}", "{image}", "{toctree}", "{warning}"}
 MAX_LINE_CHARACTERS = 100
 MAX_README_LINES = 150
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=name_of)
 
@@ -55,6 +60,33 @@ def test_the_pages_build_and_every_link_between_them_leads_somewhere(tmp_path: P
     )  # fmt: skip
     assert built.returncode == 0, built.stderr
     assert "FaceDataLoader" in (tmp_path / "html" / "reference" / "api.html").read_text(encoding="utf-8")
+
+
+def documented() -> Iterator[tuple[str, Any]]:
+    """What the reference of Python names, and the public methods of its classes, by name."""
+    page = (REFERENCE / "api.md").read_text(encoding="utf-8")
+    for name in re.findall(r"\.\. auto(?:function|class):: ([\w.]+)", page):
+        module, _, attribute = name.rpartition(".")
+        found = getattr(importlib.import_module(module), attribute)
+        yield name, found
+        methods = vars(found) if inspect.isclass(found) else {}
+        yield from ((f"{name}.{method}", getattr(found, method)) for method in methods if not method.startswith("_"))
+
+
+def test_documented_functions_of_more_than_three_arguments_say_what_each_is() -> None:
+    """A dataclass describes its fields in prose; hooks of Lightning and Albumentations are theirs to describe."""
+    hooks, silent, seen = {"on_train_batch_end", "apply"}, [], 0
+    for name, found in documented():
+        if not callable(found) or is_dataclass(found) or name.rpartition(".")[2] in hooks:
+            continue
+        arguments = inspect.signature(found).parameters.values()
+        arguments = [each for each in arguments if each.name != "self" and each.kind not in VARIADIC]
+        if len(arguments) > 3:
+            text = (found.__doc__ or "") + (found.__init__.__doc__ or "" if inspect.isclass(found) else "")
+            seen += 1
+            silent += [] if "Args:" in text else [name]
+    assert seen > 10
+    assert silent == []
 
 
 def test_every_link_of_the_readme_leads_to_a_file() -> None:

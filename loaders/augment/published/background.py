@@ -29,10 +29,15 @@ class BackgroundRemoval(FaceTransform):
     A network that sees the background alone should do no better than chance: if it does, the dataset's classes differ
     in something else than faces.
 
-    `margin`: how far the hull is dilated first, in distances between the eyes. `fill`: a grey level, 0..255; "mean",
-    the mean colour of what is kept, which reveals nothing of what is removed; "blur", what is removed, blurred by half
-    the distance between the eyes. The mask is set to 0 where the image is replaced. A hull without area leaves the
-    image unchanged.
+    The mask is set to 0 where the image is replaced. A hull without area leaves the image unchanged.
+
+    Args:
+        keep: "face" or "background".
+        margin: How far the hull is dilated first, in distances between the eyes.
+        fill: A grey level, 0..255; "mean", the mean colour of what is kept, which reveals nothing of what is removed;
+            "blur", what is removed, blurred by half the distance between the eyes.
+        p: Probability that it is applied.
+
     """
 
     reads_mask = False
