@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -145,6 +145,19 @@ def _as_floats(values: dict[str, Any], *names: str) -> dict[str, Any]:
 def hash_config(config: dict[str, Any]) -> str:
     """Hash of a config, 16 hex digits; equal only where every field is."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def config_differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
+    """One line for each field in which two configs differ; none only where their hashes are equal."""
+    for key in sorted(before.keys() | now.keys()):
+        there, here = ({key: config[key]} if key in config else {} for config in (before, now))
+        if hash_config(there) != hash_config(here):
+            there_text, here_text = (_setting_text(side.get(key, "not set")) for side in (there, here))
+            yield f"{key}: {there_text} there, {here_text} now"
+
+
+def _setting_text(value: object) -> str:
+    return str(value) if not isinstance(value, Sequence) or isinstance(value, str) else ",".join(map(str, value))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION
 from ..errors import RefusedError, UsageError
 from ..manipulation import own_masks
 from ..sources import Entry, Listing
-from .incremental import config_differences
-from .options import Options
+from .options import Options, config_differences
 from .plan import Plan
 
 

@@ -71,7 +71,8 @@ from pathlib import Path
 import psutil
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.incremental import find_changes, next_plan_part
+from facefeed.pipeline.planning.incremental import next_plan_part
+from facefeed.pipeline.planning.incremental.changes import find_changes
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.planning.validation import prepare_job

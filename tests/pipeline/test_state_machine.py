@@ -16,7 +16,7 @@ from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.commit import finalize
 from facefeed.pipeline.dataset import index as index_module
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
-from facefeed.pipeline.planning import incremental
+from facefeed.pipeline.planning.incremental import changes, next_plan_part, replaced_units
 from facefeed.pipeline.planning.options import hash_config
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.planning.recorded import RecordedDataset
@@ -64,16 +64,16 @@ def _a_new_time_is_no_change(patch: _Patch) -> None:
     def find_unchanged(_: Any, __: Any, ___: Any, entries: Any) -> set[str]:
         return {entry.video_id for entry in entries}
 
-    patch.setattr(incremental, "find_unchanged_content", find_unchanged)
+    patch.setattr(changes, "find_unchanged_content", find_unchanged)
 
 
 def _a_new_time_is_a_change(patch: _Patch) -> None:
-    patch.setattr(incremental, "find_unchanged_content", lambda *_: set())
+    patch.setattr(changes, "find_unchanged_content", lambda *_: set())
 
 
 def _new_times_are_forgotten(patch: _Patch) -> None:
     def next_part(*args: Any, **given: Any) -> Any:
-        return replace(incremental.next_plan_part(*args, **given), mtime_updates={})
+        return replace(next_plan_part(*args, **given), mtime_updates={})
 
     patch.setattr(precompute_module, "next_plan_part", next_part)
 
@@ -107,7 +107,7 @@ def _a_failure_counts_as_done(patch: _Patch) -> None:
 
 
 def _masks_of_fakes_stay(patch: _Patch) -> None:
-    patch.setattr(incremental, "_add_fakes", lambda *_: set())
+    patch.setattr(replaced_units, "_fakes_of", lambda *_: [])
 
 
 def _what_a_fake_was_compared_with_is_forgotten(patch: _Patch) -> None:

@@ -16,7 +16,7 @@ from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.content_hash import content_sha256, stat_signature
 from facefeed.pipeline.planning.cost_model import Cost, CostModel
-from facefeed.pipeline.planning.incremental import find_changes
+from facefeed.pipeline.planning.incremental.changes import find_changes
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
 from facefeed.pipeline.planning.validation import prepare_job

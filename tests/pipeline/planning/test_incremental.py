@@ -13,8 +13,9 @@ from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.incremental import Changes, config_differences, find_changes, next_plan_part
-from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
+from facefeed.pipeline.planning.incremental import Changes, next_plan_part
+from facefeed.pipeline.planning.incremental.changes import find_changes
+from facefeed.pipeline.planning.options import JobSpec, Options, config_differences, hash_config
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.planning.validation import prepare_job

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from ..dataset.manifest import InputOutcome
-from ..sources import Entry
-from .run_state import RunState
+from ...dataset.manifest import InputOutcome
+from ...sources import Entry
+from ..run_state import RunState
 
 
 def outdated_entries(

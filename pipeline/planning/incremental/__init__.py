@@ -1,0 +1,12 @@
+"""Incremental runs: what changed in the source since the last one, and the next part of the plan, which covers it.
+
+    Listing, plan -> Changes -> splits of added inputs, units that replace others -> PlanPart
+
+In: a `Listing`, and the plan and receipts of OUT. Out: `Changes`, and a `PlanPart`, not written yet.
+Must not know: how units are processed, or what is written.
+"""
+
+from .changes import Changes, absence_warnings, compare_with_plan
+from .next_part import next_plan_part
+
+__all__ = ["Changes", "absence_warnings", "compare_with_plan", "next_plan_part"]

@@ -1,0 +1,102 @@
+"""Splits of added inputs, beside those that are fixed already: no original and no person comes into two."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from ...errors import RefusedError
+from ...sources import Entry, Listing
+from ...sources.clips.video_or_frames import clip_key
+from ...splits.assignment import Assignment, assign_splits
+from ...splits.leaks import refuse_new_leaks
+from ..options import Options
+from ..run_state import RunState
+from .changes import Changes
+
+
+def assign_added(
+    run_state: RunState,
+    listing: Listing,
+    changes: Changes,
+    planned: dict[str, tuple[Entry, str]],
+    options: Options,
+    *,
+    allow_leaks: bool,
+) -> Assignment:
+    """Assigns splits to the added inputs; those that are left out are added to `changes.refused`."""
+    dropped = run_state.plan.dropped_identities()
+    renamed = _same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
+    _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
+    planned = _with_new_links(planned, changes.relinked)
+    changed = [
+        replace(entry, footage=planned[entry.video_id][0].footage) if listing.footage_from_names else entry
+        for entry in changes.changed
+    ]
+    if not allow_leaks:
+        refuse_new_leaks(changed, planned, dropped)
+    assigned = assign_splits(
+        changes.added,
+        ratio=options.split_ratio,
+        seed=options.seed,
+        allow_leaks=allow_leaks,
+        known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changed},
+        known_dropped=dropped,
+        without_splits=listing.without_splits,
+        renamed=renamed,
+    )
+    detail = "it, or what it was made from, would join two splits that are fixed already"
+    changes.refused.extend(
+        replace(entry, problem="bridges_splits", detail=detail)
+        for entry in changes.added
+        if entry.video_id not in assigned.split_of
+    )
+    return assigned
+
+
+def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]:
+    """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
+    gone_ids = {clip_key(entry.video_id): entry.video_id for entry in gone}
+    return {entry.video_id: gone_ids[key] for entry in added if (key := clip_key(entry.video_id)) in gone_ids}
+
+
+def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
+    """The planned videos with the footage of `relinked` ones, but for footage that would join two splits."""
+    linked = {entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}
+    splits: dict[str | None, set[str]] = defaultdict(set)
+    for entry, split in (planned | linked).values():
+        splits[entry.footage].add(split)
+    return planned | {
+        name: (entry, split) for name, (entry, split) in linked.items() if len(splits[entry.footage]) == 1
+    }
+
+
+def _refuse_moves(
+    added: Iterable[Entry],
+    renamed: Mapping[str, str],
+    planned: Mapping[str, tuple[Entry, str]],
+    labels: Sequence[str],
+    *,
+    allow_leaks: bool,
+) -> None:
+    """Raises `RefusedError` where a `renamed` input has another label than it had, or, unless `allow_leaks`, split.
+
+    The rows under its old name stay, so that it would be in both. Not where either label is unknown.
+    """
+    for entry in added:
+        if entry.video_id not in renamed:
+            continue
+        old = renamed[entry.video_id]
+        before, split = planned[old]
+        kept = f"{entry.video_id}: is {old}, renamed or moved, whose rows stay"
+        if -1 not in (entry.label, before.label) and entry.label != before.label:
+            raise RefusedError(
+                f"{kept}: it was {labels[before.label]} and is {labels[entry.label]} now, and would be in OUT as both: "
+                "use a new OUT, or undo the move"
+            )
+        if entry.split and entry.split != split and not allow_leaks:
+            raise RefusedError(
+                f"{kept}: it was planned into {split}, the source now says {entry.split}, and it would be in both, a "
+                "leak: use a new OUT, undo the move, or accept it with --allow-leaks"
+            )

@@ -1,0 +1,135 @@
+"""What changed in the source since the last run: `Changes`, by comparison with the plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+
+from ...console import first_names, plural
+from ...errors import RefusedError
+from ...sources import Entry, Listing
+from ..content_hash import ComparisonProgress, find_renamed, find_unchanged_content
+from ..run_state import RunState
+
+
+@dataclass(frozen=True, kw_only=True)
+class Changes:
+    """Inputs classified by how they differ from the plan.
+
+    `added`, `changed` and `touched` hold entries as the source has them now. `touched`: a new mtime, the same content;
+    only the mtime is recorded (of a clip of images, the digest too). `gone`: planned, but no longer in the source;
+    their rows stay. `refused`: never reach a unit. `rejudged`: have more damaged frames than is allowed now, and are
+    redone on request. `blocked`: those of `gone` that the source names, but with a problem. `relinked`: the source is
+    as it was, but other names are known to be of the same recording; this concerns the splits of added inputs alone.
+    `renamed`: ids of added inputs that have the content of one that is gone, with its id.
+    """
+
+    added: list[Entry] = field(default_factory=list)
+    changed: list[Entry] = field(default_factory=list)
+    touched: list[Entry] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    blocked: set[str] = field(default_factory=set)
+    refused: list[Entry] = field(default_factory=list)
+    rejudged: list[Entry] = field(default_factory=list)
+    relinked: list[Entry] = field(default_factory=list)
+    renamed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def removed(self) -> set[str]:
+        """Ids of planned inputs that the source does not name any more."""
+        return {*self.gone} - self.blocked
+
+
+def find_changes(
+    listing: Listing,
+    planned: dict[str, tuple[Entry, str]],
+    find_unchanged: Callable[[Sequence[Entry]], Container[str]] = lambda _: (),
+) -> Changes:
+    """Compares the listing's entries with the planned videos, given as `(entry, split)` by video id.
+
+    `find_unchanged`: given the entries that differ in mtime alone, returns the ids of those with unchanged content; by
+    default none. Raises `RefusedError` where the source now gives a planned video another split: assignments are fixed.
+    """
+    changes = Changes()
+    seen = set()
+    retimed: list[Entry] = []
+    for entry in listing.entries:
+        if entry.problem:
+            if entry.video_id in planned:
+                changes.blocked.add(entry.video_id)
+            else:
+                changes.refused.append(entry)
+            continue
+        seen.add(entry.video_id)
+        if entry.video_id not in planned:
+            changes.added.append(entry)
+            continue
+        before, split = planned[entry.video_id]
+        if entry.split and entry.split != split:
+            raise RefusedError(
+                f"{entry.video_id}: was planned into {split}, the source now says {entry.split}; a split is fixed once "
+                "planned: use a new OUT, or --splits FILE if OUT was made with that"
+            )
+        before = replace(before, split=entry.split)
+        if listing.footage_from_names and entry.footage != before.footage:
+            changes.relinked.append(entry)
+            before = replace(before, footage=entry.footage)
+        if entry == before:
+            continue
+        only_time = entry == replace(before, mtime_ns=entry.mtime_ns, images_digest=entry.images_digest)
+        (retimed if only_time else changes.changed).append(entry)
+    if retimed:
+        unchanged = find_unchanged(retimed)
+        for entry in retimed:
+            (changes.touched if entry.video_id in unchanged else changes.changed).append(entry)
+    changes.gone.extend(video_id for video_id in planned if video_id not in seen)
+    return changes
+
+
+def compare_with_plan(
+    run_state: RunState, listing: Listing, roots: Sequence[Path], comparing: ComparisonProgress
+) -> Changes:
+    """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
+
+    `roots`: folders that inputs may lie in, the listing's root first.
+    """
+    planned = run_state.plan.planned_videos()
+    changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))
+    gone = [planned[video_id][0] for video_id in changes.gone]
+    changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
+    return changes
+
+
+def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:
+    """Warnings about inputs of OUT that the source lacks, before more is added to them: the source may be another one.
+
+    A further set may be meant for the same OUT, so that this is no error.
+    """
+    if not changes.gone:
+        return []
+    failed = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "failed"}
+    gone = [video_id for video_id in changes.gone if video_id not in failed]  # of the others nothing stays
+    total = len(run_state.unit_of_video) - (len(changes.gone) - len(gone))
+    if not gone:
+        return []
+    if len(gone) < total:
+        text = (
+            f"not in SRC, or not readable there: {len(gone):,} of the {total:,} inputs in OUT "
+            f"({first_names(gone)}), whose rows stay"
+        )
+    else:
+        text = (
+            f"none of the {plural(total, 'input')} in OUT is in SRC, or readable there: their rows stay, and what SRC "
+            f"has ({plural(len(listing.entries), 'input')}) is added to them; unless SRC is a further set for OUT, "
+            "stop and name a new OUT, or the SRC that OUT was made from"
+        )
+    if not changes.renamed:
+        return [text]
+    new, old = min(changes.renamed.items())
+    return [
+        text,
+        f"{plural(len(changes.renamed), 'input')} of SRC will be in OUT twice, with rows of the same content under "
+        f"another name ({new} is {old}); a new OUT has each once",
+    ]
