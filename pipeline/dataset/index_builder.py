@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 
 from ..errors import CorruptDataError
 from ..files import raise_if_disk_failed
-from . import index
 from .added_columns import ColumnSet
+from .index import layout
 from .parquet_pages import image_byte_ranges, mask_byte_ranges
 from .schema import UNINDEXED_COLUMNS, recorded_schema
 
@@ -83,10 +83,10 @@ class IndexBuilder:
         for table in self._rows():
             buffered.append(table)
             count += len(table)
-            while count >= index.BATCH_ROWS:
+            while count >= layout.BATCH_ROWS:
                 joined = pa.concat_tables(buffered)
-                yield self._encode(joined.slice(0, index.BATCH_ROWS))
-                buffered, count = [joined.slice(index.BATCH_ROWS)], count - index.BATCH_ROWS
+                yield self._encode(joined.slice(0, layout.BATCH_ROWS))
+                buffered, count = [joined.slice(layout.BATCH_ROWS)], count - layout.BATCH_ROWS
         if count:
             yield self._encode(pa.concat_tables(buffered))
 

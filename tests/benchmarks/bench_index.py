@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from facefeed.pipeline.dataset.index import BATCH_ROWS, Index, index_schema
+from facefeed.pipeline.dataset.index import Index, index_schema
+from facefeed.pipeline.dataset.index.layout import BATCH_ROWS
 from facefeed.pipeline.dataset.schema import face_schema
 
 ROWS = 10_000_000

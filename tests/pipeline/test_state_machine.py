@@ -14,7 +14,7 @@ from assets_random import examples
 from assets_state_machine import PrecomputeMachine
 from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.commit import finalize
-from facefeed.pipeline.dataset import index as index_module
+from facefeed.pipeline.dataset.index import layout
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.planning.incremental import changes, next_plan_part, replaced_units
 from facefeed.pipeline.planning.options import hash_config
@@ -91,7 +91,7 @@ def _the_index_is_not_written(patch: _Patch) -> None:
 
 
 def _readers_do_not_know_the_next_index(patch: _Patch) -> None:
-    for module in (index_module, check):
+    for module in (layout, check):
         patch.setattr(module, "current_index_path", lambda out: OutPaths(out).index)
 
 

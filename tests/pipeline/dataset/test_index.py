@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import facefeed.pipeline.dataset.index as module
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,7 +24,7 @@ from facefeed.loaders import FaceDataset
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
-from facefeed.pipeline.dataset.index import Index, current_index_path
+from facefeed.pipeline.dataset.index import Index, current_index_path, layout
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
@@ -80,7 +79,7 @@ def test_a_column_of_the_index_is_that_of_the_files(dataset: Path, name: str) ->
 
 @pytest.mark.parametrize("batch_rows", [7, 256, 391, 65_536])
 def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
-    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(layout, "BATCH_ROWS", batch_rows)
     assert rebuild_index_file(copy)
     index = Index(copy)
     images = []
@@ -97,7 +96,7 @@ def test_every_image_lies_where_the_index_says(copy: Path, monkeypatch: pytest.M
 def test_rows_of_a_split_are_those_below_its_folder(
     copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int, split: str
 ) -> None:
-    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(layout, "BATCH_ROWS", batch_rows)
     rebuild_index_file(copy)
     index = Index(copy)
     rows = index.rows_where("split", split)
@@ -115,7 +114,7 @@ def test_a_value_that_no_row_has_finds_no_row(dataset: Path, value: str) -> None
 
 @pytest.mark.parametrize("batch_rows", [7, 65_536])
 def test_rows_are_found_in_columns_with_nulls(copy: Path, monkeypatch: pytest.MonkeyPatch, batch_rows: int) -> None:
-    monkeypatch.setattr(module, "BATCH_ROWS", batch_rows)
+    monkeypatch.setattr(layout, "BATCH_ROWS", batch_rows)
     rebuild_index_file(copy)
     index = Index(copy)
     methods = stored(copy)["method"].to_pylist()
@@ -333,7 +332,7 @@ def test_a_dataset_that_is_published_while_it_is_opened_is_that_of_the_new_state
         publish_manifest(paths, after)
         return path
 
-    monkeypatch.setattr(module, "current_index_path", publish_and_open)
+    monkeypatch.setattr(layout, "current_index_path", publish_and_open)
     manifest, index = open_dataset(copy)
     assert manifest.fingerprint == index.fingerprint == after.fingerprint
 

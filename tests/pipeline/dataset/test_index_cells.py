@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import facefeed.pipeline.dataset.index as module
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import copy_dataset, make_dataset
-from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.index import Index, layout
 from facefeed.pipeline.verify.check import rebuild_index_file
 
 
@@ -30,7 +29,7 @@ def whole_and_in_batches(
 ) -> Iterator[tuple[Index, list[dict[str, Any]]]]:
     """An index in batches of a few rows, or in one; and all rows as the files say."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "BATCH_ROWS", request.param)
+        patch.setattr(layout, "BATCH_ROWS", request.param)
         out = copy_dataset(dataset, tmp_path_factory.mktemp("batches") / "out")
         assert rebuild_index_file(out)
         yield Index(out), stored(out)

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-import facefeed.pipeline.dataset.index as index_module
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -34,7 +33,7 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.console import percent
 from facefeed.pipeline.dataset.frame_numbers import VideoEnds
-from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.index import Index, layout
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
@@ -167,7 +166,7 @@ def test_an_infinite_value_is_left_out_of_a_histogram(copy: Path) -> None:
 
 def test_statistics_do_not_depend_on_the_batch_size_of_the_index(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     before = figures(copy)
-    monkeypatch.setattr(index_module, "BATCH_ROWS", 7)
+    monkeypatch.setattr(layout, "BATCH_ROWS", 7)
     assert rebuild_index_file(copy)
     after = figures(copy)
     for changing in ("bytes", "page_bytes"):

@@ -1,14 +1,7 @@
-"""The index: the small columns of every row and the byte range of its image and mask; Arrow IPC, memory-mapped.
-
-Derived from the receipts' files alone, so it can be rebuilt at any time. It holds every column of the schema but
-the large ones (`UNINDEXED_COLUMNS`), and added columns, which may take the place of one of the same name. For each
-image: `file` (relative to OUT), `image_offset`, `image_bytes`, `image_crc32`; for each mask `mask_offset` and
-`mask_bytes`, both 0 where there is none (PNG has its own checksums).
-"""
+"""`Index`: reads the index, memory-mapped."""
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
@@ -19,80 +12,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
-from ..errors import CorruptDataError, UsageError
-from ..files import raise_if_disk_failed, refuse_unmapped, stop_on_disk_error
-from ..json_records import brief, parse_json
-from .added_columns import ADDED, ColumnSet, IncompleteSet, column_origins, keeps_columns, read_column_sets, with_folder
-from .index_like import OutdatedIndex
-from .manifest import Manifest, OutPaths, check_unit_files
-from .schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of, recorded_schema
-
-BATCH_ROWS = 65_536
-"""Rows of every batch but the last: a row's batch is found by division."""
-
-_MISSING = b"facefeed.missing"
-
-INDEX_COLUMNS = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
-"""Columns of the index alone: where the image and the mask of a row lie."""
-
-
-def index_schema(
-    faces: pa.Schema, fingerprint: str, added: Sequence[ColumnSet] = (), incomplete: Sequence[IncompleteSet] = ()
-) -> pa.Schema:
-    """Schema of ``OUT/index.arrow`` for files of the schema `faces`; strings that repeat are dictionary-encoded.
-
-    `added`: sets of added columns that are part of it; `incomplete`: those that are not, to name them to readers.
-    """
-    fields = {column.name: column for column in faces if column.name not in UNINDEXED_COLUMNS}
-    for column_set in added:
-        fields |= {
-            field.name: field.with_metadata({**(field.metadata or {}), ADDED: column_set.name})
-            for field in column_set.indexed_fields
-        }
-    columns = []
-    for column in fields.values():
-        repeats = pa.types.is_string(column.type) and column.name != "face_id"
-        columns.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
-    columns += [
-        pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("image_offset", pa.int64(), nullable=False),
-        pa.field("image_bytes", pa.int32(), nullable=False),
-        pa.field("mask_offset", pa.int64(), nullable=False),
-        pa.field("mask_bytes", pa.int32(), nullable=False),
-    ]
-    metadata = {**faces.metadata, b"facefeed.fingerprint": fingerprint.encode()}
-    if added:
-        metadata[ADDED] = json.dumps({each.name: each.fingerprint for each in added}).encode()
-    if incomplete:
-        missing = {name: each.portable for each in incomplete for name in each.column_set.schema.names}
-        metadata[_MISSING] = json.dumps(missing).encode()
-    return pa.schema(columns, metadata=metadata)
-
-
-def _is_valid(schema: pa.Schema, fingerprint: str) -> bool:
-    """Whether an index has the columns that `index_schema` gives, besides added ones."""
-    added = {field.name for field in schema if ADDED in (field.metadata or {})}
-    stored, expected = (
-        pa.schema([field for field in fields if field.name not in added])
-        for fields in (schema, index_schema(recorded_schema(schema), fingerprint))
-    )
-    return bool(stored.equals(expected))
-
-
-def current_index_path(out: Path) -> Path:
-    """Path of the index that belongs to OUT's manifest.
-
-    The next index is written before the manifest and renamed after it, so that the current manifest has an index at any
-    moment, even if a run is killed.
-    """
-    paths = OutPaths(out)
-    try:
-        with pa.memory_map(str(paths.next_index)) as stored:
-            fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
-        return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index
-    except (CorruptDataError, UsageError, KeyError, OSError, TypeError, ValueError, pa.ArrowException) as error:
-        raise_if_disk_failed(paths.next_index, error)
-        return paths.index
+from ...errors import CorruptDataError, UsageError
+from ...files import raise_if_disk_failed, refuse_unmapped, stop_on_disk_error
+from ...json_records import brief, parse_json
+from ..added_columns import ADDED, column_origins, keeps_columns, read_column_sets, with_folder
+from ..index_like import OutdatedIndex
+from ..manifest import check_unit_files
+from ..schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of
+from . import arrays, layout
 
 
 class Index:
@@ -105,7 +32,7 @@ class Index:
 
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
-        path = current_index_path(self.out)
+        path = layout.current_index_path(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -113,8 +40,8 @@ class Index:
             self.schema: pa.Schema = reader.schema
             self.labels, metadata = labels_of(self.schema), self.schema.metadata
             self.fingerprint = metadata[b"facefeed.fingerprint"].decode()
-            self.added, self._missing = (_texts(metadata, name) for name in (ADDED, _MISSING))
-            has_expected_schema = _is_valid(self.schema, self.fingerprint)
+            self.added, self._missing = (_texts(metadata, name) for name in (ADDED, layout.MISSING))
+            has_expected_schema = layout.has_expected_columns(self.schema, self.fingerprint)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
@@ -127,7 +54,7 @@ class Index:
         self._categories: dict[str, list[str]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # Rows are located by division, so all batches but the last must have the expected length.
-        if not has_expected_schema or any(batch.num_rows != BATCH_ROWS for batch in self._batches[:-1]):
+        if not has_expected_schema or any(batch.num_rows != layout.BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
     def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Path, str, dict[str, str]]]:
@@ -192,7 +119,7 @@ class Index:
         """One cell as a Python value."""
         if pa.types.is_dictionary(self.schema.field(name).type):
             return self.text(name, row)
-        batch, position = divmod(row, BATCH_ROWS)
+        batch, position = divmod(row, layout.BATCH_ROWS)
         return self._batches[batch].column(name)[position].as_py()
 
     def box(self, name: str, row: int) -> tuple[float, float, float, float]:
@@ -207,8 +134,8 @@ class Index:
         categories = self.categories(name)
         code = categories.index(value) if value in categories else None
         rows = [
-            np.flatnonzero(self._cached(name, number, _codes) == code).astype(np.uint32)
-            + np.uint32(number * BATCH_ROWS)
+            np.flatnonzero(self._cached(name, number, arrays.codes) == code).astype(np.uint32)
+            + np.uint32(number * layout.BATCH_ROWS)
             for number in range(len(self._batches))
             if code is not None
         ]
@@ -216,22 +143,22 @@ class Index:
 
     def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
         """Cells of a numeric column at `rows`, in that order; null is 0 for integers, NaN for floats."""
-        return self._gather(rows, lambda batch: self._cached(name, batch, _numbers))
+        return self._gather(rows, lambda batch: self._cached(name, batch, arrays.numbers))
 
     def number(self, name: str, row: int) -> Any:
         """One cell of a numeric column; null as in `numbers`."""
-        batch, position = divmod(row, BATCH_ROWS)
-        return self._cached(name, batch, _numbers)[position]
+        batch, position = divmod(row, layout.BATCH_ROWS)
+        return self._cached(name, batch, arrays.numbers)[position]
 
     def text(self, name: str, row: int) -> str | None:
         """One cell of a dictionary column; None where null."""
-        batch, position = divmod(row, BATCH_ROWS)
-        code = self._cached(name, batch, _codes)[position]
+        batch, position = divmod(row, layout.BATCH_ROWS)
+        code = self._cached(name, batch, arrays.codes)[position]
         return None if code < 0 else self.categories(name)[code]
 
     def codes(self, name: str, rows: ArrayLike) -> NDArray[np.int32]:
         """Cells of a dictionary column at `rows`, as positions in `categories(name)`; -1 where null."""
-        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, _codes))
+        codes: NDArray[np.int32] = self._gather(rows, lambda batch: self._cached(name, batch, arrays.codes))
         return codes
 
     def categories(self, name: str) -> list[str]:
@@ -252,26 +179,26 @@ class Index:
 
     def points(self, name: str, row: int) -> NDArray[np.float32]:
         """One cell of `landmarks` or `hull`: float32 (points, 2), crop px; read-only."""
-        batch, position = divmod(row, BATCH_ROWS)
-        offsets, values = self._cached(name, batch, _points)
+        batch, position = divmod(row, layout.BATCH_ROWS)
+        offsets, values = self._cached(name, batch, arrays.points)
         return values[offsets[position] : offsets[position + 1]]  # type: ignore[no-any-return]
 
     def boxes(self, name: str, rows: ArrayLike) -> NDArray[np.float32]:
         """Cells of a column of boxes at `rows`, in that order: float32 (rows, 4), xyxy."""
-        return self._gather(rows, lambda batch: self._cached(name, batch, _boxes))
+        return self._gather(rows, lambda batch: self._cached(name, batch, arrays.boxes))
 
     def vectors(self, name: str, rows: ArrayLike) -> NDArray[Any]:
         """Cells of a column of lists of one length at `rows`, in that order: (rows, *lengths); NaN where null."""
-        return self._gather(rows, lambda batch: self._cached(name, batch, _vectors))
+        return self._gather(rows, lambda batch: self._cached(name, batch, arrays.vectors))
 
     def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
         """The landmarks at `rows`, in that order: float32 (rows, 5, 2), crop px."""
-        return self._gather(rows, lambda batch: self._cached("landmarks", batch, _points)[1].reshape(-1, 5, 2))
+        return self._gather(rows, lambda batch: self._cached("landmarks", batch, arrays.points)[1].reshape(-1, 5, 2))
 
     def regions(self, row: int) -> dict[str, NDArray[np.float32]]:
         """Boxes of a face's regions: name -> float32 (4,), xyxy, crop px; read-only."""
-        batch, position = divmod(row, BATCH_ROWS)
-        boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, _regions)
+        batch, position = divmod(row, layout.BATCH_ROWS)
+        boxes: dict[str, NDArray[np.float32]] = self._cached("regions", batch, arrays.regions)
         return {name: values[position] for name, values in boxes.items()}
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -279,7 +206,7 @@ class Index:
         for batch in self._batches:
             for name in columns:
                 if pa.types.is_dictionary(self.schema.field(name).type):
-                    self._viewed(batch.column(name), name, _codes)
+                    self._viewed(batch.column(name), name, arrays.codes)
             yield batch.select(columns)
 
     def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
@@ -301,7 +228,7 @@ class Index:
 
     def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
         row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
-        batches, positions = np.divmod(row_numbers, BATCH_ROWS)
+        batches, positions = np.divmod(row_numbers, layout.BATCH_ROWS)
         if not len(row_numbers):
             return column(0)[:0].copy() if self._batches else np.empty(0)
         first = column(int(batches[0]))
@@ -325,48 +252,3 @@ def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
         raise ValueError(f"{name.decode()} is {brief(texts)}, not an object of texts")
     return texts
-
-
-def _numbers(column: pa.Array) -> NDArray[Any]:
-    filled = column if not column.null_count else column.fill_null(np.nan if pa.types.is_floating(column.type) else 0)
-    return _view(filled)
-
-
-def _codes(column: pa.DictionaryArray) -> NDArray[np.int32]:
-    """Positions in the column's strings, -1 where null; raises `ValueError` on any other number."""
-    indices = column.indices
-    codes = _view(indices.fill_null(-1) if indices.null_count else indices)
-    if len(codes) and not (codes.min() >= -1 and codes.max() < len(column.dictionary)):
-        raise ValueError(f"a code is none of its {len(column.dictionary):,} strings")
-    return codes
-
-
-def _points(column: pa.ListArray) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
-    """Offsets of a batch's lists of points, and all points, float32 (points, 2)."""
-    return _view(column.offsets), _view(column.values.flatten()).reshape(-1, 2)
-
-
-def _boxes(column: pa.FixedSizeListArray) -> NDArray[np.float32]:
-    return _view(column.flatten()).reshape(-1, 4)
-
-
-def _vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
-    shape, values = [len(column)], column
-    while pa.types.is_fixed_size_list(values.type):
-        shape.append(values.type.list_size)
-        values = values.values.slice(values.offset * shape[-1], len(values) * shape[-1])  # also the lists that are null
-    vectors = _numbers(values).reshape(shape)
-    if column.null_count:
-        vectors = vectors.copy() if pa.types.is_floating(values.type) else vectors.astype(np.float64)
-        vectors[np.asarray(column.is_null())] = np.nan
-    return vectors
-
-
-def _regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
-    return {field.name: _boxes(column.field(field.name)) for field in column.type}
-
-
-def _view(numbers: pa.Array) -> NDArray[Any]:
-    """A read-only view. By DLPack: `to_numpy` would import pandas, which takes 0.5 s in every worker."""
-    view: NDArray[Any] = np.from_dlpack(numbers)
-    return view
