@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,12 @@ from .commit.finalize import (
     write_index_or_quarantine,
 )
 from .commit.lease import Lease, hold_lease
-from .commit.publish import make_folders, remove_empty_folders
+from .commit.publish import make_folders, remove_empty_folders_on_refusal
 from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
-from .dataset.manifest import Manifest, OutPaths
+from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import RefusedError, StoppedError, TooManyFailedError, UsageError
+from .errors import RefusedError, StoppedError
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
 from .execution.progress import Progress, Totals
@@ -143,33 +142,33 @@ def precompute(
 
     """
     exit_if_imported_by_worker()
-    started, failure_limit = time.monotonic(), max_failed or FailureLimit()
+    started = time.monotonic()
     check_cluster_options(workers, scheduler)
-    progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
-    job_part = job_part_of(part, retry_failed)
+    retry, job_part = retry_predicate(retry_failed), job_part_of(part, retry_failed)
     with stop_on_any_disk_error(Path(src)):
         job, listing, config = prepare_job(
             src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
             allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
             allow_unlabelled=allow_unlabelled,
         )  # fmt: skip
-    _announce_source(src, listing, progress)
+    run = _Run(
+        job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(), retry=retry,
+        allow_leaks=allow_leaks, part=job_part, progress=progress or Progress.silent(),
+    )  # fmt: skip
+    run.announce_source(src)
     make_folders(job.paths)
     expected = load_forecast(job.out)
-    run = _Run(job, listing, config, failure_limit, retry, allow_leaks, job_part, progress)
     with (
         stop_on_any_disk_error(job.out),
-        _remove_empty_out_on_refusal(job.paths),
-        hold_lease(job.paths.lease, progress.on_wait, part=job_part) as lease,
+        remove_empty_folders_on_refusal(job.paths),
+        hold_lease(job.paths.lease, run.progress.on_wait, part=job_part) as lease,
     ):
-        plan = Plan.load(job.paths)
-        RecordedDataset(job.paths, plan).refuse_other(config)  # another run may have planned since `prepare_job`
-        run_state = RunState(job.paths, plan, job.config_hash)
+        run_state = run.load_state()
         orphans = run.clean_up(run_state, lease)
         for limit in limits_of_file_system(job.paths.temporary):
-            progress.warn(f"OUT={str(job.out)!r}: {limit}")
+            run.progress.warn(f"OUT={str(job.out)!r}: {limit}")
         changes = run.find_changes(run_state)
-        run_state = run.extend_plan(run_state, run.next_part(run_state, changes), changes, lease)
+        run_state = run.extend_plan(run_state, changes, lease)
         with lease.shared_with_parts():
             totals = run.process_pending_units(run_state, workers, scheduler)
         units_left = sum(1 for _ in run_state.pending_units())
@@ -187,7 +186,7 @@ def precompute(
     )  # fmt: skip
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Run:
     """The steps of one call of `precompute`, in order."""
 
@@ -199,6 +198,27 @@ class _Run:
     allow_leaks: bool
     part: JobPart | None
     progress: Progress
+
+    def announce_source(self, src: str | Path) -> None:
+        """Reports what the source holds, and what is odd about it."""
+        listing = self.listing
+        text = f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
+        text += f"(layout {listing.layout}: {listing.format_class_counts()})"
+        if listing.clips:
+            num_images = sum(entry.num_images for entry in listing.clips)
+            text += f"; {plural(len(listing.clips), 'clip')} of {plural(num_images, 'image')}"
+        if listing.missing:
+            text += f"; {len(listing.missing):,} listed in metadata, but absent on disk"
+        self.progress.announce(text)
+        for warning in listing_warnings(listing):
+            self.progress.warn(warning)
+
+    def load_state(self) -> RunState:
+        """The state of OUT; refuses one of another config: another run may have planned it since `prepare_job`."""
+        job = self.job
+        plan = Plan.load(job.paths)
+        RecordedDataset(job.paths, plan).refuse_other(self.config)
+        return RunState(job.paths, plan, job.config_hash)
 
     def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
         """Finishes or removes what killed runs left, unless parts are at work; returns the files moved to `_tmp`."""
@@ -217,26 +237,17 @@ class _Run:
             *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
         ):
             self.progress.warn(text)
-        planned = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(collect_failures(None, changes.refused), len(planned), self.failure_limit, self.part)
+        known = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
+        refuse_known_failures(collect_failures((), changes.refused), len(known), self.failure_limit, self.part)
         return changes
 
-    def next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
-        """Plans the units that the changes need."""
-        job = self.job
-        with MediaReader(job.limits, job.roots) as reader:
-            cost = CostModel(changes.added, job.root, job.options.sampling, reader)
-        return next_plan_part(
-            run_state, self.listing, changes, job=job, config=self.config, allow_leaks=self.allow_leaks,
-            retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
-        )  # fmt: skip
-
-    def extend_plan(self, run_state: RunState, part: PlanPart, changes: Changes, lease: Lease) -> RunState:
+    def extend_plan(self, run_state: RunState, changes: Changes, lease: Lease) -> RunState:
         """Writes the next part of the plan, unless it is empty.
 
         Raises `TooManyFailedError` where known failures exceed the limit, `RefusedError` where parts of the job are at
         work: they follow the plan as it is.
         """
+        part = self._next_part(run_state, changes)
         grows = part.units or part.mtime_updates or not run_state.plan.parts
         if grows and (at_work := lease.parts_at_work()):
             raise RefusedError(
@@ -251,11 +262,23 @@ class _Run:
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
-        planned, listing = grown.plan.planned_videos().values(), self.listing
-        lacking = coverage_warnings(planned, listing.labels, listing.misspelt_labels)
-        for text in (*lacking, *spelling_warnings(planned)):
+        planned = grown.plan.planned_videos().values()
+        for text in (
+            *coverage_warnings(planned, self.listing.labels, self.listing.misspelt_labels),
+            *spelling_warnings(planned),
+        ):
             self.progress.warn(text)
         return grown
+
+    def _next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
+        """Plans the units that the changes need."""
+        job = self.job
+        with MediaReader(job.limits, job.roots) as reader:
+            cost = CostModel(changes.added, job.root, job.options.sampling, reader)
+        return next_plan_part(
+            run_state, self.listing, changes, job=job, config=self.config, allow_leaks=self.allow_leaks,
+            retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
+        )  # fmt: skip
 
     def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
@@ -303,32 +326,6 @@ class _Run:
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
         return manifest, incomplete
-
-
-def _announce_source(src: str | Path, listing: Listing, progress: Progress) -> None:
-    progress.announce(
-        f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
-        f"(layout {listing.layout}: {listing.format_class_counts()})"
-        + (f"; {_clip_counts(listing)}" if listing.clips else "")
-        + (f"; {len(listing.missing):,} listed in metadata, but absent on disk" if listing.missing else "")
-    )
-    for text in listing_warnings(listing):
-        progress.warn(text)
-
-
-def _clip_counts(listing: Listing) -> str:
-    num_images = sum(entry.num_images for entry in listing.clips)
-    return f"{plural(len(listing.clips), 'clip')} of {plural(num_images, 'image')}"
-
-
-@contextmanager
-def _remove_empty_out_on_refusal(paths: OutPaths) -> Iterator[None]:
-    try:
-        yield
-    except (UsageError, TooManyFailedError):
-        if not any(paths.plan.iterdir()) and not paths.lease.read_text():
-            remove_empty_folders(paths)
-        raise
 
 
 def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:

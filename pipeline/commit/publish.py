@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
-from ..errors import CorruptDataError, UsageError
+from ..errors import CorruptDataError, TooManyFailedError, UsageError
 from ..files import (
     DISK_IS_FULL,
     link_exclusive,
@@ -58,13 +59,22 @@ def refuse_read_only(paths: OutPaths) -> None:
             )
 
 
-def remove_empty_folders(paths: OutPaths) -> None:
-    """Removes the folders that `make_folders` created, as far as they are empty, and the lease."""
-    with suppress(OSError):
-        paths.lease.unlink()
-    for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
-        with suppress(OSError):
-            folder.rmdir()
+@contextmanager
+def remove_empty_folders_on_refusal(paths: OutPaths) -> Iterator[None]:
+    """Where the block refuses the job before anything was planned, removes what `make_folders` created, and the lease.
+
+    Not where another run has the lease, nor folders that hold something.
+    """
+    try:
+        yield
+    except (UsageError, TooManyFailedError):
+        if not any(paths.plan.iterdir()) and not paths.lease.read_text():
+            with suppress(OSError):
+                paths.lease.unlink()
+            for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
+                with suppress(OSError):
+                    folder.rmdir()
+        raise
 
 
 def attempt_path(paths: OutPaths, unit: str) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..console import plural, printable
-from ..dataset.manifest import Manifest
+from ..dataset.manifest import InputOutcome, Manifest
 from ..errors import TooManyFailedError, UsageError
 from ..sources import Entry
 from .job_part import JobPart
@@ -63,12 +63,11 @@ class FailureLimit:
         return rounded_up if self.percent == 100 else min(rounded_up, max(total - 1, 0))
 
 
-def collect_failures(run_state: RunState | None, refused: Iterable[Entry]) -> list[Failure]:
-    """Failed inputs of all receipts, and `refused` inputs, which never reach a unit; sorted by video id."""
-    outcomes = (
-        () if run_state is None else (outcome for _, outcome in run_state.outcomes() if outcome.outcome == "failed")
-    )
-    failures = [Failure(outcome.video_id, str(outcome.reason), outcome.detail or "") for outcome in outcomes]
+def collect_failures(outcomes: Iterable[InputOutcome], refused: Iterable[Entry]) -> list[Failure]:
+    """Failed inputs among `outcomes`, and `refused` inputs, which never reach a unit; sorted by video id."""
+    failures = [
+        Failure(each.video_id, str(each.reason), each.detail or "") for each in outcomes if each.outcome == "failed"
+    ]
     failures += [Failure(entry.video_id, str(entry.problem), entry.detail or "") for entry in refused]
     return sorted(failures)
 
@@ -80,7 +79,7 @@ def failures_in_source(
 
     As in the manifest: such an input has no rows, and nothing is left of it that could be fixed.
     """
-    failures = collect_failures(run_state, refused)
+    failures = collect_failures((outcome for _, outcome in run_state.outcomes()), refused)
     counted = [failure for failure in failures if failure.video_id not in removed]
     return counted, len(run_state.unit_of_video) + len(refused) - (len(failures) - len(counted))
 
