@@ -29,7 +29,7 @@ from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
 from .job_part import JobPart
 from .listed_masks import with_masks
-from .options import JobSpec, Options, hash_config
+from .options import JobSpec, Masks, Options, hash_config
 from .recorded import RecordedDataset
 
 
@@ -78,6 +78,32 @@ def prepare_job(
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
     _refuse_missing_scores(options, landmarker)
     recorded = RecordedDataset(OutPaths(out))
+    listing = _list_inputs(
+        src, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
+    )
+    if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
+        listing, options = _without_clips(listing, options)
+    _refuse_unknown_times(listing, options.sampling)
+    config = options.to_config(
+        detector, listing.labels, listing.columns, landmarker=landmarker, schema=recorded.schema_version(listing),
+        has_own_masks=recorded.uses_own_masks(listing, options),
+    )  # fmt: skip
+    recorded.refuse_other(config)
+    if not allow_unlabelled and recorded.config is None:
+        refuse_unlabelled(listing)
+    job = JobSpec(
+        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
+        labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
+        limits=limits or DecoderLimits(),
+    )  # fmt: skip
+    return job, listing, config
+
+
+def _list_inputs(
+    src: Path, layout: str | Layout, allowed: tuple[Path, ...], recorded: RecordedDataset, *,
+    splits: str | Path | None, columns: Sequence[str], masks: Masks, allow_leaks: bool,
+) -> Listing:  # fmt: skip
+    """The source's inputs with the splits, columns and masks that were asked for; its images as clips, as in OUT."""
     listing = list_source(src, layout, allowed=allowed, adds_to_given_splits=recorded.has_given_splits)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
@@ -87,36 +113,9 @@ def prepare_job(
     if splits is None and recorded.has_given_splits:
         listing = _with_warning_of_draws(listing, recorded)
     listing = with_masks(listing, allowed)
-    if options.masks == "source":
+    if masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
-    if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
-        listing, options = _without_clips(listing, options)
-    _refuse_unknown_times(listing, options.sampling)
-    job, config = _job_of(
-        listing, recorded, out=out, allowed=allowed, options=options, detector=detector, landmarker=landmarker,
-        limits=limits,
-    )  # fmt: skip
-    if not allow_unlabelled and recorded.config is None:
-        refuse_unlabelled(listing)
-    return job, listing, config
-
-
-def _job_of(
-    listing: Listing, recorded: RecordedDataset, *, out: Path, allowed: tuple[Path, ...], options: Options,
-    detector: FaceDetector, landmarker: Landmarker, limits: DecoderLimits | None,
-) -> tuple[JobSpec, dict[str, Any]]:  # fmt: skip
-    """The job and its config; refuses a dataset of another config."""
-    config = options.to_config(
-        detector, listing.labels, listing.columns, landmarker=landmarker, schema=recorded.schema_version(listing),
-        has_own_masks=recorded.uses_own_masks(listing, options),
-    )  # fmt: skip
-    recorded.refuse_other(config)
-    job = JobSpec(
-        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
-        labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
-        limits=limits or DecoderLimits(),
-    )  # fmt: skip
-    return job, config
+    return listing
 
 
 def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
