@@ -121,14 +121,14 @@ class RowBuilder:
             own_mask: what the set says is manipulated in `entry`, in place of a comparison.
 
         """
-        options = self._options
+        options, input_columns = self._options, self._input_columns(entry, split)
         rows: list[dict[str, Any]] = []
         with prefetch_one(self._analyze(entry, frames, source_cache, own_cache), self._detect_executor) as batches:
             analyzed = chain.from_iterable(batches)
             for number, (frame_faces, frame_boxes) in enumerate(
                 smooth_boxes(analyzed, self._margin(entry)) if options.smooth else analyzed, 1
             ):
-                rows += self._frame_rows(entry, split, frame_faces, frame_boxes, own_mask)
+                rows += self._frame_rows(entry, input_columns, frame_faces, frame_boxes, own_mask)
                 if number % _BATCH_FRAMES == 0 and rows:
                     yield pa.RecordBatch.from_pylist(rows, schema=self.schema)
                     rows = []
@@ -235,10 +235,25 @@ class RowBuilder:
             else:
                 yield None
 
+    def _input_columns(self, entry: Entry, split: str) -> dict[str, Any]:
+        """The columns that are the same in all rows of an input."""
+        return {
+            "video_id": entry.video_id,
+            "source_id": entry.source_id,
+            "identity": entry.identity,
+            "dataset": entry.dataset,
+            "method": entry.method,
+            "compression": entry.compression,
+            "split": split,
+            "fake_segments": entry.fake_segments,
+            **({"hull_method": WHOLE_FRAME_HULL} if entry.whole_frame else {}),
+            **dict(zip(self._columns, entry.values, strict=True) if entry.values else ()),
+        }
+
     def _frame_rows(
         self,
         entry: Entry,
-        split: str,
+        input_columns: dict[str, Any],
         frame_faces: _FrameFaces,
         frame_boxes: FrameBoxes,
         own_mask: OwnMaskFrames | None,
@@ -255,15 +270,7 @@ class RowBuilder:
             image = options.image(crop)
             yield {
                 "face_id": f"{entry.video_id}/{frame.frame_index}/{track_id}",
-                "video_id": entry.video_id,
-                "source_id": entry.source_id,
-                "identity": entry.identity,
-                "dataset": entry.dataset,
-                "method": entry.method,
-                "compression": entry.compression,
-                "split": split,
                 "label": entry.label_at(frame.elapsed_seconds),
-                "fake_segments": entry.fake_segments,
                 "frame_index": frame.frame_index,
                 "frame_number": frame.frame_number,
                 "pts_seconds": frame.pts_seconds,
@@ -275,7 +282,6 @@ class RowBuilder:
                 "crop_degrees": square.degrees,
                 "score": float(score),
                 **points_columns(landmarks, shape, square, scale),
-                **({"hull_method": WHOLE_FRAME_HULL} if entry.whole_frame else {}),
                 **(dense_columns(shape, square, scale) if self._has_dense_landmarks else {}),
                 "sharpness": sharpness(crop),
                 "manipulated": manipulation.changed_fraction if manipulation else None,
@@ -284,7 +290,7 @@ class RowBuilder:
                 "image_crc32": zlib.crc32(image),
                 "height": crop.shape[0],
                 "width": crop.shape[1],
-                **dict(zip(self._columns, entry.values, strict=True) if entry.values else ()),
+                **input_columns,  # of a whole frame, in place of the landmarker's hull_method
             }
 
 
