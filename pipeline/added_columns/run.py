@@ -102,16 +102,19 @@ def add_columns(
     if workers is not None and workers < 1:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per core")
     out = Path(out)
-    source = absolute_source(maker) if isinstance(maker, str) else f"{describe(maker)}(...)"
-    loaded = load_column_maker(maker) if isinstance(maker, str) else maker
-    load: LoadMaker = partial(load_column_maker, maker) if isinstance(maker, str) else partial(_itself, maker)
+    load: LoadMaker
+    if isinstance(maker, str):
+        source, load = absolute_source(maker), partial(load_column_maker, maker)
+    else:
+        source, load = f"{describe(maker)}(...)", partial(_itself, maker)
+    loaded = load()
     with _claimed(out, "facefeed add", on_wait) as (run_state, manifest, lease):
         column_set = _begin(out, loaded, source, manifest, run_state)
         units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
         pending = [unit for unit in units if not column_set.has_file_for(unit)]
+        rows = sum(unit.rows for unit in units)
+        rows_before = done = rows - sum(unit.rows for unit in pending)
         if pending:
-            rows = sum(unit.rows for unit in units)
-            done = rows - sum(unit.rows for unit in pending)
             on_progress(done, rows)
             num_workers = workers or _default_num_workers(loaded)
             with closing(add_to_units(column_set, load, pending, num_workers)) as finished:
@@ -126,8 +129,7 @@ def add_columns(
         return AddSummary(
             name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
             indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
-            rows=sum(unit.rows for unit in pending), units_before=len(units) - len(pending),
-            rows_before=sum(unit.rows for unit in units) - sum(unit.rows for unit in pending),
+            rows=rows - rows_before, units_before=len(units) - len(pending), rows_before=rows_before,
             size_bytes=sum(column_set.unit_file(unit.unit).stat().st_size for unit in units),
             seconds=time.monotonic() - started,
         )  # fmt: skip
