@@ -25,7 +25,14 @@ BATCH_ROWS = 65_536
 MISSING = b"facefeed.missing"
 """Metadata of an index: for each column of an incomplete set of added ones, the set's description; JSON."""
 
-INDEX_COLUMNS = ("file", "image_offset", "image_bytes", "mask_offset", "mask_bytes")
+_LOCATION = (
+    pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
+    pa.field("image_offset", pa.int64(), nullable=False),
+    pa.field("image_bytes", pa.int32(), nullable=False),
+    pa.field("mask_offset", pa.int64(), nullable=False),
+    pa.field("mask_bytes", pa.int32(), nullable=False),
+)
+INDEX_COLUMNS = tuple(field.name for field in _LOCATION)
 """Columns of the index alone: where the image and the mask of a row lie."""
 
 
@@ -46,20 +53,13 @@ def index_schema(
     for column in fields.values():
         repeats = pa.types.is_string(column.type) and column.name != "face_id"
         columns.append(column.with_type(pa.dictionary(pa.int32(), pa.string())) if repeats else column)
-    columns += [
-        pa.field("file", pa.dictionary(pa.int32(), pa.string()), nullable=False),
-        pa.field("image_offset", pa.int64(), nullable=False),
-        pa.field("image_bytes", pa.int32(), nullable=False),
-        pa.field("mask_offset", pa.int64(), nullable=False),
-        pa.field("mask_bytes", pa.int32(), nullable=False),
-    ]
     metadata = {**faces.metadata, b"facefeed.fingerprint": fingerprint.encode()}
     if added:
         metadata[ADDED] = json.dumps({each.name: each.fingerprint for each in added}).encode()
     if incomplete:
         missing = {name: each.portable for each in incomplete for name in each.column_set.schema.names}
         metadata[MISSING] = json.dumps(missing).encode()
-    return pa.schema(columns, metadata=metadata)
+    return pa.schema([*columns, *_LOCATION], metadata=metadata)
 
 
 def has_expected_columns(schema: pa.Schema, fingerprint: str) -> bool:
