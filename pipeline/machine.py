@@ -31,12 +31,12 @@ def memory_bytes(root: Path = ROOT) -> int:
     return min([_physical_memory_bytes(root), *limits])
 
 
-def has_gpu_driver(root: Path = ROOT) -> bool:
+def has_gpu_driver() -> bool:
     """Whether the driver is there that torch needs for a GPU: to import torch takes a second, and 300 MB.
 
     Device files would not do: NVIDIA's driver creates them on first use, and in WSL there are none.
     """
-    if (root / _AMD_DEVICE).exists():
+    if (ROOT / _AMD_DEVICE).exists():
         return True
     try:
         ctypes.CDLL(_NVIDIA_DRIVER)

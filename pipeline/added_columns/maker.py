@@ -72,7 +72,7 @@ def describe(maker: ColumnMaker) -> str:
     return type(maker).__name__
 
 
-def check_maker(maker: ColumnMaker, faces: pa.Schema, others: Iterable[ColumnSet], own: Collection[str] = ()) -> None:
+def check_maker(maker: ColumnMaker, faces: pa.Schema, others: Iterable[ColumnSet], own: Collection[str]) -> None:
     """Raises `UsageError` where a maker's name or its columns cannot be used.
 
     `faces`: schema of the dataset's files. `others`: sets that the dataset has already. `own`: columns of

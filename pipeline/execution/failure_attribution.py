@@ -25,7 +25,7 @@ class FailureAttribution:
     `finished`: number of units that earlier runs have finished.
     """
 
-    def __init__(self, finished: int = 0) -> None:
+    def __init__(self, finished: int) -> None:
         self._unexplained: dict[str, dict[str, str]] = {}  # by worker: each failed unit with the planned one
         self._at_fault: dict[str, set[str]] = {}  # by worker: planned units that others have finished
         self._last_failure: dict[str, str] = {}  # by worker

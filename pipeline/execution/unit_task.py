@@ -69,9 +69,7 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     `num_local_workers`: the number of workers, if the driver started them on this machine; else None.
     """
 
-    def __init__(
-        self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None, part: JobPart | None = None
-    ) -> None:
+    def __init__(self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None, part: JobPart | None) -> None:
         self.job, self.gpus, self.num_local_workers = job, gpus, num_local_workers
         # A shared cluster may run several jobs, but only one per OUT, or one of each of its parts.
         self.name = f"facefeed-{hashlib.sha256(f'{job.out} {part}'.encode()).hexdigest()[:16]}"

@@ -14,9 +14,7 @@ the first another one of extra frames.
 """
 
 
-def frame_batches(
-    frames: Iterable[Frame], frames_at_once: int, extra_indices: frozenset[int] = frozenset()
-) -> Iterator[list[Frame]]:
+def frame_batches(frames: Iterable[Frame], frames_at_once: int, extra_indices: frozenset[int]) -> Iterator[list[Frame]]:
     """Yields frames in batches of `frames_at_once`, or smaller ones where their pixels exceed the limit.
 
     Frames with `extra_indices` come in batches of their own, so that those of the others are what they are without
