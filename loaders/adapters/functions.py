@@ -24,7 +24,8 @@ def apply_by_position(transform: Callable[..., Any], face: Face, delivered: Sequ
 
 
 def _with_image(face: Face, output: Any, delivered: Sequence[str]) -> Face:
-    image = validated_image(output["image"] if isinstance(output, Mapping) and "image" in output else output)
+    image = output["image"] if isinstance(output, Mapping) and "image" in output else output
+    image = _validated_image("transform", image)
     if delivered and image.shape != face.image.shape:
         (height, width), (from_height, from_width) = image.shape[:2], face.image.shape[:2]
         raise UsageError(
@@ -40,22 +41,22 @@ def image_of(output: Any) -> NDArray[np.uint8]:
     if not isinstance(output, Mapping) or "image" not in output:
         kind = f"a dict of {', '.join(map(str, output))}" if isinstance(output, Mapping) else type(output).__name__
         raise UsageError(f"face_transform returned {kind}: must return a dict with 'image', as Albumentations does")
-    return validated_image(output["image"])
+    return _validated_image("face_transform", output["image"])
 
 
-def validated_image(image: Any) -> NDArray[np.uint8]:
-    """The image, uint8 (H, W, 3), contiguous; raises `UsageError` on any other."""
+def _validated_image(option: str, image: Any) -> NDArray[np.uint8]:
+    """The image that the transform given as `option` returned, uint8 (H, W, 3), contiguous; raises `UsageError` on any
+    other.
+    """
     is_array = isinstance(image, np.ndarray)
     if not is_array or image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3 or not image.size:
         if not hasattr(image, "shape"):
             kind = f"a dict of {', '.join(map(str, image))}" if isinstance(image, Mapping) else type(image).__name__
-            raise UsageError(
-                f"transform returned {kind}: must return an image, uint8 (H, W, 3), or a dict with 'image'"
-            )
+            raise UsageError(f"{option} returned {kind}: must return an image, uint8 (H, W, 3), or a dict with 'image'")
         is_grey = is_array and image.dtype == np.uint8 and image.size and image.ndim in (2, 3)
         remedy = (
             "keep three channels, ToGray too" if is_grey else "leave Normalize and ToTensor out, the loader does both"
         )
         kind = f"{type(image).__name__} {image.dtype} {tuple(image.shape)}"
-        raise UsageError(f"transform returned {kind}: must be a uint8 array (H, W, 3); {remedy}")
+        raise UsageError(f"{option} returned {kind}: must be a uint8 array (H, W, 3); {remedy}")
     return np.ascontiguousarray(image)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -22,15 +24,16 @@ class BatchBuffer:
         normalised: whether images are written as normalised float32, else as uint8.
         direct_side_px: side of the square images that may be decoded right into the slot; None where a transform, which
             might keep a reference to its input, or the normalisation comes between.
+        resizers: the options whose transforms may have resized images, for the error where sizes differ.
 
     """
 
     def __init__(
         self, num_images: int, *, pool: SharedBatchPool | None, slot: int | None, normalised: bool,
-        direct_side_px: int | None,
+        direct_side_px: int | None, resizers: Sequence[str],
     ) -> None:  # fmt: skip
         self._num_images, self._normalised = num_images, normalised
-        self._pool, self._slot = pool, slot
+        self._pool, self._slot, self._resizers = pool, slot, resizers
         self._images: torch.Tensor | None = None
         self._in_pool = False
         direct = None
@@ -57,7 +60,8 @@ class BatchBuffer:
         assert self._images is not None
         if self._images.shape[1:] != image.shape:
             sizes = [tuple(self._images.shape[1:3]), image.shape[:2]]
-            raise UsageError(f"transform returned images of sizes {sizes} for one batch: it needs one; resize last")
+            options = " and ".join(self._resizers)
+            raise UsageError(f"{options} returned images of sizes {sizes} for one batch: it needs one; resize last")
         pixels, target = torch.from_numpy(image), self._images[position]
         if self._normalised:
             normalise_into(target, pixels)

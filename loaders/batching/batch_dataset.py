@@ -140,6 +140,7 @@ class BatchDataset(FaceDataset):
         return BatchBuffer(
             num_images, pool=self.pool, slot=slot, normalised=self.normalised,
             direct_side_px=self.image_size if direct else None,
+            resizers=[name for name in ("face_transform", "transform") if getattr(self, name) is not None],
         )  # fmt: skip
 
     def packed(self, buffer: Any, request: BatchRequest, rows: NDArray[np.int64]) -> PackedJpegs | None:  # noqa: ARG002

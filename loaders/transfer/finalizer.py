@@ -22,7 +22,7 @@ from .prefetch import prefetch_to_device
 _log = logging.getLogger("facefeed.loaders")
 
 _IMAGES_TOO_LARGE = (
-    "transform returns images of %d x %d px, more than image_size: each batch takes new memory, which costs time; "
+    "transforms return images of %d x %d px, more than image_size: each batch takes new memory, which costs time; "
     "give image_size=%d"
 )
 

@@ -114,6 +114,25 @@ def test_sizes_that_differ_within_a_batch_are_an_error_that_names_them(dataset: 
         list(loader)
 
 
+def crop_odd_faces(image: np.ndarray[Any, Any], **face: Any) -> dict[str, Any]:
+    return {**face, **crop_odd(image)}
+
+
+@pytest.mark.parametrize(
+    ("transforms", "name"),
+    [
+        ({"transform": crop_odd}, "transform"),
+        ({"face_transform": crop_odd_faces}, "face_transform"),
+        ({"face_transform": crop_odd_faces, "transform": crop_odd}, "face_transform and transform"),
+    ],
+)
+def test_sizes_that_differ_are_an_error_of_the_transforms_that_were_given(
+    dataset: Path, transforms: dict[str, Any], name: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"\A{name} returned images of sizes"):
+        list(loader_of(dataset, **transforms))
+
+
 @pytest.mark.parametrize("last", [A.Normalize(), ToTensorV2()], ids=["floats", "tensor"])
 def test_normalize_and_totensor_in_a_transform_are_an_error_that_says_to_leave_them_out(
     dataset: Path, last: Any

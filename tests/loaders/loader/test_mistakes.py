@@ -141,6 +141,23 @@ def test_what_is_no_result_of_a_transform_is_refused(dataset: Path, wrong: Any, 
         FaceDataset(dataset, transform=wrong)[0]
 
 
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda image: {"image": None}, "face_transform returned NoneType: must return an image"),
+        (lambda image: {"image": image / 255}, r"face_transform returned ndarray float64 .* must be a uint8 array"),
+        (lambda image: image, "face_transform returned ndarray: must return a dict with 'image'"),
+    ],
+)
+def test_what_is_no_result_of_a_face_transform_is_refused_by_its_name(dataset: Path, wrong: Any, message: str) -> None:
+    def face_transform(image: Any, **face: Any) -> Any:
+        output = wrong(image)
+        return {**face, **output} if isinstance(output, dict) else output
+
+    with pytest.raises(UsageError, match=rf"\A{message}"):
+        FaceDataset(dataset, face_transform=face_transform)[0]
+
+
 def test_a_decorated_function_and_a_flipped_view_are_fine(dataset: Path) -> None:
     def as_albumentations(change: Any) -> Any:
         @functools.wraps(change)
