@@ -231,13 +231,17 @@ def fitting_batch_size(batch_size: int, unit_size: int) -> int:
     return max(batch_size // unit_size, 1) * unit_size
 
 
+def images_per_unit(balance: Quotas | Pairs | BlendPairs | None) -> int:
+    """How many images a batch takes together under the balance of a command: a set of quotas, or a pair."""
+    return 1 if balance is None else sum(balance.shares.values()) if isinstance(balance, Quotas) else 2
+
+
 def check_batch_size(batch_size: int, balance: Quotas | Pairs | BlendPairs | None, *, option: str, remedy: str) -> None:
     """Raises `UsageError` where batches cannot hold the balance of a command exactly.
 
     `option`: how the command writes the batch size, as "--batch-size 64"; `remedy`: with `{size}` for one that fits.
     """
-    unit_size = 1 if balance is None else sum(balance.shares.values()) if isinstance(balance, Quotas) else 2
-    if batch_size % unit_size:
+    if batch_size % (unit_size := images_per_unit(balance)):
         raise UsageError(
             f"{option}: cannot hold {balance} exactly, which needs a multiple of {unit_size}; "
             + remedy.format(size=fitting_batch_size(batch_size, unit_size))

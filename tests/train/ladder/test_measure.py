@@ -316,6 +316,23 @@ def test_a_setting_of_what_the_module_brings_itself_is_refused(change: str) -> N
         probe(RungRequest(subject=replace(OWN, changes=(change,)), task="probe"))
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "message"),
+    [
+        (1000, r"data.batch_size=1000: the split train has \d+ images, .*take --set data.batch_size=\d+ or less"),
+        (7, "data.batch_size=7: cannot hold .*take --set data.batch_size=6 or data.balance=none"),
+    ],
+)
+def test_a_batch_size_that_no_rung_can_have_is_refused_before_any_is_measured(
+    out: str, batch_size: int, message: str
+) -> None:
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
+
+    subject = replace(FACES, out=out, changes=(*SMALL[:2], f"data.batch_size={batch_size}"))
+    with pytest.raises(UsageError, match=message):
+        probe(RungRequest(subject=subject, task="probe"))
+
+
 def test_a_module_that_another_module_hides_is_not_taken_for_it(tmp_path: Path) -> None:
     from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 

@@ -8,7 +8,9 @@ from typing import Any
 from torch.utils.data import DataLoader, RandomSampler
 
 from ....loaders import FaceDataLoader
+from ....loaders.sampling.balance import fitting_batch_size, images_per_unit
 from ....loaders.workers.processes import default_num_workers
+from ....pipeline.errors import UsageError
 from ...config.recipes import Config
 from ...datamodule import EvaluationLoader, FaceDataModule, eval_transform_arguments
 from ..messages import Subject
@@ -26,6 +28,16 @@ class RungDataModule(FaceDataModule):
         super().__init__(subject.out, config.data)
         self.is_naive = naive
         self._videos, self._as_tuples = subject.videos, subject.module is not None
+
+    def check(self) -> None:
+        """Raises `UsageError` where no rung can run, or steps would be of fewer images than the batch size says."""
+        dataset, batch_size = self._training_dataset(), self.options.batch_size
+        largest = fitting_batch_size(len(dataset), images_per_unit(self._balance_of(dataset)))
+        if batch_size > largest:
+            raise UsageError(
+                f"data.batch_size={batch_size}: the split train has {len(dataset)} images, so that no batch would be "
+                f"full; take --set data.batch_size={largest} or less, or a dataset of more images"
+            )
 
     def steps_per_epoch(self) -> int:
         """Returns the steps per epoch of OUT's training split, in one process."""

@@ -18,7 +18,7 @@ def probe(request: RungRequest) -> dict[str, Any]:
     """Returns recipe, module size and machine, and for each text of levers why it cannot run here.
 
     The texts include the recipe's own levers. Raises `UsageError` if the module cannot be created, a text cannot be
-    parsed, or there are no batches.
+    parsed, there are no batches, or no rung could load them.
     """
     subject = request.subject
     config = load_config(subject)
@@ -30,6 +30,10 @@ def probe(request: RungRequest) -> dict[str, Any]:
         raise UsageError(f"--module {subject.module}: has no train_dataloader, so it needs batches of faces; give OUT")
     if subject.module is not None:
         _check_used(subject, "model", "data" if has_own_data else "model")
+    if not has_own_data:
+        from .batches import RungDataModule  # noqa: PLC0415 (a module with its own batches needs none)
+
+        RungDataModule(subject, config, naive=False).check()
     texts = dict.fromkeys(["", *request.levers, config.levers])
     return {
         "recipe": config.recipe,
