@@ -13,7 +13,7 @@ from ...pipeline.console import duration_text
 from .messages import Subject
 from .results import PeakMemory, Row, Spread
 from .rungs import BEST
-from .scheduler import Ladder
+from .scheduler import ONE_REPEAT, Ladder
 
 UNKNOWN = "-"
 ACCURACY, AUC = ("accuracy", "acc"), ("auc", "auroc")
@@ -127,7 +127,8 @@ def headline(ladder: Ladder) -> str:
             f"With {fastest.rung.levers} training is {_factor_phrase(fastest.speed_up(base))} without levers"
         )
     elif any(row.rung.levers and row.repeats for row in ladder.rows):
-        sentences.append("No lever is faster here than none, beyond the spread")
+        none_pays = "No lever is faster here than none, beyond the spread"
+        sentences.append(none_pays if ladder.is_repeated else f"What levers are worth is open: {ONE_REPEAT}")
     return ". ".join(sentences) or "Training without levers ran; nothing else was measured"
 
 

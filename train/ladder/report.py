@@ -106,7 +106,8 @@ def _parts(report: Report) -> list[RenderableType]:
     if any(formatting.epoch_text(row).startswith("~") for row in ran):
         parts.append(Text("~: worked out from some steps, not from a whole epoch"))
     if ladder.base is not None:
-        parts.append(Text("speed: times as fast as no lever, and what any two repeats say; naive: as on the fly"))
+        measured = "and what any two repeats say" if ladder.is_repeated else "by one repeat"
+        parts.append(Text(f"speed: times as fast as no lever, {measured}; naive: as on the fly"))
     if _has_several_devices(ladder):
         parts.append(Text("dev: devices that shared the work; one where no lever says otherwise"))
     not_run = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]

@@ -11,6 +11,8 @@ from ..levers.registry import RESULT_CHANGING
 from .results import Measurement, Row, Spread
 from .rungs import BEST, Rung
 
+ONE_REPEAT = "a gain cannot be told from noise by one repeat; give --repeats 3"
+
 
 class RungError(FacefeedError):
     """A rung failed, with the reason; the ladder continues without it."""
@@ -70,6 +72,11 @@ class Ladder:
         """Rows that are faster than the base beyond the spread of the repeats, fastest first."""
         paying = [row for row in self.rows if row.rung.levers and row.pays(self.base)]
         return sorted(paying, key=self.speed, reverse=True)
+
+    @property
+    def is_repeated(self) -> bool:
+        """Whether any rung ran more than once; else there is no spread, and no gain can be told from noise."""
+        return any(len(row.repeats) > 1 for row in self.rows)
 
     def speed(self, row: Row) -> float:
         """Returns the median speed-up over the base; 0 if unknown."""
@@ -148,7 +155,7 @@ def _best_set_refusal(ladder: Ladder) -> str | None:
     if ladder.base is None:
         return "nothing to hold levers against: training without any did not run"
     if len(ladder.base.repeats) < 2:
-        return "a gain cannot be told from noise by one repeat; give --repeats 3"
+        return ONE_REPEAT
     if not levers:
         return "no lever is faster than none beyond the spread of the repeats"
     if len(levers) == 1:

@@ -81,7 +81,11 @@ def nothing() -> Report:
     return report_of(Ladder([row]))
 
 
-MADE = {"whole": whole, "nasty": nasty, "gpu": on_a_gpu, "broken": broken, "nothing": nothing}
+def measured_once() -> Report:
+    return report_of(run_ladder(rungs(), FakeRungRunner(), repeats=1), repeats=1)
+
+
+MADE = {"once": measured_once, "whole": whole, "nasty": nasty, "gpu": on_a_gpu, "broken": broken, "nothing": nothing}
 
 
 @pytest.fixture(scope="module")
@@ -144,6 +148,15 @@ def test_nothing_on_a_page_comes_from_elsewhere(pages: dict[str, Path]) -> None:
         assert links == ["data:,"]
         style = path.read_text().partition("</style>")[0]
         assert "url(" not in style
+
+
+def test_one_repeat_of_each_rung_is_called_that_and_has_no_spread(pages: dict[str, Path]) -> None:
+    terminal = Console(file=io.StringIO(), width=80)
+    show(measured_once(), terminal)
+    for words in (" ".join(terminal.file.getvalue().split()), Page(pages["once"]).words):  # type: ignore[attr-defined]
+        assert not [word for word in ("spread", "two repeats", "whisker", "Medians") if word in words]
+        assert "a gain cannot be told from noise by one repeat; give --repeats 3." in words
+    assert "spread" not in json.dumps(as_plain_values(measured_once()))
 
 
 def test_the_page_tells_what_came_of_it_and_of_every_rung(pages: dict[str, Path]) -> None:

@@ -10,7 +10,7 @@ from ....pipeline.page.html import Section, Table
 from .. import formatting
 from ..results import PeakMemory, Row, Spread
 from ..rungs import BEST
-from ..scheduler import Ladder
+from ..scheduler import ONE_REPEAT, Ladder
 
 _NAIVE, _BASE, _PAYS, _BEST = "#b3261e", "#7b8494", "#0a7a5f", BLUE
 _LEVER_LEGEND: Final = {"pays": _PAYS, "within the spread, or slower": MUTED, "those that pay, together": _BEST}
@@ -56,11 +56,15 @@ def _speed_ups(ladder: Ladder) -> Section | None:
         _bar(row, spread, ladder, text=formatting.speed_up_text(spread), note=_spread_note(row, ladder))
         for row, spread in known
     ]
+    how_to_judge = (
+        "A whisker spans what any two repeats say: a lever pays where all of it lies beyond the line."
+        if ladder.is_repeated
+        else f"Measured once: {ONE_REPEAT}."
+    )
     return Section(
-        key="levers", title="What each lever is worth", legend=_LEVER_LEGEND,
+        key="levers", title="What each lever is worth", legend=_LEVER_LEGEND if ladder.is_repeated else {},
         plots={"times as fast as without the lever": bar_chart(bars, "times as fast", reference=1.0)},
-        read="How many times as fast as without it, alone; the line is at once as fast. A whisker spans what any "
-             "two repeats say: a lever pays where all of it lies beyond the line.",
+        read=f"How many times as fast as without it, alone; the line is at once as fast. {how_to_judge}",
     )  # fmt: skip
 
 
@@ -114,7 +118,7 @@ def _table(ladder: Ladder) -> Section | None:
     chosen = None if ladder.fastest is None else formatting.rung_label(ladder.fastest)
     return Section(
         key="table", title="All that ran",
-        read="Medians of the repeats. Metrics are of a few steps of training: they show that a lever breaks nothing, "
-             "not how good a model gets.",
+        read=f"{'Medians of the repeats' if ladder.is_repeated else 'One repeat of each'}. Metrics are of a few steps "
+             "of training: they show that a lever breaks nothing, not how good a model gets.",
         table=Table(list(rows[0]), [list(row.values()) for row in rows], chosen),
     )  # fmt: skip
