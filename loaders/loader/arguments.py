@@ -9,8 +9,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeAlias
 
-import torch
-
 from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
@@ -229,8 +227,3 @@ def _check_clip_transforms(dataset: FaceDataset) -> None:
                 "change within a clip; take LandmarkBlackout, HullHalfBlackout or RegionDropout; in a class of your "
                 "own that does not, set allowed_in_clips = True"
             )
-
-
-def normalises_in_worker(dtype: str, device: str | torch.device | None) -> bool:
-    """Whether workers write normalised float32; for other devices they write uint8, normalised there."""
-    return dtype == "float32" and torch.device(device or "cpu").type == "cpu"

@@ -1,12 +1,16 @@
-"""`FaceDataLoader`: torch's DataLoader with an exact order, exact resume and throughput for face data."""
+"""`FaceDataLoader`: torch's DataLoader with an exact order, exact resume and throughput for face data.
+
+The parts of an epoch, in the way of the data: an `EpochSampler` orders it as batch requests; workers of torch's own
+loader turn each into a `WorkerBatch` by a `BatchDataset` (see `WorkerBatchLoader`); a `BatchFinalizer` makes of it what
+training gets; `deliver` moves the sampler's position past it.
+"""
 
 from __future__ import annotations
 
 import copy
 import logging
 import weakref
-from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Sequence
 from multiprocessing.context import BaseContext
 from typing import Any, ClassVar, Literal, Self
 
@@ -15,7 +19,6 @@ import torch
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..batching.batch_dataset import REBUILD_REFUSED, BatchDataset, Collate
-from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..batching.jpeg_batch_dataset import JpegBatchDataset
 from ..clips.clip import Clip
 from ..clips.clip_items import ClipItems
@@ -30,13 +33,7 @@ from ..mixture.names import Rename
 from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.shuffling import Shuffling
-from ..seeding import derive_seed
-from ..torch_internals import shut_down_workers
 from ..transfer.finalizer import BatchFinalizer
-from ..workers.importable import check_importable
-from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
-from ..workers.request_preparer import RequestPreparer
-from ..workers.watchdog import WorkerWatchdog
 from ..workers.worker_options import WorkerOptions
 from .arguments import (
     Datasets,
@@ -49,17 +46,17 @@ from .arguments import (
     clip_items,
     epoch_balance,
     kept_columns,
-    normalises_in_worker,
 )  # fmt: skip
 from .describe import describe_epoch
 from .device_arguments import check_device_decoding, check_device_transform, jpeg_decoder
 from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
 from .stats import EpochMeter, LoaderDescription, LoaderStats
+from .worker_batch_loader import WorkerBatchLoader, unchanged
 
 _log = logging.getLogger("facefeed.loaders")
 
 
-class FaceDataLoader(torch.utils.data.DataLoader[Any]):
+class FaceDataLoader(WorkerBatchLoader):
     """Batches of faces, in an order that is the same for any number of workers and can be resumed at any batch.
 
     By default each batch is `(images, labels)`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard
@@ -165,7 +162,7 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     ) -> None:
         if isinstance(dataset, BatchDataset):  # a trainer rebuilds this loader
             unsupported.pop("generator", None)
-            collate_fn = dataset.collate_fn if collate_fn is _identity else collate_fn
+            collate_fn = dataset.collate_fn if collate_fn is unchanged else collate_fn
         validation.check_loader_options(
             unsupported, sampler, dtype=dtype, on_corrupt=on_corrupt, device=device, fields=fields,
             collate_fn=collate_fn, drop_last=drop_last, channels_last=channels_last, pin_memory=pin_memory,
@@ -192,13 +189,11 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         self.clip, self.device_transform, self.decode = clip, device_transform, decode
         self.mask_size = check_mask_size(mask_size, fields, dataset)
         check_points_follow(dataset.transform, fields, dataset.image_size)
-        self.local_ranks, self._has_default_workers = workers.local_ranks, workers.num_workers is None
         clips = clip_items(clip, dataset, shuffle=self.shuffle, seed=seed, collate_fn=collate_fn)
         mixed = epoch_balance(dataset, balance, weights=weights, temperature=temperature, epoch_length=epoch_length)
         items = dataset if clips is None else clips
         epoch_sampler = self._create_sampler(items, mixed, batch_size, drop_last=drop_last)
         self._connect(epoch_sampler, self._create_batch_dataset(dataset, clips, collate_fn, seed=epoch_sampler.seed))
-        self._meter = EpochMeter(0, as_mixed(dataset.index))
         self._init_torch_loader(workers, pin_memory=pin_memory)
 
     def _create_sampler(
@@ -227,34 +222,6 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
             replace_corrupt=self.on_corrupt == "replace", kept_columns=kept_columns(dataset, self.balance),
             collate_fn=collate_fn, clips=clips, mask_size=self.mask_size, draws_by_row=self.draws_by_row,
         )  # fmt: skip
-
-    def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
-        """Sets where requests and batches come from, with no iteration in progress."""
-        sampler.prepare_requests_with(RequestPreparer(dataset))
-        self._epoch_sampler, self._batch_dataset = sampler, dataset
-        self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
-        self._watchdog: WorkerWatchdog | None = None
-        self._iterator = None
-        self._torch_iterator: Callable[[], Any] | None = None
-        object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
-        object.__setattr__(self, "dataset", dataset)
-
-    def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
-        """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""
-        dataset, arguments = self._batch_dataset, workers.torch_arguments()
-        if arguments["num_workers"]:
-            check_importable(
-                face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=dataset.collate_fn,
-                worker_init_fn=workers.worker_init_fn,
-            )  # fmt: skip
-        super().__init__(
-            dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=_identity, pin_memory=pin_memory,
-            generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
-            **arguments,
-        )  # fmt: skip
-        # Torch forbids plain assignment, since its own batching is off; users and trainers read these.
-        object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)
-        object.__setattr__(self, "drop_last", self._epoch_sampler.drop_last)
 
     @property
     def _is_accelerate_prepared(self) -> bool:
@@ -295,30 +262,15 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
     def _iterate_epoch(self) -> Generator[Any, None, None]:
         """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
         self._meter = meter = EpochMeter(self._epoch_sampler.epoch, as_mixed(self._batch_dataset.index))
-        if self._has_default_workers and self._iterator is None:
-            self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
-        if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
-            self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
-        self._allocate_pool()
+        self._prepare_workers()
         try:
-            with meter.time_wait(), self._describe_worker_deaths():
-                self._seed_workers()
-                self._torch_iterator = None
-                torch_iterator = super().__iter__()
-                self._torch_iterator = weakref.ref(torch_iterator)
-            if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
-                self._watchdog = WorkerWatchdog(torch_iterator)
+            torch_iterator = self._start_workers()
             worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
             yield from deliver(self._batch_finalizer()(worker_batches), self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator
             if meter.replaced:
                 _log.warning(meter.replacement_report(self._batch_dataset.out, "clips" if self.clip else "images"))
-
-    def _seed_workers(self) -> None:
-        """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""
-        sampler = self._epoch_sampler
-        self.generator.manual_seed(derive_seed(sampler.seed, sampler.epoch, sampler.rank))
 
     def _batch_finalizer(self) -> BatchFinalizer:
         device, transform = torch.device(self.device or "cpu"), self.device_transform
@@ -333,51 +285,8 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
 
     def _normalises_in_worker(self) -> bool:
         """Whether workers write normalised float32, not the uint8 that is transformed or normalised on the device."""
-        return (
-            self.decode == "workers" and self.device_transform is None
-            and normalises_in_worker(self.dtype, self.device)
-        )  # fmt: skip
-
-    @contextmanager
-    def _describe_worker_deaths(self) -> Iterator[None]:
-        """Replaces torch's errors after a worker's death by a `WorkerDiedError` that names the worker and the cause."""
-        try:
-            yield
-        except (RuntimeError, OSError, EOFError) as error:
-            if self._watchdog is not None and (deaths := self._watchdog.deaths()):
-                self._watchdog = self._iterator = None  # the next epoch starts new workers
-                hint = "" if self._meter.batches else MAIN_GUARD_HINT
-                raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error
-            raise
-
-    def _allocate_pool(self) -> None:
-        """Allocates the shared memory of batches once, as long as workers end: they receive it as they start."""
-        dataset = self._batch_dataset
-        if dataset.pool is not None and self._has_quiet_workers():
-            dataset.pool.reclaim()
-        else:
-            dataset.pool = self._in_flight_batches().allocate(SharedMemorySpace.of())
-
-    def _has_quiet_workers(self) -> bool:
-        """Whether no worker writes to the batches of an earlier iteration any more; ends workers that might.
-
-        An exception that somebody keeps, as a notebook does, keeps torch's iterator, and thereby its workers.
-        """
-        if self._iterator is not None or not self.num_workers:  # persistent ones first answer what they were asked
-            return True
-        if self._torch_iterator is None:  # their start failed
-            return False
-        iterator = self._torch_iterator()
-        return iterator is None or shut_down_workers(iterator)
-
-    def _in_flight_batches(self) -> InFlightBatches:
-        dataset = self._batch_dataset
-        return InFlightBatches(
-            num_workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0,
-            batch_size=self._epoch_sampler.batch_size, frames=None if self.clip is None else self.clip.frames,
-            image_items=dataset.image_items,
-            dtype=torch.float32 if dataset.normalised else torch.uint8,
-        )  # fmt: skip
+        is_for_cpu = self.device_transform is None and torch.device(self.device or "cpu").type == "cpu"
+        return self.decode == "workers" and self.dtype == "float32" and is_for_cpu
 
     def to(self, device: str | torch.device) -> Self:
         """Delivers the batches of later iterations on a device; see the argument `device`."""
@@ -420,7 +329,3 @@ class FaceDataLoader(torch.utils.data.DataLoader[Any]):
         return describe_epoch(
             self._epoch_sampler, num_workers=self.num_workers, shared_bytes=self._in_flight_batches().total_bytes
         )
-
-
-def _identity(batch: Any) -> Any:
-    return batch

@@ -1,0 +1,132 @@
+"""`WorkerBatchLoader`: torch's DataLoader, which starts workers, passes requests to them and returns their batches."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from ..batching.batch_dataset import BatchDataset
+from ..batching.in_flight import InFlightBatches, SharedMemorySpace
+from ..mixture.mixed_index import as_mixed
+from ..sampling.epoch_sampler import EpochSampler
+from ..seeding import derive_seed
+from ..torch_internals import shut_down_workers
+from ..workers.importable import check_importable
+from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
+from ..workers.request_preparer import RequestPreparer
+from ..workers.watchdog import WorkerWatchdog
+from ..workers.worker_options import WorkerOptions
+from .epoch_iterator import EpochIterator, no_iterator
+from .stats import EpochMeter
+
+
+class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
+    """Loads the requests of an `EpochSampler` by a `BatchDataset` in torch's workers, a `WorkerBatch` for each.
+
+    Allocates the memory that batches come in, seeds the workers, and watches them. Has no constructor of its own:
+    trainers that rebuild a loader read its arguments from the signature of the loader's class.
+    """
+
+    def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
+        """Sets where requests and batches come from, with no iteration in progress."""
+        sampler.prepare_requests_with(RequestPreparer(dataset))
+        self._epoch_sampler, self._batch_dataset = sampler, dataset
+        self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
+        self._watchdog: WorkerWatchdog | None = None
+        self._iterator = None
+        self._torch_iterator: Callable[[], Any] | None = None
+        object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
+        object.__setattr__(self, "dataset", dataset)
+
+    def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
+        """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""
+        dataset, arguments = self._batch_dataset, workers.torch_arguments()
+        self.local_ranks, self._has_default_workers = workers.local_ranks, workers.num_workers is None
+        self._meter = EpochMeter(0, as_mixed(dataset.index))
+        if arguments["num_workers"]:
+            check_importable(
+                face_transform=dataset.face_transform, transform=dataset.transform, collate_fn=dataset.collate_fn,
+                worker_init_fn=workers.worker_init_fn,
+            )  # fmt: skip
+        super().__init__(
+            dataset, batch_size=None, sampler=self._epoch_sampler, collate_fn=unchanged, pin_memory=pin_memory,
+            generator=torch.Generator(),  # else torch would draw from the training script's own, once an epoch
+            **arguments,
+        )  # fmt: skip
+        # Torch forbids plain assignment, since its own batching is off; users and trainers read these.
+        object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)
+        object.__setattr__(self, "drop_last", self._epoch_sampler.drop_last)
+
+    def _prepare_workers(self) -> None:
+        """Sets how many workers there are and allocates the memory of batches, before an epoch."""
+        if self._has_default_workers and self._iterator is None:
+            self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
+        if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
+            self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
+        self._allocate_pool()
+
+    def _start_workers(self) -> Any:
+        """Returns torch's iterator over the epoch, with workers that are watched: new ones, or those that persist."""
+        with self._meter.time_wait(), self._describe_worker_deaths():
+            self._seed_workers()
+            self._torch_iterator = None
+            torch_iterator = super().__iter__()
+            self._torch_iterator = weakref.ref(torch_iterator)
+        if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
+            self._watchdog = WorkerWatchdog(torch_iterator)
+        return torch_iterator
+
+    def _seed_workers(self) -> None:
+        """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""
+        sampler = self._epoch_sampler
+        self.generator.manual_seed(derive_seed(sampler.seed, sampler.epoch, sampler.rank))
+
+    @contextmanager
+    def _describe_worker_deaths(self) -> Iterator[None]:
+        """Replaces torch's errors after a worker's death by a `WorkerDiedError` that names the worker and the cause."""
+        try:
+            yield
+        except (RuntimeError, OSError, EOFError) as error:
+            if self._watchdog is not None and (deaths := self._watchdog.deaths()):
+                self._watchdog = self._iterator = None  # the next epoch starts new workers
+                hint = "" if self._meter.batches else MAIN_GUARD_HINT
+                raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error
+            raise
+
+    def _allocate_pool(self) -> None:
+        """Allocates the shared memory of batches once, as long as workers end: they receive it as they start."""
+        dataset = self._batch_dataset
+        if dataset.pool is not None and self._has_quiet_workers():
+            dataset.pool.reclaim()
+        else:
+            dataset.pool = self._in_flight_batches().allocate(SharedMemorySpace.of())
+
+    def _has_quiet_workers(self) -> bool:
+        """Whether no worker writes to the batches of an earlier iteration any more; ends workers that might.
+
+        An exception that somebody keeps, as a notebook does, keeps torch's iterator, and thereby its workers.
+        """
+        if self._iterator is not None or not self.num_workers:  # persistent ones first answer what they were asked
+            return True
+        if self._torch_iterator is None:  # their start failed
+            return False
+        iterator = self._torch_iterator()
+        return iterator is None or shut_down_workers(iterator)
+
+    def _in_flight_batches(self) -> InFlightBatches:
+        dataset, clips = self._batch_dataset, self._batch_dataset.clips
+        return InFlightBatches(
+            num_workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0,
+            batch_size=self._epoch_sampler.batch_size, frames=None if clips is None else clips.clip.frames,
+            image_items=dataset.image_items,
+            dtype=torch.float32 if dataset.normalised else torch.uint8,
+        )  # fmt: skip
+
+
+def unchanged(batch: Any) -> Any:
+    """The `collate_fn` that torch gets, since workers return batches."""
+    return batch
