@@ -47,23 +47,16 @@ def require_dataset_folder(dataset: Any) -> Path:
     return path
 
 
-def check_transform(name: str, transform: Any, keywords: Sequence[str]) -> None:
-    """Raises `UsageError` unless the transform is None or accepts the keyword arguments that the loader passes."""
-    if transform is None:
-        return
-    if not callable(transform):
-        raise UsageError(f"{name}={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])")
-    function = transform.forward if isinstance(transform, torch.nn.Module) else transform
+def binding_error(function: Any, *arguments: Any, **keywords: Any) -> TypeError | None:
+    """Why a function, or a module's forward, cannot be called with these arguments; None where it can."""
+    called = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        inspect.signature(function, follow_wrapped=False).bind(**dict.fromkeys(keywords))
+        inspect.signature(called, follow_wrapped=False).bind(*arguments, **keywords)
     except TypeError as error:
-        call = ", ".join(f"{keyword}=" for keyword in keywords)
-        raise UsageError(
-            f"{name}: is called with {call} and must return a dict with 'image': {error}; wrap it in a function that "
-            "does"
-        ) from error
+        return error
     except ValueError:  # a C function without a signature
-        return
+        return None
+    return None
 
 
 def accepts(function: Any, keyword: str) -> bool:
@@ -76,8 +69,23 @@ def accepts(function: Any, keyword: str) -> bool:
     return function is None or takes_any or keyword in parameters
 
 
-def check_face_transform(transform: Any) -> None:
-    """Raises `UsageError` on an Albumentations pipeline in place of a `FaceCompose`: points would not follow."""
+def check_face_transform(transform: Any, keywords: Sequence[str]) -> None:
+    """Raises `UsageError` unless the transform is None or accepts the keyword arguments that the loader passes.
+
+    An Albumentations pipeline in place of a `FaceCompose` is refused too: points would not follow.
+    """
+    if transform is None:
+        return
+    if not callable(transform):
+        raise UsageError(
+            f"face_transform={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])"
+        )
+    if (error := binding_error(transform, **dict.fromkeys(keywords))) is not None:
+        call = ", ".join(f"{keyword}=" for keyword in keywords)
+        raise UsageError(
+            f"face_transform: is called with {call} and must return a dict with 'image': {error}; wrap it in a "
+            "function that does"
+        ) from error
     library = sys.modules.get("albumentations")  # only who has imported it can pass one
     if library is None or any(kind.__name__ == "FaceCompose" for kind in type(transform).__mro__):
         return

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
@@ -11,6 +10,7 @@ import torch
 
 from ...pipeline.errors import UsageError
 from ..face import Face
+from ..validation import binding_error
 from .functions import apply_by_keyword, apply_by_position
 
 _CALLS = "is called with an image, uint8 (H, W, 3), and must return one"
@@ -81,16 +81,7 @@ def _is_v2(transform: Any) -> bool:
 
 def _adapter_of_function(function: Any) -> Adapter:
     """By keyword where the function takes `image=`, as Albumentations do, else by position."""
-    called = function.forward if isinstance(function, torch.nn.Module) else function
-    try:
-        signature = inspect.signature(called, follow_wrapped=False)
-    except ValueError:  # a C function without a signature
-        return apply_by_keyword
     for adapter, arguments, keywords in ((apply_by_keyword, (), {"image": None}), (apply_by_position, (None,), {})):
-        try:
-            signature.bind(*arguments, **keywords)
-        except TypeError as error:
-            problem = error
-            continue
-        return adapter
+        if (problem := binding_error(function, *arguments, **keywords)) is None:
+            return adapter
     raise UsageError(f"transform: {_CALLS}: {problem}; wrap it in a function that does") from problem

@@ -330,6 +330,5 @@ def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transf
 
         validation.check_transform_list(face_transform)
         return FaceCompose(face_transform)
-    validation.check_transform("face_transform", face_transform, (*FACE_FIELDS, "partner"))
-    validation.check_face_transform(face_transform)
+    validation.check_face_transform(face_transform, (*FACE_FIELDS, "partner"))
     return face_transform  # type: ignore[return-value]

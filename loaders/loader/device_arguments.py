@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +19,7 @@ from ..device.jpegs import check_can_decode
 from ..device.seeded_transform import name_of, steps_of
 from ..mixture.mixed_index import as_mixed
 from ..transfer.jpeg_decoder import JpegDecoder
+from ..validation import binding_error
 from ..whole_numbers import require_int
 from .stats import EpochMeter
 
@@ -65,17 +65,12 @@ def _normalises(step: Any) -> bool:
 def _check_call(step: Any) -> None:
     """Raises `UsageError` where a transform cannot be called as the loader calls it."""
     has_draws = hasattr(step, "draws")
-    function = step.forward if isinstance(step, torch.nn.Module) else step
-    try:
-        inspect.signature(function, follow_wrapped=False).bind(*(None, None) if has_draws else (None,))
-    except TypeError as error:
+    if (error := binding_error(step, *(None, None) if has_draws else (None,))) is not None:
         call = "images (N, 3, H, W) and numbers (N, draws)" if has_draws else "images (N, 3, H, W)"
         reason = ", as it has `draws`" if has_draws else ""
         raise UsageError(
             f"device_transform {name_of(step)}: is called with {call}{reason}: {error}; see BatchedTransform"
         ) from error
-    except ValueError:  # a C function without a signature
-        return
 
 
 def check_device_decoding(decode: Any, dataset: FaceDataset, *, collate_fn: Any, device: Any, pin_memory: bool) -> None:
