@@ -25,7 +25,7 @@ def apply_by_position(transform: Callable[..., Any], face: Face, delivered: Sequ
 
 def _with_image(face: Face, output: Any, delivered: Sequence[str]) -> Face:
     image = output["image"] if isinstance(output, Mapping) and "image" in output else output
-    image = _validated_image("transform", image)
+    image = validated_image("transform", image)
     if delivered and image.shape != face.image.shape:
         (height, width), (from_height, from_width) = image.shape[:2], face.image.shape[:2]
         raise UsageError(
@@ -36,15 +36,7 @@ def _with_image(face: Face, output: Any, delivered: Sequence[str]) -> Face:
     return replace(face, image=image)
 
 
-def image_of(output: Any) -> NDArray[np.uint8]:
-    """The image of a face transform's output, uint8 (H, W, 3); raises `UsageError` where it is no dict with one."""
-    if not isinstance(output, Mapping) or "image" not in output:
-        kind = f"a dict of {', '.join(map(str, output))}" if isinstance(output, Mapping) else type(output).__name__
-        raise UsageError(f"face_transform returned {kind}: must return a dict with 'image', as Albumentations does")
-    return _validated_image("face_transform", output["image"])
-
-
-def _validated_image(option: str, image: Any) -> NDArray[np.uint8]:
+def validated_image(option: str, image: Any) -> NDArray[np.uint8]:
     """The image that the transform given as `option` returned, uint8 (H, W, 3), contiguous; raises `UsageError` on any
     other.
     """

@@ -20,7 +20,7 @@ from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..adapters.by_kind import Adapter, adapter_of
-from ..adapters.functions import image_of
+from ..adapters.face_transform import apply_face_transform
 from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
 from ..seeding import generator_owners
@@ -255,24 +255,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             names = (*FACE_FIELDS, "landmarks_68") if self.has_68 else FACE_FIELDS
             names = (*names, "label") if self._gives_label else names
             pairing = {"partner": partner} if blend is None else {"partner": partner, "blend": blend}
-            output = self.face_transform(**{name: getattr(face, name) for name in names}, **pairing)
-            image = image_of(output)
-            if missing := [name for name in names if name not in output]:
-                raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-            given = {"label": face.label, "manipulated": output.get("manipulated")}
-            face = Face(**{**given, **{name: output[name] for name in names}, "image": image})
-            if face.label is not None and not float(face.label).is_integer():
-                self._check_mixes(face.label)
+            face = apply_face_transform(self.face_transform, face, names, pairing)
         return self._apply_transform(face)
-
-    def _check_mixes(self, label: float) -> None:
-        """Raises `UsageError` where the fraction that `face_transform` returned as a label would be cut."""
-        if not getattr(self.face_transform, "mixes", False):
-            raise UsageError(
-                f"face_transform returned label {label!r}: must be a whole number, since labels are delivered as "
-                "int64; mix with AlignedMixup and balance=Pairs(), or mix images and labels of a batch in collate_fn "
-                "or in the training step"
-            )
 
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""

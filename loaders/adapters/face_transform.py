@@ -1,0 +1,52 @@
+"""Applies a `face_transform`: called with a face's points and mask beside its image, it returns all of them moved."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...pipeline.errors import UsageError
+from ..face import Face
+from .functions import validated_image
+
+
+def apply_face_transform(
+    face_transform: Callable[..., Any], face: Face, names: Sequence[str], pairing: Mapping[str, Any]
+) -> Face:
+    """The face as the transform leaves it.
+
+    Args:
+        face_transform: called by keyword with the fields `names` of the face and with `pairing`.
+        face: as it is stored, resized.
+        names: fields that the transform must return, beside what else it returns.
+        pairing: `partner`, and of blend pairs `blend`; see `FaceDataset.load_augmented`.
+
+    Raises:
+        UsageError: it returns no image, lacks a field, or mixes labels where it does not say so.
+
+    """
+    output = face_transform(**{name: getattr(face, name) for name in names}, **pairing)
+    image = _image_of(output)
+    if missing := [name for name in names if name not in output]:
+        raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
+    given = {"label": face.label, "manipulated": output.get("manipulated")}
+    face = Face(**{**given, **{name: output[name] for name in names}, "image": image})
+    is_fraction = face.label is not None and not float(face.label).is_integer()
+    if is_fraction and not getattr(face_transform, "mixes", False):  # would be cut
+        raise UsageError(
+            f"face_transform returned label {face.label!r}: must be a whole number, since labels are delivered as "
+            "int64; mix with AlignedMixup and balance=Pairs(), or mix images and labels of a batch in collate_fn "
+            "or in the training step"
+        )
+    return face
+
+
+def _image_of(output: Any) -> NDArray[np.uint8]:
+    """The image of its output, uint8 (H, W, 3); raises `UsageError` where it is no dict with one."""
+    if not isinstance(output, Mapping) or "image" not in output:
+        kind = f"a dict of {', '.join(map(str, output))}" if isinstance(output, Mapping) else type(output).__name__
+        raise UsageError(f"face_transform returned {kind}: must return a dict with 'image', as Albumentations does")
+    return validated_image("face_transform", output["image"])
