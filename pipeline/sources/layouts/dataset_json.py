@@ -67,16 +67,17 @@ class DatasetJson:
             raise UsageError(f"{src}: has no clips with frames; must be one of DeepfakeBench's dataset JSONs")
         root = _root_of(src, clips)
         folders = sorted({posixpath.normpath(clip.folder) for clip in clips})
-        real_paths = RealPaths(root)
-        own_names = real_paths.own_or_first(folders)  # a clip may be named by a link to its folder too
+        real_paths = RealPaths(root, allowed)
+        found = {folder: find_named(root, folder, allowed) for folder in folders}
+        real_paths.join_clips(filter(None, found.values()))
+        own_names = real_paths.own_or_first(folders)  # a clip may be named by links too
         by_folder: dict[str, list[_Clip]] = {}
         for clip in clips:
             by_folder.setdefault(own_names[real_paths.of(posixpath.normpath(clip.folder))], []).append(clip)
         entries: list[Entry] = []
         missing = [clip.name for clip in all_clips if not clip.folder]
         for folder, same in sorted(by_folder.items()):
-            file = find_named(root, folder, allowed)
-            clip = _joined(src, same)
+            clip, file = _joined(src, same), found[folder]
             if file is None:
                 missing.append(folder)
                 continue
@@ -132,11 +133,13 @@ def _root_of(src: Path, clips: Sequence[_Clip]) -> Path:
 def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
     """One clip of those of one folder."""
     splits, labels = {clip.split for clip in same}, sorted({clip.label for clip in same})
+    folders = sorted({clip.folder for clip in same})
+    named = repr(folders[0]) if len(folders) == 1 else f"{', '.join(map(repr, folders))}, which are one by links,"
     if len({_label(src, label) for label in labels}) > 1:
-        raise UsageError(f"{src}: has {same[0].folder!r} as {' and '.join(labels)}; each clip may have one label")
+        raise UsageError(f"{src}: has {named} as {' and '.join(labels)}; each clip may have one label")
     if "train" in splits and len(splits) > 1:
         raise UsageError(
-            f"{src}: has {same[0].folder!r} in {' and '.join(sorted(splits))}; a model would be tested on what it was "
+            f"{src}: has {named} in {' and '.join(sorted(splits))}; a model would be tested on what it was "
             "trained on: fix the file, or give the set's own folder with --splits FILE.json --allow-leaks"
         )
     return replace(same[0], split=next(split for split in _STRICTEST if split in splits))

@@ -14,7 +14,7 @@ import codecs
 import math
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
 from itertools import islice
@@ -29,7 +29,7 @@ from ...console import first_names
 from ...dataset.schema import real_class
 from ...errors import UsageError
 from ...json_records import parse_json
-from ..listing import Entry, Listing, has_usable_splits, parse_split_name, refuse_duplicates
+from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name, refuse_duplicates
 from ..media.allowed_roots import allow_root_options, relative_name, resolved_root
 from ..media.linked_files import RealPaths, each_file_once
 from ..media.media_files import find_named, is_image
@@ -74,11 +74,13 @@ class TableFile:
         numbers = {label: classes.number(label) for label in labels}
         entries: list[Entry] = []
         missing: list[str] = []
-        real_paths = RealPaths(src.parent)
-        for number, (row, *values) in enumerate(
-            zip(rows, *(values for _, values in own_columns.values()), strict=True)
+        files = [find_named(src.parent, row["path"], allowed) for row in rows]
+        originals = _unlisted_originals(src, rows, allowed)
+        real_paths = RealPaths(src.parent, allowed)
+        real_paths.join_clips(filter(None, (*files, *originals.values())))
+        for number, (row, media_file, *values) in enumerate(
+            zip(rows, files, *(values for _, values in own_columns.values()), strict=True)
         ):
-            media_file = find_named(src.parent, row["path"], allowed)
             if media_file is None:
                 missing.append(row["path"])
                 continue
@@ -105,15 +107,15 @@ class TableFile:
         refuse_duplicates(src, entries)
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
         misspelt = misspelt_labels(src, inputs)
-        missing_sources, outside = _unlisted_sources(src, rows, allowed)
+        missing += [original for original, file in originals.items() if file is None]
         listing = Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
-            stored_labels=classes.stored_names, missing=[*missing, *missing_sources],
+            stored_labels=classes.stored_names, missing=missing,
             uses_splits=has_usable_splits({_split(src, row) for row in rows}),
             footage_from_names=not any("footage" in row for row in rows), without_splits="leave out the column split",
             naming_real=f"list all classes in {class_file(src).name}, one a line, the real one as 'real: {{}}'",
             giving_labels="fill in the column label", columns={name: kind for name, (kind, _) in own_columns.items()},
-            warnings=(*misspelt_warnings(src, misspelt, inputs), *_outside_warning(src, outside)),
+            warnings=(*misspelt_warnings(src, misspelt, inputs), *_outside_warning(src, originals)),
             misspelt_labels=frozenset(misspelt),
         )  # fmt: skip
         listing = each_file_once(src, listing, real_paths)
@@ -297,30 +299,31 @@ def _source_id(src: Path, row: dict[str, str]) -> str | None:
     return relative_name(src.parent, given) if given else None
 
 
-def _unlisted_sources(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> tuple[list[str], list[str]]:
-    """Originals that no row lists: those that are not on disk, and those outside SRC and `allowed`, each once.
+def _unlisted_originals(src: Path, rows: list[dict[str, str]], allowed: Sequence[Path]) -> dict[str, FoundFile | None]:
+    """Originals that no row lists, sorted, with their file or folder; None for those that are not on disk.
 
     Raises `UsageError` where one is a folder of other things than images.
     """
     listed = {relative_name(src.parent, row["path"]) for row in rows}
     row_of = {source: number for number, row in reversed([*enumerate(rows)]) if (source := _source_id(src, row))}
-    unlisted = sorted(row_of.keys() - listed)
     root = resolved_root(src.parent)
-    holders = {source for source in unlisted if root.is_relative_to(os.path.normpath(root / source))}
-    found = {source: find_named(src.parent, source, allowed) for source in unlisted if source not in holders}
-    missing = [source for source in unlisted if found.get(source) is None]
-    for source in missing:
-        if source in holders or _is_folder(src.parent / source):
+    found: dict[str, FoundFile | None] = {}
+    for source in sorted(row_of.keys() - listed):
+        holds_table = root.is_relative_to(os.path.normpath(root / source))
+        found[source] = None if holds_table else find_named(src.parent, source, allowed)
+        if holds_table or (found[source] is None and _is_folder(src.parent / source)):
             number = row_of[source]
             raise UsageError(
                 f"{src}: {_position(src, number)}: source {rows[number]['source']!r} of {rows[number]['path']!r} is a "
                 "folder without images; a source is the original that a fake was made from, a video, an image or a "
                 "folder of its frames: name that, or leave the cell empty"
             )
-    return missing, [source for source, file in found.items() if file is not None and file.problem == "outside_root"]
+    return found
 
 
-def _outside_warning(src: Path, outside: Sequence[str]) -> tuple[str, ...]:
+def _outside_warning(src: Path, originals: Mapping[str, FoundFile | None]) -> tuple[str, ...]:
+    """A warning of the unlisted `originals` that lie outside the allowed roots, if there are any."""
+    outside = [original for original, file in originals.items() if file and file.problem == "outside_root"]
     if not outside:
         return ()
     return (

@@ -3,26 +3,63 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
 from ...errors import UsageError
-from ..listing import Entry, Listing
+from ...video.image_folder import list_frames
+from ..listing import Entry, FoundFile, Listing
 
 LISTED_ALREADY = "links to files that are listed already"
 
 
 class RealPaths:
-    """Real paths of names relative to `root`, at one lstat for each name and each folder: tables have 1 M rows."""
+    """Real paths of names relative to `root`, at one lstat for each name and each folder: tables have 1 M rows.
 
-    def __init__(self, root: Path) -> None:
+    `allowed`: real paths of further folders that links may lead into.
+    """
+
+    def __init__(self, root: Path, allowed: Sequence[Path] = ()) -> None:
         self._root = os.path.realpath(root)
+        self._roots = (Path(self._root), *allowed)
         self._known = {"": self._root}
+        self._joined: dict[str, str] = {}
+
+    def join_clips(self, files: Iterable[FoundFile]) -> None:
+        """Has `of` give one path for all folders of images among `files` whose images are links to the same files.
+
+        It is that of the folder that the files lie in or, of links alone, the first.
+        """
+        alike: defaultdict[tuple[int, int, int], set[str]] = defaultdict(set)
+        for file in files:
+            if file.num_images:
+                alike[file.num_images, file.size_bytes, file.mtime_ns].add(self.of(file.relative))
+        for folders in alike.values():
+            if len(folders) == 1:  # all clips of most sets: their images are not looked at
+                continue
+            by_images: defaultdict[frozenset[str], list[str]] = defaultdict(list)
+            for folder in sorted(folders):
+                by_images[self._images_of(folder)].append(folder)
+            for images, same in by_images.items():
+                holders = {os.path.dirname(image) for image in images}  # noqa: PTH120
+                own = next((folder for folder in same if holders == {folder}), same[0])
+                self._joined |= dict.fromkeys(same, own)
+
+    def _images_of(self, folder: str) -> frozenset[str]:
+        """Real paths of the images of a clip; of a folder that cannot be listed any more, its own."""
+        try:
+            return frozenset(_follow(f"{folder}/{name}") for name in list_frames(Path(folder), self._roots))
+        except OSError:
+            return frozenset([folder])
 
     def of(self, name: str) -> str:
         """Path of `name` with all links resolved; there may be no such file."""
+        path = self._resolve(name)
+        return self._joined.get(path, path)
+
+    def _resolve(self, name: str) -> str:
         unknown = []
         while name not in self._known and name.strip("/"):
             unknown.append(name)
@@ -99,14 +136,15 @@ def _renamed(entry: Entry, original_of: Mapping[str, str], kept_as: Mapping[str,
 
 def _different_field(kept: Entry, entry: Entry, real_paths: RealPaths) -> str | None:
     """The first field in which two entries of one file differ, but own columns; None where there is none."""
-    same = replace(entry, video_id=kept.video_id, values=kept.values)
+    same = replace(entry, video_id=kept.video_id, images_digest=kept.images_digest, values=kept.values)
     if kept.mask_id and entry.mask_id and real_paths.of(kept.mask_id) == real_paths.of(entry.mask_id):
         same = replace(same, mask_id=kept.mask_id)
     return next((each.name for each in fields(Entry) if getattr(kept, each.name) != getattr(same, each.name)), None)
 
 
 def _difference(src: Path, kept: Entry, entry: Entry, name: str) -> str:
+    are_one = "have the same images by links" if kept.num_images else "are one file by a link"
     return (
-        f"{src}: names {kept.video_id!r} and {entry.video_id!r}, which are one file by a link, with different values "
-        f"({name}); each input is listed once: drop one of the two"
+        f"{src}: names {kept.video_id!r} and {entry.video_id!r}, which {are_one}, with different values ({name}); each "
+        "input is listed once: drop one of the two"
     )

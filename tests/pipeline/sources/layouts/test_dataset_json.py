@@ -90,6 +90,22 @@ def test_a_clip_that_is_named_by_a_link_too_is_listed_once(tmp_path: Path) -> No
         list_source(path)
 
 
+def test_a_clip_whose_frames_are_links_to_those_of_another_is_that_one(tmp_path: Path) -> None:
+    data = content()
+    data["FSGAN"]["FF-real"]["test"]["c23"]["links"] = clip("FF-real", f"{REAL}/links")
+    path = lay(tmp_path, tmp_path / "FSGAN.json", data)
+    (tmp_path / REAL / "links").mkdir()
+    for frame in (tmp_path / REAL / "000").iterdir():
+        (tmp_path / REAL / "links" / frame.name).symlink_to(frame)
+    assert list_source(path).ignored == {"links to files that are listed already": 1}
+    data["FSGAN"]["FF-FSGAN"]["test"]["c23"]["links"] = clip("FF-FSGAN", f"{REAL}/links")
+    path.write_text(json.dumps(data))
+    with pytest.raises(
+        UsageError, match="has '.*frames/000', '.*frames/links', which are one by links, as FF-FSGAN and"
+    ):
+        list_source(path)
+
+
 def test_a_clip_that_is_not_there_is_missing(tmp_path: Path) -> None:
     path = lay(tmp_path, tmp_path / "FSGAN.json")
     folder = tmp_path / REAL / "001"

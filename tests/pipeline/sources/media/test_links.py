@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 from collections.abc import Callable
@@ -221,6 +222,47 @@ def test_a_file_that_a_table_names_by_a_link_too_is_an_input_once(tmp_path: Path
     table.write_text("path,label\na.mp4,real\nown/m.mp4,fake\nfake.mp4,fake\n")
     with pytest.raises(UsageError, match=r"'own/m.mp4' and 'a.mp4', which are one file by a link.*\(label\)"):
         list_source(table)
+
+
+@pytest.fixture
+def frames(tmp_path: Path) -> Callable[..., Listing]:
+    """Lists a table of these lines beside clip `own`, and `a` and `z`, whose images are links to those of `own`."""
+    src = put(tmp_path / "src", "own/0.png", "own/1.png", "copy/0.png", "copy/1.png", "fake.mp4")
+    for name in ("a/0.png", "a/1.png", "z/0.png", "z/1.png"):
+        (src / name).parent.mkdir(exist_ok=True)
+        (src / name).symlink_to(src / "own" / Path(name).name)
+    for file in src.rglob("*.png"):
+        os.utime(file, (1, 1))
+
+    def read(*lines: str) -> Listing:
+        (src / "t.csv").write_text("\n".join(lines))
+        return list_source(src / "t.csv")
+
+    return read
+
+
+def test_folders_whose_frames_are_links_to_the_same_images_are_one_clip(frames: Callable[..., Listing]) -> None:
+    listing = frames("path,label,source", "a,real,", "own,real,", "z,real,", "copy,real,", "fake.mp4,fake,z")
+    assert {entry.video_id: entry.source_id for entry in listing.entries} == {
+        "own": None, "copy": None, "fake.mp4": "own",
+    }  # fmt: skip
+    assert listing.ignored == {"links to files that are listed already": 2}
+    assert [entry.video_id for entry in frames("path,label", "z,real", "a,real", "fake.mp4,fake").entries] == [
+        "a", "fake.mp4",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("of_link", "field"), [("fake,train", "label"), ("real,test", "split")])
+def test_frames_in_two_classes_or_splits_by_links_are_refused_with_both_folders(
+    frames: Callable[..., Listing], of_link: str, field: str
+) -> None:
+    with pytest.raises(UsageError, match=rf"'own' and 'a', which have the same images by links.*\({field}\)"):
+        frames("path,label,split", "own,real,train", f"a,{of_link}", "fake.mp4,fake,test")
+
+
+def test_a_clip_that_is_its_own_source_by_links_to_its_frames_is_refused(frames: Callable[..., Listing]) -> None:
+    with pytest.raises(UsageError, match="line 3: 'a' is its own source"):
+        frames("path,label,source", "copy,real,", "a,fake,own")
 
 
 @pytest.fixture
