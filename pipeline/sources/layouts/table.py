@@ -65,8 +65,9 @@ class TableFile:
         """Lists the rows of the table.
 
         Raises `UsageError` on a table that cannot be parsed, lacks a column or has one misspelt, names a path twice, a
-        folder and an image in it, a file and a link to it with different values, a mask as an input, an input or a
-        folder without images as a source of an input, an unknown split, or a class that the file of classes lacks.
+        folder and an image in it, a file and a link to it with different values, a mask as an input or outside the
+        allowed roots, an input or a folder without images as a source of an input, an unknown split, or a class that
+        the file of classes lacks.
         """
         rows, own_columns = _rows(src)
         labels = {row["label"] for row in rows}
@@ -74,6 +75,7 @@ class TableFile:
         numbers = {label: classes.number(label) for label in labels}
         entries: list[Entry] = []
         missing: list[str] = []
+        outside_masks: dict[str, int] = {}  # with the first row that names each
         files = [find_named(src.parent, row["path"], allowed) for row in rows]
         originals = _unlisted_originals(src, rows, allowed)
         real_paths = RealPaths(src.parent, allowed)
@@ -98,11 +100,15 @@ class TableFile:
                 **_label_fields(src, row, classes.stored_names, numbers[row["label"]]),
             )
             if mask_name := row.get("mask"):
-                if mask := find_named(src.parent, mask_name, allowed):
-                    entry = entry.with_mask(mask)
-                else:
+                mask = find_named(src.parent, mask_name, allowed)
+                if mask is None:
                     missing.append(mask_name)
+                elif mask.problem == "outside_root":
+                    outside_masks.setdefault(mask_name, number)
+                else:
+                    entry = entry.with_mask(mask)
             entries.append(entry)
+        _refuse_outside_masks(src, rows, outside_masks)
         entries.sort(key=lambda entry: entry.video_id)
         refuse_duplicates(src, entries)
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row["label"]]) >= 0)
@@ -206,6 +212,17 @@ def _refuse_images_of_clips(src: Path, entries: Sequence[Entry], real_paths: Rea
                 f"{src}: names {entry.video_id!r}, and the folder that it lies in, which is one clip of all its "
                 "images: each input may have one label: drop one"
             )
+
+
+def _refuse_outside_masks(src: Path, rows: Sequence[Mapping[str, str]], masks: Mapping[str, int]) -> None:
+    """Raises `UsageError` where there are `masks` outside the allowed roots; with the number of the row of each."""
+    for name, number in masks.items():
+        more = f" (the first of {len(masks):,} such masks)" if len(masks) > 1 else ""
+        raise UsageError(
+            f"{src}: {_position(src, number)}: mask {name!r} of {rows[number]['path']!r} lies outside the folder of "
+            f"{src.name}{more} and may not be read: admit it with {allow_root_options(src.parent, [*masks])}, or leave "
+            "the cell empty"
+        )
 
 
 def _refuse_masks_as_inputs(src: Path, entries: Sequence[Entry], real_paths: RealPaths) -> None:

@@ -100,9 +100,8 @@ def test_a_clip_whose_frames_are_links_to_those_of_another_is_that_one(tmp_path:
     assert list_source(path).ignored == {"links to files that are listed already": 1}
     data["FSGAN"]["FF-FSGAN"]["test"]["c23"]["links"] = clip("FF-FSGAN", f"{REAL}/links")
     path.write_text(json.dumps(data))
-    with pytest.raises(
-        UsageError, match="has '.*frames/000', '.*frames/links', which are one by links, as FF-FSGAN and"
-    ):
+    message = r"has '.*frames/000', '.*frames/links', which are one by links, as FF-FSGAN and"
+    with pytest.raises(UsageError, match=message):
         list_source(path)
 
 

@@ -380,6 +380,18 @@ def test_a_run_that_allows_more_adds_what_it_left_out(
     assert set(videos) == {"real/one.mp4", "real/two.mp4"}
 
 
+def test_a_mask_outside_the_tables_folder_is_refused_with_its_line_and_the_folder_to_allow(tmp_path: Path) -> None:
+    put(tmp_path, "src/real.mp4", "src/fake.mp4", "store/m.png")
+    table = tmp_path / "src/list.csv"
+    table.write_text("path,label,mask\nreal.mp4,real,\nfake.mp4,fake,../store/m.png\n")
+    message = rf"list.csv: line 3: mask '../store/m.png' of 'fake.mp4' lies outside .*--allow-root {tmp_path}/store,"
+    with pytest.raises(UsageError, match=message):
+        list_source(table)
+    assert [entry.mask_id for entry in list_source(table, allowed=[tmp_path / "store"]).entries] == [
+        str(tmp_path / "store/m.png"), None,
+    ]  # fmt: skip
+
+
 def test_an_original_outside_the_tables_folder_is_warned_of_with_the_folder_to_allow(tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     for name in ("src/real.mp4", "src/fake.mp4", "out.mp4"):
