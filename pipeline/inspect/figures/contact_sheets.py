@@ -79,7 +79,7 @@ class ContactSheets:
             label: [reader.read(int(row), _SIDE_PX, outline=True) for row in rows]
             for label, rows in rows_of_class.items()
         }
-        pairs = find_source_pairs(index, videos, rng, _NUM_PAIRS)
+        pairs = find_source_pairs(index, rng, _NUM_PAIRS)
         return cls(
             random=random,
             lowest=_lowest(index, videos, reader),

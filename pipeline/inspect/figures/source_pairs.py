@@ -14,7 +14,6 @@ from ...dataset.index import Index
 from ...faces.geometry.overlap import box_iou
 from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
 from ..statistics.groups import MANIPULATED_THRESHOLD
-from ..statistics.videos import VideoTable
 from .selection import Rng, Rows, fakes_by_method
 
 _CANDIDATES_PER_PAIR: Final = 8  # a source may lack the frame
@@ -43,19 +42,20 @@ class SourcePairs(NamedTuple):
     num_with_mask: int
 
 
-def find_source_pairs(index: Index, videos: VideoTable, rng: Rng, count: int) -> SourcePairs:
+def find_source_pairs(index: Index, rng: Rng, count: int) -> SourcePairs:
     """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
     manipulated = manipulation_of_fakes(index)
     has_mask = ~np.isnan(manipulated)
     is_fake = ((code_column(index, "source_id") >= 0) & ~real_moments(index)) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
     ends = VideoEnds.of_rows(index, np.arange(len(index)))
-    video_index = {name: number for number, name in enumerate(videos.names)}
+    video_of_row = code_column(index, "video_id")
+    video_index = {name: number for number, name in enumerate(index.categories("video_id"))}
 
     def pairs(mask: NDArray[np.bool_]) -> Iterator[SourcePair]:
         for row in fakes_by_method(index, rng, mask, _CANDIDATES_PER_PAIR * count).tolist():
             video = video_index.get(index.text("source_id", row) or "", -1)
-            source = matching_source_row(index, ends, np.flatnonzero(videos.video_of_row == video), row)
+            source = matching_source_row(index, ends, np.flatnonzero(video_of_row == video), row)
             if source is not None or (video < 0 and has_mask[row]):
                 yield SourcePair(row, source, float(manipulated[row]) if has_mask[row] else None)
 

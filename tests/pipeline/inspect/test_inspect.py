@@ -35,10 +35,11 @@ from facefeed.pipeline.console import percent
 from facefeed.pipeline.dataset.frame_numbers import VideoEnds
 from facefeed.pipeline.dataset.index import Index, layout
 from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
 from facefeed.pipeline.inspect.figures.histograms import histograms
-from facefeed.pipeline.inspect.figures.source_pairs import matching_source_row
+from facefeed.pipeline.inspect.figures.source_pairs import find_source_pairs, matching_source_row
 from facefeed.pipeline.inspect.findings import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.statistics.groups import Statistics
@@ -522,6 +523,23 @@ def test_a_fake_at_another_frame_rate_is_shown_beside_the_frame_of_its_time(fake
     seconds = np.append(fake_frame / 12.5, frame_index[1:] / 25)
     columns = {"frame_index": frame_index, "frame_number": np.full(5, -1), "pts_seconds": seconds}
     assert row_of_the_source(columns, dict.fromkeys(range(5), (10, 10, 50, 50))) == same
+
+
+def test_a_fake_is_shown_beside_any_moment_of_a_source_that_is_fake_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = Clip.entry
+
+    def partly_fake(clip: Clip) -> Entry:  # but for its last frame, it is real
+        listed = entry(clip)
+        return replace(listed, label=1, outside_label=0, fake_segments=((0.19, 9.0),)) if clip == ANNA else listed
+
+    monkeypatch.setattr(Clip, "entry", partly_fake)
+    _, index = open_dataset(build_dataset(tmp_path, ("train", (ANNA, SWAP))))
+    for seed in range(4):
+        [pair] = [pair for pairs in find_source_pairs(index, np.random.default_rng(seed), 9)[:2] for pair in pairs]
+        assert pair.source is not None
+        assert index.value("frame_index", pair.source) == index.value("frame_index", pair.fake)
 
 
 def test_fakes_that_could_not_be_compared_with_their_original_are_named(tmp_path: Path) -> None:
