@@ -6,7 +6,7 @@ import math
 
 from ..console import plural
 from ..errors import TooManyFailedError
-from ..planning.failure_limit import NO_FACES_REMEDY
+from ..planning.failure_limit import NO_FACES_REMEDY, remedies_by_reason
 from .run import DryRunResult
 
 
@@ -65,10 +65,13 @@ def failure_remedy(result: DryRunResult, allowed: int) -> str:
     """What to do about the `expected_failure`."""
     if not _too_many(result, allowed):
         return NO_FACES_REMEDY
-    expected = _expected_failures(result)
+    expected, refused = _expected_failures(result), result.survey.refused
+    is_fixable, others = remedies_by_reason(+refused)
+    is_fixable = is_fixable or expected > refused.total()
+    fix = "; ".join([*(["fix them"] if is_fixable else []), *others])
     accept = result.any_face and expected < result.survey.inputs
     accepted = f", or accept about as many with --max-failed {expected}" if accept else ""
-    return f"fix them, or leave them out of SRC{accepted}; then run the same command again"
+    return f"{fix}, or leave them out of SRC{accepted}; then run the same command again"
 
 
 def _expected_failures(result: DryRunResult) -> int:

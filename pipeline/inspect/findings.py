@@ -9,6 +9,7 @@ from typing import Final, Literal
 from ..console import first_names, percent, plural
 from ..dataset.schema import SPLITS
 from ..planning.content_hash import equal_content_text
+from ..planning.failure_limit import remedies_by_reason
 from .statistics.columns import FACE_SIZE, SHARPNESS
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX, Group, Statistics
 from .statistics.outcomes import Outcomes
@@ -27,8 +28,6 @@ _CLASS_SIZE_RATIO: Final = 3.0
 _FACE_SIZE_RATIO: Final = 1.5
 _SHARPNESS_RATIO: Final = 2.0
 _MIN_VIDEOS: Final = 10  # with fewer, one video is always a large fraction
-_REMEDIES: Final = {"outside_root": "--allow-root FOLDER", "bridges_splits": "a new OUT"}
-"""By the reasons of failures that are not of the files."""
 
 
 @dataclass(frozen=True)
@@ -316,10 +315,10 @@ def _failed_inputs(outcomes: Outcomes) -> Iterator[Finding]:
 
 def _remedy_for_failures(reasons: Collection[str]) -> str:
     """What helps: nothing is to be fixed in files outside SRC, and in those that would join two splits."""
-    others = [f"{reason}: {remedy}" for reason, remedy in _REMEDIES.items() if reason in reasons]
+    is_fixable, others = remedies_by_reason(reasons)
     if not others:
         return "Fix them and run precompute with --retry-failed."
-    own = ["Fix them: --retry-failed"] if {*reasons} - _REMEDIES.keys() else []
+    own = ["Fix them: --retry-failed"] if is_fixable else []
     return f"{'; '.join([*own, *others])}."
 
 

@@ -18,6 +18,8 @@ from .job_part import JobPart
 from .run_state import RunState
 
 _MAX_LISTED = 20
+_REMEDIES = {"outside_root": "--allow-root FOLDER", "bridges_splits": "a new OUT"}
+"""By the reasons of failures that are not of the files, and that come again when the inputs are done again."""
 NO_FACES_REMEDY = "look at some inputs; smaller or less certain faces need a lower --min-face or --min-score"
 
 
@@ -84,6 +86,13 @@ def failures_in_source(
     return counted, len(run_state.unit_of_video) + len(refused) - (len(failures) - len(counted))
 
 
+def remedies_by_reason(reasons: Iterable[str]) -> tuple[bool, list[str]]:
+    """Whether any of the failures can be fixed in the files and done again; of each other reason, what helps."""
+    given = {*reasons}
+    others = [f"{reason}: {remedy}" for reason, remedy in _REMEDIES.items() if reason in given]
+    return bool(given - _REMEDIES.keys()), others
+
+
 def refuse_known_failures(
     failures: Sequence[Failure], total: int, failure_limit: FailureLimit, part: JobPart | None = None
 ) -> None:
@@ -94,9 +103,10 @@ def refuse_known_failures(
     allowed = failure_limit.max_failures(total)
     if len(failures) > allowed:
         accept = "" if len(failures) == total else f", or accept them with --max-failed {len(failures)}"
+        fix = _remedy(failures, f"fix them (what failed before is done again {_with_retry(part)})")
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: nothing was done", failures,
-            f"fix them (what failed before is done again {_with_retry(part)}) or leave them out of SRC{accept}",
+            f"{fix}, or leave them out of SRC{accept}",
         )  # fmt: skip
 
 
@@ -119,7 +129,7 @@ def check_failures(
         accept = f", or accept them with --max-failed {len(failures)}" if manifest.rows else ""
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: {consequence}", failures,
-            f"fix them and run the same command {_with_retry(part)}{accept}", figures,
+            f"{_remedy(failures, f'fix them and run the same command {_with_retry(part)}')}{accept}", figures,
         )  # fmt: skip
     if not manifest.rows:
         raise _too_many_failed(
@@ -143,6 +153,12 @@ def failure_lines(failures: Sequence[Failure]) -> list[str]:
     if len(failures) > _MAX_LISTED:
         lines.append(f"  and {len(failures) - _MAX_LISTED:,} more: the same command with --json names all of them")
     return lines
+
+
+def _remedy(failures: Iterable[Failure], fix: str) -> str:
+    """`fix`, where any of `failures` can be fixed in the files, and what helps against the others."""
+    is_fixable, others = remedies_by_reason(failure.reason for failure in failures)
+    return "; ".join([*([fix] if is_fixable else []), *others])
 
 
 def _with_retry(part: JobPart | None) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,13 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
     result = dry(4, refused=unreadable, tried=4 - unreadable)
     assert exit_code(result, 1) == code
     assert exit_code(result, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
+
+
+def test_inputs_outside_the_allowed_roots_are_not_advised_to_be_fixed() -> None:
+    result = dry(4, refused=2, tried=2)
+    assert failure_remedy(result, 1).startswith("fix them, or leave them out of SRC, or accept")
+    outside = replace(result, survey=replace(result.survey, refused=Counter(outside_root=2)))
+    assert failure_remedy(outside, 1).startswith("outside_root: --allow-root FOLDER, or leave them out of SRC, or ")
 
 
 @pytest.mark.parametrize(

@@ -40,6 +40,31 @@ def test_it_is_never_advised_to_accept_what_leaves_an_empty_dataset(rows: int) -
     assert "with --max-failed" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("reasons", "says", "says_not"),
+    [
+        (["outside_root"], "outside_root: --allow-root FOLDER", "--retry-failed"),
+        (["bridges_splits"], "bridges_splits: a new OUT", "--retry-failed"),
+        (["empty", "outside_root"], "--retry-failed", "\0"),
+        (["empty", "outside_root"], "; outside_root: --allow-root FOLDER", "\0"),
+        (["empty"], "--retry-failed", "--allow-root"),
+    ],
+)
+def test_inputs_that_would_fail_again_are_not_advised_to_be_retried(
+    reasons: list[str], says: str, says_not: str
+) -> None:
+    failures = [Failure(f"{reason}.mp4", reason, "") for reason in reasons]
+    for check in (
+        lambda: refuse_known_failures(failures, 9, FailureLimit(count=0)),
+        lambda: check_failures(manifest_of(9, len(failures)), failures, FailureLimit(count=0), Path("out")),
+    ):
+        with pytest.raises(TooManyFailedError) as raised:
+            check()
+        advice = str(raised.value).splitlines()[-1]
+        assert says in advice
+        assert says_not not in advice
+
+
 def test_a_dataset_without_a_row_is_no_success_whatever_is_allowed() -> None:
     with pytest.raises(TooManyFailedError, match="no face in any of 30 inputs"):
         check_failures(manifest_of(30, 0, rows=0), [], FailureLimit(count=30), Path("out"))
