@@ -66,7 +66,8 @@ def collect_findings(
         findings = [
             *_split_crossings(outcomes),
             *_equal_content(outcomes),
-            *_split_coverage(statistics),
+            *_class_names(statistics, outcomes),
+            *_split_coverage(statistics, outcomes.misspelt_classes),
             *_class_balance(statistics),
             *_face_quality(statistics),
             *_landmarks(statistics),
@@ -136,7 +137,27 @@ def _name_crossings(crossings: Sequence[Crossing]) -> str:
     return first_names([f"{crossing.name} in {' and '.join(crossing.splits)}" for crossing in crossings])
 
 
-def _split_coverage(statistics: Statistics) -> Iterator[Finding]:
+def _class_names(statistics: Statistics, outcomes: Outcomes) -> Iterator[Finding]:
+    """Classes none of which is known to be real, or that may be others misspelt: the run warns of both in advance."""
+    if outcomes.unknown_real_class:
+        yield Finding(
+            "warning",
+            _sentence(outcomes.unknown_real_class),
+            "Name the real one in the source, in a table's file of classes as 'real: NAME', and use a new OUT.",
+        )
+    for name, other in outcomes.misspelt_classes.items():
+        videos = plural(outcomes.inputs_of_class[name], "video")
+        splits = {key.split for key in statistics.groups}
+        is_everywhere = splits == {key.split for key in statistics.groups if key.label == name}
+        yield Finding(
+            "warning" if is_everywhere else "error",
+            f"The class {name!r} ({videos}) may be {other!r} misspelt: it is a class of its own.",
+            "If so, fix the labels, and use a new OUT.",
+        )
+
+
+def _split_coverage(statistics: Statistics, misspelt: Collection[str]) -> Iterator[Finding]:
+    """Which split lacks a class; none has to have a `misspelt` one."""
     rows = {split: dict.fromkeys(statistics.classes, 0) for split in SPLITS}
     for key, group in statistics.groups.items():
         rows[key.split][key.label] += group.rows
@@ -145,7 +166,8 @@ def _split_coverage(statistics: Statistics) -> Iterator[Finding]:
         if split not in present:
             yield Finding("warning", f"There is no {split} split.")
     absent_labels = {
-        split: [label for label, _ in _labelled_classes(statistics) if not rows[split][label]] for split in present
+        split: [label for label, _ in _labelled_classes(statistics) if not rows[split][label] and label not in misspelt]
+        for split in present
     }
     for split, labels in absent_labels.items():
         if labels:
@@ -155,7 +177,7 @@ def _split_coverage(statistics: Statistics) -> Iterator[Finding]:
                 f"{split} has no {_faces_of(labels)}.",
                 f"What is learned or measured on {split} says nothing of {those}.",
             )
-    has_every_class = all(group.rows for group in statistics.classes.values())
+    has_every_class = all(group.rows for group in statistics.classes.values()) and not misspelt
     if has_every_class and present == list(SPLITS) and not any(absent_labels.values()):
         yield Finding("ok", "Every split has faces of every class.")
 

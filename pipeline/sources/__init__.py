@@ -30,7 +30,7 @@ from pathlib import Path
 
 from ..errors import UsageError
 from .checks.link_coverage import LinkCoverage
-from .checks.listing_checks import listing_warnings, refuse_unlabelled
+from .checks.listing_checks import listing_warnings, refuse_unlabelled, unknown_real_class
 from .clips.image_sequences import group_frames
 from .clips.video_or_frames import each_clip_once
 from .clips.whole_frames import without_unlike_comparisons
@@ -46,6 +46,7 @@ from .layouts.fakeavceleb import FakeAVCeleb
 from .layouts.ffpp.layout import FaceForensics
 from .layouts.folder import Folder
 from .layouts.lavdf import LAVDF
+from .layouts.names.class_spelling import misspelt_classes
 from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unread_sets
 from .layouts.table import TableFile
 from .listing import Entry, FoundFile, Listing
@@ -79,8 +80,10 @@ __all__ = [
     "list_source",
     "listing_warnings",
     "load_layout",
+    "misspelt_classes",
     "refuse_unlabelled",
     "resolve_allowed_roots",
+    "unknown_real_class",
     "with_columns",
     "with_splits_from",
 ]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Container, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
@@ -14,7 +15,7 @@ from ...planning.failure_limit import Failure
 from ...planning.options import hash_config
 from ...planning.plan import Plan
 from ...planning.run_state import RecordedRunState
-from ...sources import LinkCoverage
+from ...sources import LinkCoverage, misspelt_classes, unknown_real_class
 from .split_crossings import Crossing, find_crossings
 
 
@@ -25,6 +26,8 @@ class Outcomes:
     `equal_content`: groups of inputs that have the same bytes, but different labels or splits.
     `link_coverage`: for how many videos original, recording and person are known, so that crossings can be checked.
     `dropped_identities`: people who were ignored when splits were drawn, because they link too many videos.
+    `unknown_real_class`: what follows where no class is known to be real, as a clause. `inputs_of_class`: number of
+    videos with rows by the name of their class, without those of no known label.
     """
 
     out: Path
@@ -35,6 +38,8 @@ class Outcomes:
     equal_content: list[tuple[EqualInput, ...]]
     link_coverage: LinkCoverage
     dropped_identities: frozenset[str]
+    unknown_real_class: str | None = None
+    inputs_of_class: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, out: Path, manifest: Manifest, video_ids: Container[str]) -> Self:
@@ -63,7 +68,14 @@ class Outcomes:
             crossings=find_crossings(plan, video_ids),
             link_coverage=LinkCoverage.from_entries(entries, manifest.labels),
             dropped_identities=frozenset(plan.dropped_identities()),
+            unknown_real_class=unknown_real_class(entries, manifest.labels),
+            inputs_of_class=Counter(manifest.labels[entry.label] for entry in entries if entry.label >= 0),
         )
+
+    @property
+    def misspelt_classes(self) -> dict[str, str]:
+        """Classes that may be others misspelt, with these."""
+        return misspelt_classes(self.inputs_of_class)
 
     @property
     def input_counts(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from ...console import first_names
 from ...dataset.schema import real_class
@@ -56,20 +56,30 @@ def _label_warning(listing: Listing) -> str | None:
     )
 
 
-def _real_warning(listing: Listing) -> str | None:
-    """Where originals or masks are named, or where there are two classes, these are hardly emotions or ages."""
-    labels = listing.stored_labels or listing.labels
-    present = sorted({entry.label for entry in listing.entries if entry.label >= 0})
-    has_fakes = any(entry.source_id or entry.mask_id for entry in listing.entries)
+def unknown_real_class(entries: Sequence[Entry], labels: Sequence[str]) -> str | None:
+    """What follows from it that no class of `labels` is known to be real, as a clause; None where that is no matter.
+
+    Where originals or masks are named, or where there are two classes, these are hardly emotions or ages.
+    """
+    present = sorted({entry.label for entry in entries if entry.label >= 0})
+    has_fakes = any(entry.source_id or entry.mask_id for entry in entries)
     if real_class(labels) is not None or not present or not (has_fakes or len(present) == 2):
         return None
-    originals = classes_of_originals(listing.entries)
-    name = labels[min(originals)] if len(originals) == 1 else "NAME"
     numbers = first_names([f"{labels[label]!r} is {label}" for label in present])
     return (
         f"no class is known to be real (of the labels, {numbers}): masks, pairs, blends and the AUC, which is that of "
-        f"label 1, cannot tell real from fake; {listing.naming_real.replace('{}', name)}"
+        "label 1, cannot tell real from fake"
     )
+
+
+def _real_warning(listing: Listing) -> str | None:
+    labels = listing.stored_labels or listing.labels
+    unknown = unknown_real_class(listing.entries, labels)
+    if unknown is None:
+        return None
+    originals = classes_of_originals(listing.entries)
+    name = labels[min(originals)] if len(originals) == 1 else "NAME"
+    return f"{unknown}; {listing.naming_real.replace('{}', name)}"
 
 
 def _swap_warning(listing: Listing) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 from collections import defaultdict
@@ -377,6 +378,31 @@ def test_a_split_without_one_class_is_an_error(tmp_path: Path) -> None:
     out = build_dataset(tmp_path, ("train", (ANNA, SWAP)), ("val", (BERT,)))
     assert "val has no fake faces." in findings_by_level(out)["error"]
     assert "There is no test split." in findings_by_level(out)["warning"]
+
+
+def test_a_class_that_may_be_misspelt_is_named_with_what_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry, cleo = Clip.entry, Clip("fake/cleo-swap.mp4", 6)
+    monkeypatch.setattr(Clip, "entry", lambda clip: replace(entry(clip), label=2) if clip == cleo else entry(clip))
+    units = ("train", (ANNA, SWAP, cleo)), ("test", (BERT, BERT_SWAP))
+    findings = findings_by_level(build_dataset(tmp_path, *units, labels=("real", "fake", "fkae")))
+    assert (
+        "The class 'fkae' (1 video) may be 'fake' misspelt: it is a class of its own. If so, fix the labels, and use a "
+        "new OUT." in findings["error"]
+    )
+    assert "test has no" not in findings["error"]
+    assert "faces of every class" not in findings.get("ok", "")
+
+
+def test_that_no_class_is_known_to_be_real_is_a_finding_in_terminal_json_and_page(tmp_path: Path) -> None:
+    out = build_dataset(tmp_path, ("train", (ANNA, SWAP)), labels=("live", "spoof"))
+    what = "No class is known to be real (of the labels, 'live' is 0, 'spoof' is 1): masks, pairs"
+    result = run(out, "--json")
+    assert what in " ".join(result.stderr.split())
+    [finding] = [finding for finding in json.loads(result.stdout)["findings"] if finding["what"].startswith(what)]
+    assert (finding["level"], "'real: NAME'" in finding["remedy"]) == ("warning", True)
+    assert what in html.unescape((tmp_path / "inspect.html").read_text(encoding="utf-8"))
 
 
 def test_a_class_without_faces_and_one_that_outweighs_the_others_are_named(tmp_path: Path) -> None:
