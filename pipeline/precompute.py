@@ -36,7 +36,7 @@ from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .faces.landmarks import Landmarker
 from .files import stop_on_any_disk_error
-from .planning.content_hash import EqualInput, find_equal_content
+from .planning.content_hash import EqualContent, find_equal_content
 from .planning.cost_model import CostModel
 from .planning.damage_limits import damage_limit_warnings
 from .planning.failure_limit import (
@@ -68,7 +68,7 @@ class Summary:
     of OUT. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a
     part of a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished
     so far, and is not on disk. `parts_at_work`: how many other parts were at work when this one ended. `equal_content`:
-    groups of inputs in OUT that have the same bytes, but different labels or splits.
+    inputs in OUT that have the same bytes, whichever run did them.
     """
 
     manifest: Manifest
@@ -85,7 +85,7 @@ class Summary:
     part: JobPart | None = None
     units_left: int = 0
     parts_at_work: int = 0
-    equal_content: list[tuple[EqualInput, ...]] = field(default_factory=list)
+    equal_content: EqualContent = field(default_factory=lambda: EqualContent([], []))
 
 
 def precompute(

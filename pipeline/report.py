@@ -13,7 +13,7 @@ from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
-from .planning.content_hash import equal_content_text
+from .planning.content_hash import EqualInput, conflicting_content_text, repeated_content_text
 
 if TYPE_CHECKING:
     from .dataset.manifest import Manifest
@@ -45,9 +45,8 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
-        "equal_content": [
-            {"inputs": [each._asdict() for each in inputs]} for inputs in summary.equal_content[:_MOST_IN_JSON]
-        ],
+        "equal_content": _groups_json(summary.equal_content.conflicting),
+        "repeated_content": _groups_json(summary.equal_content.repeated),
         "part": str(summary.part) if summary.part else None,
         "this_run": {
             "units": totals.units,
@@ -74,6 +73,10 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "frames_per_second": round(totals.frames_per_second, 2),
         "exit": 0,
     }
+
+
+def _groups_json(equal: Sequence[Sequence[EqualInput]]) -> list[dict[str, Any]]:
+    return [{"inputs": [each._asdict() for each in inputs]} for inputs in equal[:_MOST_IN_JSON]]
 
 
 def print_summary(summary: Summary, src: Path, out: Path) -> None:
@@ -184,8 +187,10 @@ def _remarks(summary: Summary) -> list[str]:
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
     lines += _changes(summary.changes, summary.manifest.removed)
-    if summary.equal_content:
-        lines.append(f"{equal_content_text(summary.equal_content)}; keep one file of each in SRC, and use a new OUT")
+    if conflicting := summary.equal_content.conflicting:
+        lines.append(f"{conflicting_content_text(conflicting)}; keep one file of each in SRC, and use a new OUT")
+    if repeated := summary.equal_content.repeated:
+        lines.append(f"{repeated_content_text(repeated)}; a new OUT of one file of each in SRC has it once")
     lines += map(str, summary.incomplete_columns)
     if summary.orphans:
         lines.append(f"moved to _tmp, since no unit accounts for them: {plural(len(summary.orphans), 'file')}")

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
-from ..planning.content_hash import equal_content_text, find_equal_content
+from ..planning.content_hash import conflicting_content_text, find_equal_content, repeated_content_text
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings
 from ..planning.failure_limit import Failure, failures_in_source
@@ -83,7 +83,8 @@ def dry_run(
     cost, headers_seconds = _read_headers(job, listing)
     equal = find_equal_content(run_state, listing.labels)
     caveats = [
-        *([equal_content_text(equal)] if equal else []),
+        *([conflicting_content_text(equal.conflicting)] if equal.conflicting else []),
+        *([repeated_content_text(equal.repeated)] if equal.repeated else []),
         *absence_warnings(run_state, listing, changes),
         *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry),
     ]

@@ -8,7 +8,7 @@ from typing import Final, Literal
 
 from ..console import first_names, percent, plural
 from ..dataset.schema import SPLITS
-from ..planning.content_hash import equal_content_text
+from ..planning.content_hash import conflicting_content_text, repeated_content_text
 from ..planning.failure_limit import remedies_by_reason
 from .statistics.columns import FACE_SIZE, SHARPNESS
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX, Group, Statistics
@@ -121,11 +121,17 @@ def _split_crossings(outcomes: Outcomes) -> Iterator[Finding]:
 
 
 def _equal_content(outcomes: Outcomes) -> Iterator[Finding]:
-    if outcomes.equal_content:
+    if conflicting := outcomes.equal_content.conflicting:
         yield Finding(
             "error",
-            _sentence(equal_content_text(outcomes.equal_content)),
+            _sentence(conflicting_content_text(conflicting)),
             "Keep one file of each in SRC, and use a new OUT: the other's rows would stay in this one.",
+        )
+    if repeated := outcomes.equal_content.repeated:
+        yield Finding(
+            "warning",
+            _sentence(repeated_content_text(repeated)),
+            "Its faces count several times: a new OUT of one file of each in SRC has it once.",
         )
 
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..console import first_names, plural, printable, stderr_console
+from ..planning.content_hash import EqualInput
 from ..planning.failure_limit import failure_lines
 from ..verify.unfinished import UnfinishedRun
 from .findings import Finding
@@ -156,6 +157,10 @@ def _escape(text: str) -> str:
     return escape(printable(text))
 
 
+def _groups_json(equal: Sequence[Sequence[EqualInput]]) -> list[dict[str, Any]]:
+    return [{"inputs": [each._asdict() for each in inputs]} for inputs in equal[:_MAX_JSON_ITEMS]]
+
+
 def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str, Any]:
     """The content of the terminal report in more detail, as plain values. `schema` increases when a name changes.
 
@@ -179,10 +184,12 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
             "first": [crossing._asdict() for crossing in crossings[:_MAX_JSON_ITEMS]],
         },
         "equal_content": {
-            "count": len(outcomes.equal_content),
-            "first": [
-                {"inputs": [each._asdict() for each in inputs]} for inputs in outcomes.equal_content[:_MAX_JSON_ITEMS]
-            ],
+            "count": len(outcomes.equal_content.conflicting),
+            "first": _groups_json(outcomes.equal_content.conflicting),
+        },
+        "repeated_content": {
+            "count": len(outcomes.equal_content.repeated),
+            "first": _groups_json(outcomes.equal_content.repeated),
         },
         "inputs": outcomes.input_counts,
         "removed": len(outcomes.manifest.removed),

@@ -144,10 +144,21 @@ class EqualInput(NamedTuple):
         return f"{self.video_id} ({self.label}, {self.split})"
 
 
-def find_equal_content(run_state: RunState, labels: Sequence[str]) -> list[tuple[EqualInput, ...]]:
-    """Inputs with faces and the same SHA-256, but with different labels or in different splits; nothing is hashed.
+class EqualContent(NamedTuple):
+    """Inputs of OUT with faces and the same SHA-256, in one tuple for each content.
 
-    An unknown label is no other one. `labels`: their names.
+    `conflicting`: with different labels or in different splits; an unknown label is no other one. `repeated`: all
+    others, whose faces are in OUT several times.
+    """
+
+    conflicting: list[tuple[EqualInput, ...]]
+    repeated: list[tuple[EqualInput, ...]]
+
+
+def find_equal_content(run_state: RunState, labels: Sequence[str]) -> EqualContent:
+    """Compares what the receipts record of all inputs in OUT, whichever run did them; nothing is hashed.
+
+    `labels`: their names.
     """
     by_digest: dict[str, list[tuple[str, int, str]]] = defaultdict(list)
     for planned, _, receipt in run_state.finished_units():
@@ -157,19 +168,32 @@ def find_equal_content(run_state: RunState, labels: Sequence[str]) -> list[tuple
                 known = outcome.video_id, label_of[outcome.video_id], planned.split
                 by_digest[outcome.sha256].append(known)
     names = [*labels, unlabelled_name(labels)]  # -1 is the last
-    return sorted(
-        tuple(EqualInput(video_id, names[label], split) for video_id, label, split in sorted(inputs))
-        for inputs in by_digest.values()
-        if len({label for _, label, _ in inputs} - {-1}) > 1 or len({split for *_, split in inputs}) > 1
-    )
+    equal = EqualContent([], [])
+    for inputs in (sorted(same) for same in by_digest.values() if len(same) > 1):
+        conflict = len({label for _, label, _ in inputs} - {-1}) > 1 or len({split for *_, split in inputs}) > 1
+        group = tuple(EqualInput(video_id, names[label], split) for video_id, label, split in inputs)
+        (equal.conflicting if conflict else equal.repeated).append(group)
+    return EqualContent(sorted(equal.conflicting), sorted(equal.repeated))
 
 
-def equal_content_text(equal: Sequence[Sequence[EqualInput]]) -> str:
-    """The inputs of `find_equal_content` as a clause: how many contents, and the first of them by name."""
-    named = first_names([" = ".join(map(str, inputs)) for inputs in equal])
+def conflicting_content_text(equal: Sequence[Sequence[EqualInput]]) -> str:
+    """The `conflicting` inputs as a clause: how many contents, and the first of them by name."""
     return (
-        f"{plural(len(equal), 'content')} under several labels or in several splits, in files of equal bytes: {named}"
+        f"{plural(len(equal), 'content')} under several labels or in several splits, in files of equal bytes: "
+        f"{_named(equal)}"
     )
+
+
+def repeated_content_text(equal: Sequence[Sequence[EqualInput]]) -> str:
+    """The `repeated` inputs as a clause: how many contents, in how many inputs, and the first of them by name."""
+    return (
+        f"{plural(len(equal), 'content')} in OUT more than once under one label and in one split, in "
+        f"{sum(map(len, equal)):,} files of equal bytes: {_named(equal)}"
+    )
+
+
+def _named(equal: Sequence[Sequence[EqualInput]]) -> str:
+    return first_names([" = ".join(map(str, inputs)) for inputs in equal])
 
 
 def _recorded_hashes(run_state: RunState, entries: Sequence[Entry]) -> dict[str, str]:

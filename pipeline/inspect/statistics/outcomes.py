@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ...dataset.index import current_index_path
 from ...dataset.manifest import InputOutcome, Manifest, OutPaths
-from ...planning.content_hash import EqualInput, find_equal_content
+from ...planning.content_hash import EqualContent, find_equal_content
 from ...planning.failure_limit import Failure
 from ...planning.options import hash_config
 from ...planning.plan import Plan
@@ -23,7 +23,7 @@ from .split_crossings import Crossing, find_crossings
 class Outcomes:
     """The manifest of a dataset, its failed and partial inputs by name, and what crosses splits.
 
-    `equal_content`: groups of inputs that have the same bytes, but different labels or splits.
+    `equal_content`: groups of inputs that have the same bytes.
     `link_coverage`: for how many videos original, recording and person are known, so that crossings can be checked.
     `dropped_identities`: people who were ignored when splits were drawn, because they link too many videos.
     `unknown_real_class`: what follows where no class is known to be real, as a clause. `inputs_of_class`: number of
@@ -35,7 +35,7 @@ class Outcomes:
     failures: list[Failure]
     partial: list[InputOutcome]
     crossings: list[Crossing]
-    equal_content: list[tuple[EqualInput, ...]]
+    equal_content: EqualContent
     link_coverage: LinkCoverage
     dropped_identities: frozenset[str]
     unknown_real_class: str | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import cv2
@@ -53,7 +54,9 @@ def test_a_renamed_video_is_in_the_split_that_it_was_in(capsys: pytest.CaptureFi
     print_summary(summary, source, out)
     printed = " ".join(capsys.readouterr().err.split())
     assert "renamed or moved, with rows under both names: 8 inputs (fake/1.mp4 is now fake/new-1.mp4" in printed
-    assert not run(source, out).changes.renamed
+    later = run(source, out)
+    assert not later.changes.renamed
+    assert len(later.equal_content.repeated) == 8
 
 
 def test_a_video_renamed_after_a_run_that_was_stopped_is_in_the_split_that_it_was_in() -> None:
@@ -198,3 +201,25 @@ def test_copies_of_a_video_under_two_labels_or_in_two_splits_are_named(capsys: p
     ]
     [finding] = [finding for finding in inspect_dataset(out).findings if named in finding.what]
     assert finding.level == "error"
+
+
+def test_equal_files_of_one_label_and_split_are_reported_by_every_run(capsys: pytest.CaptureFixture[str]) -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "train/real/a.mp4", "train/fake/b.mp4", "test/real/c.mp4", "test/fake/e.mp4")
+    shutil.copy(source / "train/real/a.mp4", source / "train/real/copy.mp4")
+    copies = "train/real/a.mp4 (real, train) = train/real/copy.mp4 (real, train)"
+    named = f"1 content in OUT more than once under one label and in one split, in 2 files of equal bytes: {copies};"
+    for number in range(3):  # the first run, one that adds a video, and one that adds nothing
+        if number == 1:
+            write_video(source / "test/fake/d.mp4", [numbered(90 + frame, 64, 48) for frame in range(2)])
+        summary = run(source, out)
+        print_summary(summary, source, out)
+        assert named in " ".join(capsys.readouterr().err.split())
+        assert [each["video_id"] for each in summary_json(summary)["repeated_content"][0]["inputs"]] == [
+            "train/real/a.mp4", "train/real/copy.mp4",
+        ]  # fmt: skip
+    survey = dry_run(source, out, options=OPTIONS, detector=FixedBoxDetector()).survey
+    assert [text for text in survey.caveats if copies in text]
+    [finding] = [finding for finding in inspect_dataset(out).findings if copies in finding.what]
+    assert finding.level == "warning"
