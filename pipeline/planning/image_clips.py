@@ -14,7 +14,7 @@ from pathlib import Path
 from ..console import plural
 from ..errors import RefusedError
 from ..sources.clips.image_sequences import class_names, clip_folder, clips_in_names, video_of_frame
-from ..sources.layouts.table import TableFile
+from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import is_image
 from ..video.image_folder import list_frames

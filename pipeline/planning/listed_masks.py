@@ -15,7 +15,7 @@ from pathlib import Path
 from ..console import plural
 from ..dataset.schema import real_class
 from ..sources.folder_names import COMPRESSIONS
-from ..sources.layouts.table import TableFile
+from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import FRAME_FOLDERS, find_named, ignored_as_mask, mask_folders
 

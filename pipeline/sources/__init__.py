@@ -48,7 +48,7 @@ from .layouts.folder import Folder
 from .layouts.lavdf import LAVDF
 from .layouts.names.class_spelling import misspelt_classes
 from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unread_sets
-from .layouts.table import TableFile
+from .layouts.table.layout import TableFile
 from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
 from .media.media_files import digest_of_images, find_media, find_named, is_media

@@ -10,12 +10,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Self
 
-from ...console import first_names, plural
-from ...dataset.schema import real_class
-from ...errors import UsageError
-from ..listing import MAX_CLASSES
-from ..media.media_files import path_exists
-from .names.class_spelling import misspelt_classes
+from ....console import first_names, plural
+from ....dataset.schema import real_class
+from ....errors import UsageError
+from ...listing import MAX_CLASSES
+from ...media.media_files import path_exists
+from ..names.class_spelling import misspelt_classes
 
 _REAL_FAKE = ("real", "fake")
 _UNKNOWN = {"", "-1", "-1.0", "unknown"}  # -1 is how a dataset of facefeed's own writes it
