@@ -23,7 +23,7 @@ from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media.media_files import is_image, is_linked_folder, list_folders
+from ..media.media_files import entries_of, is_image, is_linked_folder, list_folders
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names.split_lists import find_lists
@@ -64,12 +64,7 @@ class CelebDF:
         files or is of another version of the set, where a folder or the list is nearly called as published, or where
         two folders have a video of one name.
         """
-        published_name = folders_spelt_as(src, _FOLDERS)
-        check_spelling(src, list_folders(src), _LABELS, published_name)
-        for folder, known in published_name.items():
-            if known == "Celeb-synthesis":
-                kinds = list_folders(src / folder)
-                check_spelling(src / folder, kinds, _KINDS, by_spelling(kinds, _KINDS))
+        published_name = _folders_of_set(src)
         test_list = find_lists(src, "", {"test": _LIST}).get("test")
         test_names = None if test_list is None else _test_list(src / test_list)
         ignored: Counter[str] = Counter()
@@ -81,20 +76,18 @@ class CelebDF:
             return None if _top(folder) in published_name else f"in {_top(folder)}/"
 
         files = find_videos_or_frames(src, ignored, is_input=is_input, skip=skip, allowed=allowed)
-        test_stems = None if test_names is None else {stem_of(name) for name in test_names}
         inputs = [file for file in files if is_input(file)]
-        videos = [_Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)]
+        video_of = {file: _Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)}
+        videos = [*video_of.values()]
         _refuse_two_of_a_name(src, videos)
-        real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
         if test_names is not None:
             _refuse_list_of_others(src / str(test_list), test_names, [video.published for video in videos])
-        on_disk: dict[tuple[str, str], list[str]] = {}
-        for video in videos:
-            if video.folder == "Celeb-real":
-                on_disk.setdefault(video.key, []).append(video.file.relative)
-        entries = [Entry.of_file(file) for file in inputs if is_linked_folder(file)]
-        has_kinds = any(video.kind for video in videos)
-        entries += [video.entry(test_stems, on_disk, real_folder, has_kinds=has_kinds) for video in videos]
+        test_stems = None if test_names is None else {stem_of(name) for name in test_names}
+        real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
+        on_disk, has_kinds = _originals_of(videos), any(video.kind for video in videos)
+        entries = entries_of(
+            inputs, lambda file: video_of[file].entry(test_stems, on_disk, real_folder, has_kinds=has_kinds)
+        )
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         listed = NameMatcher.from_paths(video.published for video in videos).missing(test_names or ())
@@ -115,6 +108,17 @@ def dataset_root(src: Path) -> Path | None:
     here = src.absolute()
     inner = here.parent if here.name == "videos" else here
     return inner.parent if by_spelling([inner.name], _FOLDERS) else None
+
+
+def _folders_of_set(src: Path) -> dict[str, str]:
+    """The folders of the set by their names on disk; raises `UsageError` where one in it is nearly called so."""
+    published_name = folders_spelt_as(src, _FOLDERS)
+    check_spelling(src, list_folders(src), _LABELS, published_name)
+    for folder, known in published_name.items():
+        if known == "Celeb-synthesis":
+            kinds = list_folders(src / folder)
+            check_spelling(src / folder, kinds, _KINDS, by_spelling(kinds, _KINDS))
+    return published_name
 
 
 def _top(relative: str) -> str:
@@ -203,6 +207,14 @@ class _Video:
         top, *parts = self.file.relative.split("/")
         usual = "/".join([top, *(part for part in parts if part not in self.within)])
         return path_of_original(usual, real_folder, name)
+
+
+def _originals_of(videos: Iterable[_Video]) -> Originals:
+    on_disk: dict[tuple[str, str], list[str]] = {}
+    for video in videos:
+        if video.folder == "Celeb-real":
+            on_disk.setdefault(video.key, []).append(video.file.relative)
+    return on_disk
 
 
 def _frame_stem(relative: str) -> str:
