@@ -8,7 +8,7 @@ Must not know: Dask, decoders, detectors.
 | module | contents |
 |---|---|
 | statistics/ | counts and quantiles by group, video, class and split |
-| findings | errors, warnings and what is ok, derived from the statistics |
+| findings/ | errors, warnings and what is ok, derived from the statistics |
 | figures/ | contact sheets of faces, pairs of fakes and sources, histograms |
 | inspection | collects all of these in one pass over the dataset |
 | page, *.jinja, page.css, page.js | the HTML page |

@@ -9,7 +9,8 @@ from ..dataset.open_dataset import open_dataset
 from ..dataset.schema import WHOLE_FRAME_HULL
 from .figures.contact_sheets import ContactSheets
 from .figures.histograms import Histogram, histograms
-from .findings import Finding, collect_findings
+from .findings.collect import collect_findings
+from .findings.finding import Finding
 from .statistics.columns import Measure, measures_of
 from .statistics.groups import Statistics
 from .statistics.outcomes import Outcomes

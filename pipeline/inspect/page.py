@@ -18,7 +18,7 @@ from ..planning.failure_limit import Failure
 from . import formatting
 from .figures.histogram_plot import class_colours, histogram_plot
 from .figures.histograms import MAX_CURVES
-from .findings import Finding
+from .findings.finding import Finding
 from .inspection import Inspection
 from .statistics.columns import LANDMARK_SCORE, YAW, Measure
 from .statistics.groups import MANIPULATED_THRESHOLD, SMALL_FACE_PX

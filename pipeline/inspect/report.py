@@ -15,7 +15,7 @@ from ..console import first_names, plural, printable, stderr_console
 from ..planning.content_hash import EqualInput
 from ..planning.failure_limit import failure_lines
 from ..verify.unfinished import UnfinishedRun
-from .findings import Finding
+from .findings.finding import Finding
 from .formatting import compact_number
 from .inspection import Inspection
 from .statistics.columns import CROP_SIZE, FACE_SIZE, MANIPULATED, SCORE, SHARPNESS, Measure

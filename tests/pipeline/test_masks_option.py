@@ -15,7 +15,7 @@ from facefeed.pipeline.dryrun.report import print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.inspect.findings import collect_findings
+from facefeed.pipeline.inspect.findings.collect import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.page import write_page
 from facefeed.pipeline.manipulation import mask

@@ -41,7 +41,7 @@ from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.inspect.cli import inspect
 from facefeed.pipeline.inspect.figures.histograms import histograms
 from facefeed.pipeline.inspect.figures.source_pairs import find_source_pairs, matching_source_row
-from facefeed.pipeline.inspect.findings import collect_findings
+from facefeed.pipeline.inspect.findings.collect import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.planning.failure_limit import Failure
