@@ -23,8 +23,10 @@ from typing import Any
 import psutil
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support" / "pipeline"))
-from assets_dataset import LONG, Clip, make_dataset
+from assets_paths import support_folders
+
+sys.path[1:1] = support_folders()
+from assets_dataset import LONG, Clip, make_dataset  # noqa: E402
 
 UNITS = tuple(("train", (*LONG, Clip(f"real/more{number}.mp4", 640))) for number in range(8))
 WAYS = {"workers stay": True, "new workers": False}

@@ -22,13 +22,15 @@ from typing import Any
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "support" / "pipeline"))
+from assets_paths import support_folders
 
-import albumentations as A  # noqa: N812 (as its own documentation writes it)
-from assets_dataset import LONG, make_dataset
-from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.mixture.shares import interleave, share_numbers
-from peers import faces
+sys.path[1:1] = support_folders()
+
+import albumentations as A  # noqa: E402, N812 (as its own documentation writes it)
+from assets_dataset import LONG, make_dataset  # noqa: E402
+from facefeed.loaders import FaceDataLoader  # noqa: E402
+from facefeed.loaders.mixture.shares import interleave, share_numbers  # noqa: E402
+from peers import faces  # noqa: E402
 
 PARTS = {"large": 0.6, "medium": 0.3, "small": 0.1}
 ORDER_IMAGES = 10_000_000

@@ -254,7 +254,10 @@ def main() -> None:
     """Prints the lanes that were asked for."""
     import sys  # noqa: PLC0415
 
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support" / "pipeline"))
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
+    from assets_paths import support_folders  # noqa: PLC0415
+
+    sys.path[1:1] = support_folders()
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--media", type=Path, default=Path(__file__).resolve().parents[3] / "shared" / "media")
     parser.add_argument("--lanes", nargs="+", default=["truth", "noise", "swap", "boxes", "masks"])

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from assets_paths import ROOT
+from assets_paths import ROOT, support_folders
 from facefeed.pipeline import cli
 
 ROOMS = ("pipeline", "loaders", "train", "data")
@@ -257,6 +257,13 @@ def test_every_folder_says_what_comes_in_what_goes_out_and_what_it_must_not_know
 def test_a_folder_holds_a_dozen_files_or_so() -> None:
     for folder in packages():
         assert len([*(ROOT / folder).glob("*.py")]) <= 15, folder
+
+
+def test_what_tests_share_lies_in_small_folders_that_pytest_knows() -> None:
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
+    assert {str(ROOT / folder) for folder in known["pythonpath"]} == {str(ROOT / "tests"), *support_folders()}
+    for folder in support_folders():
+        assert len([path for path in Path(folder).iterdir() if path.is_file()]) <= 15, folder
 
 
 def test_every_folder_is_packaged() -> None:

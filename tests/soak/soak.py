@@ -25,9 +25,13 @@ from pathlib import Path
 from typing import Any
 
 _TESTS = Path(__file__).resolve().parents[1]
-sys.path[1:1] = [str(_TESTS / "support"), str(_TESTS / "support/pipeline")]
+sys.path.insert(1, str(_TESTS / "support"))
 
-import assets_in_process  # noqa: E402 (on the path that is set above)
+import assets_paths  # noqa: E402 (on the path that is set above)
+
+sys.path[2:2] = assets_paths.support_folders()
+
+import assets_in_process  # noqa: E402
 import psutil  # noqa: E402
 import pyarrow.dataset as pads  # noqa: E402
 from assets_fresh_runs import run_precompute  # noqa: E402

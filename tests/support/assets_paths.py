@@ -10,13 +10,17 @@ import pytest
 
 SUPPORT = Path(__file__).resolve().parent
 ROOT = SUPPORT.parents[1]
-_ROOMS = ("pipeline", "loaders", "train")
 MEDIA = ROOT.parent / "shared" / "media"
+
+
+def support_folders() -> list[str]:
+    """The folders of modules that tests share, for the `sys.path` of who imports them outside pytest."""
+    return sorted({str(module.parent) for module in SUPPORT.rglob("assets_*.py")})
 
 
 def python_path(*folders: Path) -> str:
     """The `PYTHONPATH` of a process that imports what tests share, and modules in further folders."""
-    return os.pathsep.join(map(str, (*folders, SUPPORT, *(SUPPORT / room for room in _ROOMS))))
+    return os.pathsep.join([*map(str, folders), *support_folders()])
 
 
 def needs_program(name: str) -> str:
