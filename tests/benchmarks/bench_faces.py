@@ -252,7 +252,7 @@ def main() -> None:
             result["memory"] = memory_lane(given, px, statistics.mode(batches) if batches else given.batch)
     about = {"benchmark": "faces", "device": given.device, "threads": given.threads, "torch": torch.__version__}
     print_report(results)
-    print(json.dumps({**about, "repeats": given.repeats, "min_face": results}, indent=1))
+    print(json.dumps({**about, "repeats": given.repeats, "min_face": results}))
 
 
 if __name__ == "__main__":

@@ -80,7 +80,7 @@ def machine() -> dict[str, Any]:
 
 
 def measured(name: str, limit_seconds: int, command: tuple[str, ...], folder: Path) -> dict[str, Any]:
-    """One lane; its last line of output that is JSON, or all of it, is the result."""
+    """One lane; the last line of its output, one JSON object, is the result."""
     started = time.perf_counter()
     with (folder / f"{name}.log").open("w") as log:
         job = subprocess.Popen(
@@ -97,12 +97,9 @@ def measured(name: str, limit_seconds: int, command: tuple[str, ...], folder: Pa
     seconds = round(time.perf_counter() - started, 1)
     outcome: dict[str, Any] = {"lane": name, "exit": job.returncode, "seconds": seconds, "machine": machine()}
     try:
-        outcome["result"] = json.loads(output)
-    except json.JSONDecodeError:
-        try:
-            outcome["result"] = json.loads(output.splitlines()[-1])
-        except (IndexError, json.JSONDecodeError):
-            outcome["error"] = (folder / f"{name}.log").read_text()[-3000:] or output[-3000:]
+        outcome["result"] = json.loads(output.splitlines()[-1])
+    except (IndexError, json.JSONDecodeError):
+        outcome["error"] = (folder / f"{name}.log").read_text()[-3000:] or output[-3000:]
     (folder / f"{name}.json").write_text(json.dumps(outcome, indent=1))
     return outcome
 
