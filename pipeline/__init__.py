@@ -16,7 +16,7 @@ Must not know: loaders, train, Lightning.
 | export/ | writes a dataset in the forms that other training code reads |
 | models/ | brings weights that facefeed does not ship into the user's cache |
 | page/ | the kit of all HTML pages |
-| precompute, report, cli, command_group | the whole job, its console reports, the commands, their errors |
+| precompute, report, __main__, cli, command_group | the whole job, its console reports, the commands, their errors |
 | errors, console, files, lock, machine, interrupts, user_file | shared by all of them |
 
 Importing this package imports none of it.

@@ -305,5 +305,5 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     return verdict.exit_code
 
 
-if __name__ == "__main__":
+if __name__ == "__main__":  # of job scripts that an earlier `facefeed slurm` wrote; the command is `__main__`'s
     main()

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
-import signal
 import sys
 from importlib.metadata import EntryPoint, entry_points
-from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 import click
 
 from .console import printable
 from .errors import INTERRUPTED, FacefeedError, StoppedError
+from .interrupts import raise_when_interrupted
 
 
 class CommandGroup(click.Group):
@@ -39,16 +37,15 @@ class CommandGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the subcommand; converts expected errors to one line and an exit code, without a traceback."""
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _interrupt)
+        raise_when_interrupted()
         as_json = "--json" in ctx.args
         try:
             return super().invoke(ctx)
         except FacefeedError as error:
             message, code, details = str(error), error.exit_code, error.details
         except KeyboardInterrupt:
-            then = " to resume" if ctx.invoked_subcommand in ("precompute", "add", "remove", "export", "train") else ""
-            message, code, details = f"interrupted; run the same command again{then}", INTERRUPTED, {}
+            exec("")  # noqa: S102 (else Python ends by the signal where the interrupt came within an `exec` of text)
+            message, code, details = _interrupted(ctx.invoked_subcommand), INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
@@ -56,14 +53,12 @@ class CommandGroup(click.Group):
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; run the same command again"
             code, details = StoppedError.exit_code, {}
-        finally:
-            # Python takes tenths of a second to end, and an interrupt then would replace the exit code by the signal.
-            atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)
         click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
         if as_json:
             click.echo(json.dumps({**details, "error": message, "exit": code}))
         return ctx.exit(code)
 
 
-def _interrupt(signum: int, frame: FrameType | None) -> NoReturn:  # noqa: ARG001 (signal's signature)
-    raise KeyboardInterrupt
+def _interrupted(command: str | None) -> str:
+    resumes = command in ("precompute", "add", "remove", "export", "train")
+    return f"interrupted; run the same command again{' to resume' if resumes else ''}"

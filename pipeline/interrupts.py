@@ -2,18 +2,81 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-
-import psutil
+from multiprocessing import resource_tracker
+from types import FrameType
+from typing import Any
 
 from .errors import INTERRUPTED
 
-_STOP_SIGNALS = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_MESSAGE = "interrupted; run the same command again"
+
+
+def end_when_interrupted() -> None:
+    """SIGINT, SIGTERM and SIGHUP end the process at once, with a line and `INTERRUPTED`: before a command begins."""
+    _handle_with(_end)
+
+
+def raise_when_interrupted() -> None:
+    """SIGINT, SIGTERM and SIGHUP raise `KeyboardInterrupt`; in an import they end the process as it begins.
+
+    What is imported may swallow the exception, turn it into another one, or stay in `sys.modules` without its names.
+    """
+    _handle_with(_raise)
+
+
+def ignore_interrupts() -> None:
+    """Keeps the exit code of a command that is done: Python takes tenths of a second to end."""
+    _handle_with(signal.SIG_IGN)
+
+
+def _handle_with(handler: Any) -> None:
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, or by the shell of a job in the background
+            signal.signal(number, handler)
+
+
+def _raise(signum: int, frame: FrameType | None) -> None:
+    if _is_importing(frame):
+        _end(signum, frame)
+    raise KeyboardInterrupt
+
+
+def _is_importing(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename == "<frozen importlib._bootstrap>":
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _end(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 (signal's signature)
+    _show_cursor()
+    os.write(2, f"facefeed: {_MESSAGE}\n".encode())
+    if "--json" in sys.argv:
+        os.write(1, f"{json.dumps({'error': _MESSAGE, 'exit': INTERRUPTED})}\n".encode())
+    os._exit(INTERRUPTED)
+
+
+@contextmanager
+def sigint_blocked_in_children() -> Iterator[None]:
+    """Blocks SIGINT, which a terminal sends to all processes, in processes that this thread starts meanwhile.
+
+    Else each would print the traceback of whatever it was importing. Who starts them ends them.
+    """
+    resource_tracker.ensure_running()  # first, since it unblocks the signal once it has started
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager
@@ -49,9 +112,16 @@ def _watch_signals(reader: int, on_first: Callable[[], None]) -> None:
 
 
 def _kill_process_tree() -> None:
+    import psutil  # noqa: PLC0415 (a command's handlers are set before anything heavy is imported)
+
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             process.kill()
-    if sys.stderr.isatty():
-        os.write(sys.stderr.fileno(), b"\x1b[?25h\n")  # show the cursor again: a progress bar has hidden it
+    _show_cursor()
     os._exit(INTERRUPTED)
+
+
+def _show_cursor() -> None:
+    """Shows the cursor again, which a progress bar has hidden."""
+    if os.isatty(2):
+        os.write(2, b"\x1b[?25h\n")

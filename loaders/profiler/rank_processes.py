@@ -102,7 +102,9 @@ def _rank_processes(request: ProfileRequest) -> Iterator[_Processes]:
     """Starts the ranks, and yields them by the connection they report through; ends them and their workers."""
     with _without_semaphore_warnings():
         resource_tracker.ensure_running()
-    context, ranks, store = worker_context(None), _Processes(), _rendezvous_store()
+    context, ranks = worker_context(None), _Processes()
+    with _stop_signals_deferred():  # torch's C++ aborts the process where it meets an exception
+        store = _rendezvous_store()
     try:
         for number in range(request.ranks):
             receiver, sender = Pipe(duplex=False)

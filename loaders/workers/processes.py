@@ -9,9 +9,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from multiprocessing import forkserver, resource_tracker
+from collections.abc import Callable
+from multiprocessing import forkserver
 from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from typing import Any
@@ -20,6 +19,7 @@ import cv2
 
 from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
+from ...pipeline.interrupts import sigint_blocked_in_children
 from ...pipeline.machine import usable_cores
 from .local_ranks import count_local_ranks
 
@@ -75,7 +75,7 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
         context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
         imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
         if not imports_script:
-            with _sigint_blocked():
+            with sigint_blocked_in_children():  # the loader ends its workers
                 _start_fork_server()
     return context
 
@@ -96,20 +96,6 @@ def _preload_modules_of_user() -> list[str]:
     """Modules that the script or a library has set the fork server to import; not the script, Python's own default."""
     requested: list[str] = getattr(forkserver, "_forkserver")._preload_modules  # noqa: B009, SLF001 (typeshed lacks it)
     return [] if requested == ["__main__"] else requested
-
-
-@contextmanager
-def _sigint_blocked() -> Iterator[None]:
-    """Blocks SIGINT, which a terminal sends to all processes, in processes started here: the loader ends its workers.
-
-    Else each would print the traceback of whatever it was importing.
-    """
-    resource_tracker.ensure_running()  # first, since it unblocks the signal once it has started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 class WorkerInit:

@@ -20,6 +20,7 @@ from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
 from ..errors import StoppedError, UsageError
 from ..execution.capacity import visible_gpus
+from ..interrupts import sigint_blocked_in_children
 from .maker import ColumnMaker
 from .unit_columns import add_to_unit
 
@@ -86,6 +87,10 @@ class _PoolThread:
                 self._thread.join()
 
     def _run(self) -> None:
+        with sigint_blocked_in_children():  # the driver handles Ctrl-C
+            self._run_units()
+
+    def _run_units(self) -> None:
         executor = ProcessPoolExecutor(
             self._num_workers, self._context, initializer=_start_worker, initargs=self._worker_state
         )
@@ -134,7 +139,7 @@ class _Worker:
 
 
 def _start_worker(column_set: ColumnSet, load: LoadMaker, stop: Event, ordinal: object, gpus: list[str]) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a maker imports may unblock it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, name="facefeed-parent", daemon=True).start()
     with ordinal.get_lock():  # type: ignore[attr-defined]  # a synchronized integer

@@ -132,7 +132,7 @@ class Adding:
 
     def __init__(self, out: Path, maker: str, workers: int) -> None:
         self._command = [
-            sys.executable, "-m", "facefeed.pipeline.cli", "add", str(out), maker, "--workers", str(workers), "--json",
+            sys.executable, "-m", "facefeed.pipeline", "add", str(out), maker, "--workers", str(workers), "--json",
         ]  # fmt: skip
         self._receipts = out / "columns" / "brightness" / "_receipts"
 

@@ -44,7 +44,7 @@ def every_frame(folder: Path) -> Path:
     if not source.is_dir():
         source = folder / "videos"
         make_sample(source)
-    command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(folder / "out")]
+    command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(source), str(folder / "out")]
     subprocess.run([*command, "--every", "1", "--allow-unlabelled"], check=True, stdout=sys.stderr)
     return folder / "out"
 

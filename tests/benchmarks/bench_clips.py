@@ -71,7 +71,7 @@ def whole_job(source: Path, workers: int, detector: str) -> dict[str, Any]:
     """The command itself, from start to exit, into a fresh OUT."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "out"
-        command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(out), "--json"]
+        command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(source), str(out), "--json"]
         command += ["--workers", str(workers), "--detector", detector, "--max-failed", "100%"]
         started = time.perf_counter()
         job = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)

@@ -46,7 +46,7 @@ def archive(folder: Path) -> Path:
     if not source.is_dir():
         source = folder / "videos"
         make_sample(source)
-    command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(folder / "out")]
+    command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(source), str(folder / "out")]
     subprocess.run(
         [*command, "--margin", "0.8", "--size", "512", "--every", "2", "--allow-unlabelled"],
         check=True,

@@ -26,7 +26,7 @@ FIGURES = ("seconds", "size_bytes", "faces")
 
 def command(source: str, out: Path, *more: str) -> tuple[dict[str, Any], float]:
     """Runs precompute; its JSON and the seconds from start to exit."""
-    line = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", source, str(out), "--json", *more]
+    line = [sys.executable, "-m", "facefeed.pipeline", "precompute", source, str(out), "--json", *more]
     started = time.perf_counter()
     completed = subprocess.run(line, stdout=subprocess.PIPE, text=True, check=False)
     seconds = time.perf_counter() - started

@@ -30,7 +30,7 @@ def climbed(model: str, repeats: int, steps: int) -> dict[str, Any]:
     levers = [part for lever in LEVERS for part in ("--levers", lever)]
     with tempfile.TemporaryDirectory() as folder:
         completed = subprocess.run(
-            [sys.executable, "-m", "facefeed.pipeline.cli", "ladder", "--module", f"{MODULES}:{model}", *levers,
+            [sys.executable, "-m", "facefeed.pipeline", "ladder", "--module", f"{MODULES}:{model}", *levers,
              "--repeats", str(repeats), "--steps", str(steps), "--patience", PATIENCE_SECONDS,
              "--page", f"{folder}/ladder.html", "--json"],
             stdout=subprocess.PIPE, text=True, check=True,

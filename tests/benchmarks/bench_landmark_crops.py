@@ -50,7 +50,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench_landmark_crops") as folder:
         out = Path(folder) / "out"
-        command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(media_at(given.media)), str(out)]
+        command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(media_at(given.media)), str(out)]
         subprocess.run([*command, *_OPTIONS, *given.options], check=True, stdout=sys.stderr)
         measure(out, given.options)
 

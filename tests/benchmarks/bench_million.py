@@ -37,7 +37,7 @@ def measured(command: list[str]) -> dict[str, Any]:
     """Wall seconds, exit code and the most memory of a command."""
     started, most = time.perf_counter(), 0
     process = psutil.Popen(
-        [sys.executable, "-m", "facefeed.pipeline.cli", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [sys.executable, "-m", "facefeed.pipeline", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     while process.poll() is None:
         most = max(most, tree_bytes(process))

@@ -68,7 +68,7 @@ def loader(order: Any) -> Any:
 def precomputed(src: Path, out: Path) -> Path:
     """OUT, made from SRC where it is not there yet."""
     if not OutPaths(out).manifest.is_file():
-        command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(src), str(out)]
+        command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(src), str(out)]
         subprocess.run([*command, "--max-failed", "100%", "--allow-unlabelled"], check=True, stdout=sys.stderr)
     return out
 

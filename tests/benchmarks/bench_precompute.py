@@ -66,7 +66,7 @@ def whole_job(
 ) -> dict[str, float]:
     """The command itself, from start to exit, into a fresh OUT; its own start-up is counted in `seconds`."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), f"{folder}/out"]
+        command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(source), f"{folder}/out"]
         command += ["--workers", str(workers), "--max-failed", "100%", "--allow-unlabelled", "--json"]
         command += ["--every", str(every), "--detector", detector, "--landmarks", landmarks]
         started, cpu_before = time.perf_counter(), cpu_seconds_of_children()

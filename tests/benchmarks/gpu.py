@@ -24,7 +24,7 @@ import torch
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
-FACEFEED = ("-m", "facefeed.pipeline.cli")
+FACEFEED = ("-m", "facefeed.pipeline")
 CLIPS = ("zl", "hamilton", "crowd")
 NO_WEIGHTS = ("--set", "model.pretrained=false")
 LEVERS = ("bf16", "fp16", "tf32", "channels_last", "fused", "compile", "adamw8bit", "checkpointing", "accumulate:4",

@@ -34,7 +34,7 @@ def run(*command: str, gpu: bool = True) -> tuple[dict[str, Any], float]:
     environment = dict(os.environ) if gpu else {**os.environ, "CUDA_VISIBLE_DEVICES": ""}
     started = time.perf_counter()
     completed = subprocess.run(
-        [sys.executable, "-m", "facefeed.pipeline.cli", *command, "--json"],
+        [sys.executable, "-m", "facefeed.pipeline", *command, "--json"],
         capture_output=True, text=True, env=environment, check=False,
     )  # fmt: skip
     seconds = time.perf_counter() - started
@@ -55,7 +55,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         videos = folder / "videos"
-        sample = [sys.executable, "-m", "facefeed.pipeline.cli", "sample", str(videos), "--groups", str(given.groups)]
+        sample = [sys.executable, "-m", "facefeed.pipeline", "sample", str(videos), "--groups", str(given.groups)]
         subprocess.run(sample, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         if "jobs" in given.lanes:
             result["jobs"] = {}

@@ -97,23 +97,62 @@ def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, t
         assert f"{str(tmp_path / 'file')!r} is a file" in result.stderr
 
 
+def run_script(script: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """A process that has run the lines of `script` and then the command with `arguments`."""
+    code = f"import os, signal, sys\n{script}\nfrom facefeed.pipeline.__main__ import main\nmain()\n"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False, timeout=120
+    )
+
+
 def test_an_interrupt_of_a_command_that_has_ended_leaves_its_exit_code(tmp_path: Path) -> None:
-    interrupted_late = (
-        "import atexit, os, signal, sys\n"
-        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"  # what is registered later is called before
-        "from facefeed.pipeline.cli import main\n"
-        "main(['verify', sys.argv[1]])\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", interrupted_late, str(tmp_path)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    result = run_script("import atexit\natexit.register(os.kill, os.getpid(), signal.SIGINT)", "verify", str(tmp_path))
     assert result.returncode == 2
     assert "no finished dataset" in result.stderr
     assert "KeyboardInterrupt" not in result.stderr
+
+
+INTERRUPTED_IMPORT = """
+import contextlib
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == {name!r}:
+            with contextlib.suppress(BaseException):  # as packages do that try an import
+                os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+"""
+
+
+@pytest.mark.parametrize("name", ["click", "rich.console", "facefeed.pipeline.verify.check", "numpy"])
+def test_ctrl_c_in_an_import_ends_the_command_at_once_with_one_line(tmp_path: Path, name: str) -> None:
+    result = run_script(INTERRUPTED_IMPORT.format(name=name), "verify", str(tmp_path), "--json")
+    assert result.stderr == "facefeed: interrupted; run the same command again\n"
+    assert json.loads(result.stdout) == {"error": "interrupted; run the same command again", "exit": 130}
+    assert result.returncode == 130
+
+
+INTERRUPTED_TEXT = """
+from facefeed.pipeline.verify import check
+check.verify = lambda *_, **__: exec("os.kill(os.getpid(), signal.SIGINT)", globals())  # as a dataclass is made
+"""
+
+
+def test_ctrl_c_in_generated_code_ends_the_command_with_its_exit_code_too(tmp_path: Path) -> None:
+    result = run_script(INTERRUPTED_TEXT, "verify", str(tmp_path))
+    assert result.stderr == "facefeed: interrupted; run the same command again\n"
+    assert result.returncode == 130
+
+
+IGNORED = """
+signal.signal(signal.SIGHUP, signal.SIG_IGN)
+from facefeed.pipeline.verify import check
+check.verify = lambda *_, **__: os.kill(os.getpid(), signal.SIGHUP) or sys.exit("it goes on")
+"""
+
+
+def test_a_signal_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
+    result = run_script(IGNORED, "verify", str(tmp_path))
+    assert result.stderr == "it goes on\n"
 
 
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(

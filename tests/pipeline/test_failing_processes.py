@@ -35,7 +35,7 @@ class Command:
     def run(self, *tracer: str, retry: bool = False) -> subprocess.CompletedProcess[str]:
         """Runs it, below `tracer`; `retry`: with failed inputs once more."""
         command = [
-            sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(self.source), str(self.out),
+            sys.executable, "-m", "facefeed.pipeline", "precompute", str(self.source), str(self.out),
             "--workers", "1", "--detector", "whole-frame", "--every", "5", "--min-face", "16", "--size", "64",
             "--max-failed", "0", *(["--retry-failed"] if retry else []),
         ]  # fmt: skip

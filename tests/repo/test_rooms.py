@@ -130,7 +130,7 @@ def crossings(room: str) -> dict[str, set[str]]:
     return dict(imported)
 
 
-CONTRACT = {"console", "dataset", "errors", "files", "json_records", "lock", "machine", "page"}
+CONTRACT = {"console", "dataset", "errors", "files", "interrupts", "json_records", "lock", "machine", "page"}
 
 
 def test_the_pipeline_knows_no_other_room() -> None:
@@ -157,8 +157,8 @@ def test_the_training_room_knows_the_loaders_and_the_contract_alone() -> None:
 LAYERS = {
     "pipeline": """
         console errors json_records machine
-        files lock user_file
-        command_group dataset faces interrupts video
+        files interrupts lock user_file
+        command_group dataset faces video
         baselines export manipulation models page sources
         splits
         planning
@@ -169,6 +169,7 @@ LAYERS = {
         precompute
         report
         cli
+        __main__
     """,
     "loaders": """
         face normalise seeding torch_internals validation whole_numbers

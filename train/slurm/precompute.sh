@@ -22,7 +22,7 @@ until [[ -s $scratch/scheduler ]]; do
 done
 address=$("${python[@]}" -c 'import json, sys; print(json.load(open(sys.argv[1]))["address"])' "$scratch/scheduler")
 
-"${python[@]}" -m facefeed.pipeline.cli precompute "${arguments[@]}" --scheduler "$address" &
+"${python[@]}" -m facefeed.pipeline precompute "${arguments[@]}" --scheduler "$address" &
 driver=$!
 # On SIGTERM the driver keeps finished work. Slurm signals this script before the time limit, and when it ends the job.
 trap 'kill -TERM $driver' USR1

@@ -32,7 +32,7 @@ def finished_out(folder: Path) -> Path:
     if not source.is_dir():
         source = folder / "sample"
         make_sample(source)
-    command = [sys.executable, "-m", "facefeed.pipeline.cli", "precompute", str(source), str(out)]
+    command = [sys.executable, "-m", "facefeed.pipeline", "precompute", str(source), str(out)]
     subprocess.run([*command, "--max-failed", "100%", "--allow-unlabelled"], check=True, stdout=sys.stderr)
     return out
 

@@ -355,7 +355,7 @@ def start_command(dataset: Path, folder: Path, *options: str) -> subprocess.Pope
     arguments = ["profile", str(dataset), "--batch-size", "4", "--image-size", "16", "--step-ms", "1", "--quick",
                  "--page", str(dataset.parent / "profile.html"), "--ranks", "2", *options]  # fmt: skip
     return subprocess.Popen(
-        [sys.executable, "-m", "facefeed.pipeline.cli", *arguments], stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "facefeed.pipeline", *arguments], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "TMPDIR": str(folder)}, start_new_session=True,
     )  # fmt: skip
 
@@ -436,6 +436,21 @@ def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset:
         profile_on_ranks(make_request(dataset, steps=4000), kill)
     assert len(started) == 2
     assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+def test_ctrl_c_within_torch_waits_for_its_return_since_torch_would_abort_the_process(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    returned = []
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        signal.raise_signal(signal.SIGINT)
+        returned.append(True)
+
+    monkeypatch.setattr("torch.distributed.TCPStore", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        profile_on_ranks(make_request(dataset), lambda *_: None)
+    assert returned == [True]
 
 
 def test_ctrl_c_while_ranks_are_started_leaves_no_process(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

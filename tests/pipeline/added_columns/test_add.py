@@ -407,6 +407,26 @@ def test_of_a_class_that_inherits_the_line_is_that_of_its_base(out: Path, monkey
         add_columns(out, Child(), workers=1)
 
 
+BLOCKING = """
+import signal
+import pyarrow as pa
+
+class Blocking:
+    name, fingerprint, columns = "blocking", "1", pa.schema([("blocked", pa.int8())])
+    def compute(self, faces):
+        return {"blocked": [int(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))] * len(faces)}
+"""
+
+
+def test_ctrl_c_is_blocked_in_workers_from_their_start_since_each_would_print_a_traceback(
+    out: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "blocking.py").write_text(BLOCKING)
+    add_columns(out, f"{tmp_path}/blocking.py:Blocking", workers=2)
+    blocked = pads.dataset(out / "columns/blocking", format="parquet").to_table()["blocked"]
+    assert blocked.unique().to_pylist() == [1]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_maker_that_swallows_the_interrupt_ends_after_its_unit(
     out: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals

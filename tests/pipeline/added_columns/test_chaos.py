@@ -48,7 +48,7 @@ def start(out: Path, workers: int = 2) -> psutil.Popen:
     command = [
         sys.executable,
         "-m",
-        "facefeed.pipeline.cli",
+        "facefeed.pipeline",
         "add",
         str(out),
         SLOW,

@@ -247,7 +247,7 @@ def _wait_for_signal() -> None:
 
 
 def main() -> None:
-    """Runs `python -m facefeed.pipeline.cli train ...` with the recorder."""
+    """Runs `python -m facefeed.pipeline train ...` with the recorder."""
     import torch  # noqa: PLC0415
     from facefeed.pipeline import cli  # noqa: PLC0415
     from facefeed.train.run import runner  # noqa: PLC0415
