@@ -38,14 +38,14 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Runs the subcommand; converts expected errors to one line and an exit code, without a traceback."""
         raise_when_interrupted()
-        as_json = "--json" in ctx.args
+        as_json, is_dry_run = "--json" in ctx.args, "--dry-run" in ctx.args
         try:
             return super().invoke(ctx)
         except FacefeedError as error:
             message, code, details = str(error), error.exit_code, error.details
         except KeyboardInterrupt:
             exec("")  # noqa: S102 (else Python ends by the signal where the interrupt came within an `exec` of text)
-            message, code, details = _interrupted(ctx.invoked_subcommand), INTERRUPTED, {}
+            message, code, details = _interrupted(ctx.invoked_subcommand, is_dry_run=is_dry_run), INTERRUPTED, {}
         except BrokenPipeError:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             ctx.exit(1)
@@ -59,6 +59,8 @@ class CommandGroup(click.Group):
         return ctx.exit(code)
 
 
-def _interrupted(command: str | None) -> str:
+def _interrupted(command: str | None, *, is_dry_run: bool) -> str:
+    if is_dry_run:
+        return "interrupted; nothing was written"
     resumes = command in ("precompute", "add", "remove", "export", "train")
     return f"interrupted; run the same command again{' to resume' if resumes else ''}"

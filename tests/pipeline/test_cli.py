@@ -155,6 +155,20 @@ def test_a_signal_that_nohup_ignores_stays_ignored(tmp_path: Path) -> None:
     assert result.stderr == "it goes on\n"
 
 
+def interrupt(*_: Any, **__: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def test_an_interrupted_dry_run_says_that_nothing_was_written(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.dry_run", interrupt)
+    arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--dry-run"]
+    result = CliRunner().invoke(main, arguments)
+    assert (result.exit_code, result.stderr) == (130, "facefeed: interrupted; nothing was written\n")
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
     make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_address: str
 ) -> None:
