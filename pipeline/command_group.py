@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from .console import printable
-from .errors import INTERRUPTED, FacefeedError, StoppedError
+from .errors import INTERRUPTED, FacefeedError, StoppedError, UsageError
+from .files import NOT_PERMITTED
 from .interrupts import raise_when_interrupted
 
 
@@ -51,8 +52,11 @@ class CommandGroup(click.Group):
             ctx.exit(1)
         except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
-            message = f"{where}{error.strerror or error}; run the same command again"
-            code, details = StoppedError.exit_code, {}
+            message, code, details = f"{where}{error.strerror or error}", StoppedError.exit_code, {}
+            if error.errno in NOT_PERMITTED:  # waiting changes nothing
+                message, code = f"{message}; permit it, or name another place", UsageError.exit_code
+            else:
+                message += "; run the same command again"
         click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
         if as_json:
             click.echo(json.dumps({**details, "error": message, "exit": code}))

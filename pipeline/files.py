@@ -17,6 +17,7 @@ DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 NO_FOLDER_SYNC = {errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS}
 NO_MAPPING = {errno.ENODEV}
+NOT_PERMITTED = {errno.EROFS, errno.EACCES, errno.EPERM}
 
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
@@ -188,7 +189,8 @@ def write_atomically(text: str, path: Path, option: str) -> int:
     """Writes `text` to a file beside `path`, renames it to `path` and returns its size in bytes.
 
     `option`: the command-line option that named the path, for the message.
-    Raises `UsageError` where it cannot be written; an existing file is then unchanged.
+    Raises `StoppedError` where the disk is full, and `UsageError` where it cannot be written; an existing file is then
+    unchanged.
     """
     given_path, path = path, path.resolve()  # a link stays; its target is replaced
     content = text.encode("utf-8", "backslashreplace")  # a name on disk may be no UTF-8
@@ -202,6 +204,8 @@ def write_atomically(text: str, path: Path, option: str) -> int:
         finally:
             temporary.unlink(missing_ok=True)
     except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            raise StoppedError(f"{option} {given_path}: {error.strerror}; make room and run it again") from error
         raise UsageError(
             f"{option} {given_path}: cannot be written ({error.strerror}); name a file in a folder that is there"
         ) from error

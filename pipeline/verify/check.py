@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commit.finalize import build_manifest, install_index, write_dataset_index
-from ..commit.publish import check_unit_file, sha256_of
+from ..commit.publish import check_unit_file, refuse_read_only, sha256_of
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index, current_index_path, index_schema
@@ -34,7 +34,7 @@ def rebuild_index_file(out: Path) -> bool:
     """Rebuilds ``OUT/index.arrow`` from the files, if they are those of the manifest; returns whether it did.
 
     Otherwise the index stays as it is, and `verify` reports the cause: an index of fewer rows must not pass for that
-    of the whole dataset. Raises `UsageError` where OUT holds no dataset, or an unfinished one.
+    of the whole dataset. Raises `UsageError` where OUT holds no dataset, or an unfinished one, or is read-only.
     """
     try:
         if unfinished := UnfinishedRun.find(out):
@@ -43,6 +43,7 @@ def rebuild_index_file(out: Path) -> bool:
             )
         manifest = Manifest.read(out)
         paths = OutPaths(out)
+        refuse_read_only(paths)
         run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
         if run_state.fingerprint() != manifest.fingerprint:
             return False

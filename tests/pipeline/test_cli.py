@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -167,6 +168,20 @@ def test_an_interrupted_dry_run_says_that_nothing_was_written(
     result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, result.stderr) == (130, "facefeed: interrupted; nothing was written\n")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("error", "code"), [(errno.EROFS, 2), (errno.EACCES, 2), (errno.EIO, 75), (errno.ENOSPC, 75)])
+def test_what_waiting_does_not_change_is_no_reason_to_run_the_same_command_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int, code: int
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(error, os.strerror(error), "some/place")
+
+    monkeypatch.setattr("facefeed.pipeline.verify.check.verify", fail)
+    result = CliRunner().invoke(main, ["verify", str(tmp_path)])
+    assert result.exit_code == code
+    assert result.stderr.startswith(f"facefeed: some/place: {os.strerror(error)}; ")
+    assert ("run the same command again" in result.stderr) == (code == 75)
 
 
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(

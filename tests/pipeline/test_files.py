@@ -1,13 +1,15 @@
-"""Folders that are created: durably, wherever they may be."""
+"""Folders that are created, durably, wherever they may be; files that are written whole or not at all."""
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 from typing import Any
 
 import pytest
-from facefeed.pipeline.files import files_below, make_folder
+from facefeed.pipeline.errors import StoppedError
+from facefeed.pipeline.files import files_below, make_folder, write_atomically
 
 
 def test_a_folder_may_be_created_in_one_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,3 +31,16 @@ def test_hidden_files_of_a_desktop_or_of_nfs_are_no_files_of_a_dataset(tmp_path:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert files_below(tmp_path) == [tmp_path / "train/a.parquet"]
+
+
+def test_a_page_on_a_full_disk_is_no_mistake_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "page.html"
+    page.write_text("as it was")
+
+    def full(*_: Any) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(StoppedError, match=r"^--page .*page\.html: No space left on device; make room and run "):
+        write_atomically("new", page, "--page")
+    assert page.read_text() == "as it was"

@@ -18,8 +18,8 @@ from typing import Any, TypeVar
 
 from ...pipeline.console import stderr_console
 from ...pipeline.dataset.manifest import Manifest
-from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
-from ...pipeline.files import make_folder, sync_folder, write_durably
+from ...pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
+from ...pipeline.files import DISK_IS_FULL, make_folder, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
@@ -90,6 +90,8 @@ class RunFolder:
                 make_folder(self.root)
                 stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
             except OSError as error:
+                if error.errno in DISK_IS_FULL:
+                    raise StoppedError(f"--run {self.root}: {error.strerror}; make room and run it again") from error
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error

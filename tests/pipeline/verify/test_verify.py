@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import zlib
 from collections.abc import Callable
@@ -132,6 +133,15 @@ def test_json_is_one_object_on_the_last_line(dataset: Path, copy: Path) -> None:
     (finding,) = bad["findings"]
     assert finding.pop("remedy")
     assert finding == {"what": "file", "where": name(dataset, long_file(dataset)), "detail": "missing"}
+
+
+def test_an_index_that_may_not_be_written_is_refused(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {path: path.read_bytes() for path in files(copy)}
+    monkeypatch.setattr(os, "access", lambda _, mode: mode != os.W_OK)  # root may write to a folder whatever its mode
+    result = run(copy, "--rebuild-index")
+    assert result.exit_code == 2
+    assert f"{str(copy)!r} may not be written to by this user, or is on a read-only file system" in result.stderr
+    assert {path: path.read_bytes() for path in files(copy)} == before
 
 
 def test_every_file_is_announced(dataset: Path) -> None:

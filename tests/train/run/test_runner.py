@@ -268,6 +268,15 @@ def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> N
         train(out, config(), tmp_path / "file" / "run")
 
 
+def test_a_full_disk_is_no_mistake_of_the_user(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("facefeed.train.run.folder.make_folder", full)
+    with pytest.raises(StoppedError, match=r"--run .*run: No space left on device; make room and run it again"):
+        train(out, config(), tmp_path / "run")
+
+
 def test_two_do_not_train_in_one_folder(out: Path, tmp_path: Path) -> None:
     with (
         hold_lock(tmp_path / ".lock", work="facefeed train"),
