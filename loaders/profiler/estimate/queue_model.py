@@ -4,7 +4,7 @@ torch requests the first `num_workers * prefetch_factor` batches at once, then o
 workers take the requests in rotation, and batches are returned in order (`torch/utils/data/dataloader.py`,
 `_MultiProcessingDataLoaderIter`). With load times L, step times S, W workers and prefetch factor P:
 
-    requested[n]  = max(received[n - 1] + launch, step_end[n - 1 - lead])
+    requested[n]  = max(received[n - 1] + launch[n - 1], step_end[n - 1 - lead])
     load_start[n] = max(load_end[n - W] + turnaround, received[n - W * P])
     load_end[n]   = load_start[n] + L[n]
     received[n]   = max(requested[n], load_end[n]) + transport
@@ -12,7 +12,7 @@ workers take the requests in rotation, and batches are returned in order (`torch
     wait[n]       = step_begin[n] - step_end[n - 1]
 
 The host requests a batch `lead` steps before the device is free: 0 where the host runs the step itself, 1 where it
-launches work on a device and continues, `launch` seconds after it received the batch before. Without workers a batch is
+launches work on a device and continues, `launch[n]` seconds after it received batch n. Without workers a batch is
 loaded when it is requested. Everything is in seconds; nothing here reads a clock.
 """
 
@@ -99,44 +99,49 @@ class QueueModel:
         return self.num_workers * self.prefetch_factor
 
     def replay(
-        self, load_seconds: ArrayLike, step_seconds: ArrayLike, transport_seconds: ArrayLike | None = None
-    ) -> QueueTimeline:
+        self, load_seconds: ArrayLike, step_seconds: ArrayLike, transport_seconds: ArrayLike | None = None,
+        launch_seconds: ArrayLike | None = None,
+    ) -> QueueTimeline:  # fmt: skip
         """Simulates an iteration in which batch n loads for `load_seconds[n]` and step n takes `step_seconds[n]`.
 
-        Each is (batches,), or one number for all. transport_seconds: measured ones in place of the queue's own.
+        Each is (batches,), or one number for all. transport_seconds, launch_seconds: measured ones in place of the
+        queue's own.
         """
         durations = (
             load_seconds,
             step_seconds,
             self.transport_seconds if transport_seconds is None else transport_seconds,
+            self.launch_seconds if launch_seconds is None else launch_seconds,
         )
-        loads, steps, transports = np.broadcast_arrays(*(np.array(given, np.float64, ndmin=1) for given in durations))
-        count, launch_seconds, turnaround_seconds = len(loads), self.launch_seconds, self.turnaround_seconds
+        loads, steps, transports, launches = np.broadcast_arrays(
+            *(np.array(given, np.float64, ndmin=1) for given in durations)
+        )
+        count, turnaround_seconds = len(loads), self.turnaround_seconds
         # Element n is the time that batch n waits for, 0.0 where nothing precedes it. A verdict takes hundreds of
         # replays: so lists of Python's floats, only three, from which the other times follow, and no calls of max().
         worker_free_at = [0.0] * max(self.num_workers, 1)
         slot_free_at = [0.0] * max(self.max_in_flight, 1)
         step_ended_at = [0.0] * (1 + self.lead_steps)
-        received, step_end = -launch_seconds, 0.0
-        for n, (load, step, transport) in enumerate(
-            zip(loads.tolist(), steps.tolist(), transports.tolist(), strict=True)
+        launched = step_end = 0.0
+        for n, (load, step, transport, launch) in enumerate(
+            zip(loads.tolist(), steps.tolist(), transports.tolist(), launches.tolist(), strict=True)
         ):
-            received += launch_seconds
             requested = step_ended_at[n]
-            if received > requested:
-                requested = received
+            if launched > requested:
+                requested = launched
             load_end = worker_free_at[n] if self.num_workers else requested
             if self.num_workers and slot_free_at[n] > load_end:
                 load_end = slot_free_at[n]
             load_end += load
             received = (load_end if load_end > requested else requested) + transport
+            launched = received + launch
             step_end = (received if received > step_end else step_end) + step
             worker_free_at.append(load_end + turnaround_seconds)
             slot_free_at.append(received)
             step_ended_at.append(step_end)
         device_free_at = np.array(step_ended_at[self.lead_steps :][:count])
         received_at = np.array(slot_free_at[max(self.max_in_flight, 1) :])
-        may_request_at = np.concatenate(([-launch_seconds], received_at))[:count] + launch_seconds
+        may_request_at = np.concatenate(([0.0], received_at + launches))[:count]
         requested_at = np.maximum(may_request_at, step_ended_at[:count])
         load_start_at = np.maximum(worker_free_at[:count], slot_free_at[:count]) if self.num_workers else requested_at
         return QueueTimeline(

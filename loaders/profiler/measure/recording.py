@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -14,32 +15,38 @@ from .batch_timing import BatchTiming
 from .step_times import StepTimes
 
 _CLOCK_ROUNDING_SECONDS = 1e-6
-_IDLE_STEP_SHARE = 0.01  # of a step; an idle device is one that waited longer
+_IDLE_STEP_SHARE = 0.01  # of a step; a device that waited for less may have been busy until then, by rounding
 _MIN_IDLE_STEPS = 5
+_SHORTEST_STEPS_QUANTILE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording(StepTimes):
     """Measured steps of one loader with the figures that follow from them. See `StepTimes` for the fields."""
 
-    @property
-    def launch_seconds(self) -> float:
-        """Seconds of the host, to launch a step on a device that it runs ahead of: the mean.
+    @cached_property
+    def launch_seconds(self) -> Seconds:
+        """Seconds of the host to launch each step on a device that it runs ahead of, float64 (steps,).
 
-        Of steps that the device was idle before, since in others the host may wait for the device's queue to have
-        room. Where there are few, it is the CPU time of a step, in which other threads of the process count too, but
-        no more than the host took from a batch to the next request.
+        Its time from the batch to the next request, where the device was idle before the step: in other steps the host
+        may wait for the device, so they get the median of these. Where there are few, the others get the CPU time of a
+        step, in which all threads of the process count, but no more than the shortest steps of the host allow.
         """
         if not self.lead_steps:
-            return 0.0  # it does the step itself
-        host_step_seconds = (self.host_requested_at[1:] - self.host_received_at[:-1])[~self._is_segment_break]
-        was_idle = (self.wait_seconds > _IDLE_STEP_SHARE * np.median(self.step_seconds))[:-1][~self._is_segment_break]
-        if np.count_nonzero(was_idle) >= _MIN_IDLE_STEPS:
-            return float(host_step_seconds[was_idle].mean())
-        load_cpu_seconds = 0.0 if self.num_workers else sum(timing.cpu_seconds for timing in self.batch_timings)
-        cpu_seconds = (self.loop_cpu_seconds - load_cpu_seconds) / len(self)
-        longest_seconds = float(host_step_seconds.mean()) if len(host_step_seconds) else cpu_seconds
-        return min(max(cpu_seconds - float(np.median(self.host_transport_seconds)), 0.0), longest_seconds)
+            return np.zeros(len(self))  # the host does the step itself
+        host_step_seconds = np.append(self.host_requested_at[1:], np.nan) - self.host_received_at
+        was_idle = self.wait_seconds > _IDLE_STEP_SHARE * np.median(self.step_seconds)
+        is_followed = ~np.append(self._is_segment_break, True)
+        is_known, followed_seconds = was_idle & is_followed, host_step_seconds[is_followed]
+        if np.count_nonzero(is_known) >= _MIN_IDLE_STEPS:
+            usual_seconds = float(np.median(host_step_seconds[is_known]))
+        else:
+            load_cpu_seconds = 0.0 if self.num_workers else sum(timing.cpu_seconds for timing in self.batch_timings)
+            cpu_seconds = (self.loop_cpu_seconds - load_cpu_seconds) / len(self)
+            usual_seconds = max(cpu_seconds - float(np.median(self.host_transport_seconds)), 0.0)
+            if len(followed_seconds):
+                usual_seconds = min(usual_seconds, float(np.quantile(followed_seconds, _SHORTEST_STEPS_QUANTILE)))
+        return np.where(is_known, host_step_seconds, usual_seconds)
 
     @property
     def unexplained_share(self) -> float:
@@ -153,7 +160,7 @@ class Recording(StepTimes):
             transport_seconds=self.transport_floor_seconds,
             turnaround_seconds=self.turnaround_seconds,
             lead_steps=self.lead_steps,
-            launch_seconds=self.launch_seconds,
+            launch_seconds=float(np.median(self.launch_seconds)) if len(self) else 0.0,
         )
 
     @property
@@ -184,7 +191,7 @@ class Recording(StepTimes):
                 self.load_end_at[segment] > self.requested_at[segment.start], self.load_seconds[segment], 0.0
             )
             not_ready_seconds[segment] = self.queue_model.replay(
-                load_seconds, self.step_seconds[segment], transport_seconds[segment]
+                load_seconds, self.step_seconds[segment], transport_seconds[segment], self.launch_seconds[segment]
             ).not_ready_seconds
         return not_ready_seconds
 

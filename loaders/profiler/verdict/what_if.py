@@ -91,18 +91,14 @@ class WhatIfModel:
         queue, load_seconds = queue or self._queue, self.load_seconds if load_seconds is None else load_seconds
         core_demand = max(queue.num_workers, 1) * self.busy_share / (self.free_cores + extra_cores)
         load_series = load_seconds * self.cpu_oversubscription * max(core_demand, 1.0)
-        transport_seconds, late_seconds, sampler_seconds, step_series = self._measured_parts
+        transport_seconds, late_seconds, sampler_seconds, step_series, launch_series = self._measured_parts
         sampler_seconds = sampler_seconds * with_sampler
         step_series = step_series if step_seconds is None else step_series * (step_seconds / step_series.mean())
         count = len(load_seconds)
         for _ in range(_MAX_FIXED_POINT_ROUNDS):  # how late depends on the pace, and the pace on how late
+            series = (load_series, step_series, transport_seconds + late_seconds + sampler_seconds, launch_series)
             # Twice over, and without the first time: the queue fills in it.
-            timeline = queue.replay(
-                *(
-                    np.tile(series, 2)
-                    for series in (load_series, step_series, transport_seconds + late_seconds + sampler_seconds)
-                )
-            )
+            timeline = queue.replay(*(np.tile(seconds, 2) for seconds in series))
             share = timeline.wait_share(skip_batches=count)
             busy_workers = float(load_series.sum()) / (timeline.total_seconds - float(timeline.device_free_at[count]))
             new_late_seconds = self._late_seconds(
@@ -118,8 +114,8 @@ class WhatIfModel:
         return self.recording.queue_model
 
     @cached_property
-    def _measured_parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds]:
-        """Of each steady step: transport, lateness for want of a core, sampler, and the step itself, in seconds."""
+    def _measured_parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds, Seconds]:
+        """Of each steady step: transport, lateness for want of a core, sampler, the step, its launch, in seconds."""
         recording, is_steady = self.recording, self.recording.is_steady
         sampler_seconds = (recording.excess_sampler_seconds if recording.num_workers else recording.sampler_seconds)[
             is_steady
@@ -132,6 +128,7 @@ class WhatIfModel:
             late_seconds,
             sampler_seconds,
             recording.step_seconds[is_steady],
+            recording.launch_seconds[is_steady],
         )
 
     @cached_property
