@@ -1,8 +1,8 @@
-"""The command `facefeed` as a process: Ctrl-C ends it with a line from its first import to its last moment."""
+"""The command `facefeed` as a process: Ctrl-C ends it with a line from its first heavy import to its last moment."""
 
 from __future__ import annotations
 
-from .interrupts import end_when_interrupted, ignore_interrupts
+from .interrupts import end_when_interrupted, exit_when_interrupted
 
 
 def main() -> None:
@@ -12,8 +12,9 @@ def main() -> None:
         from .cli import main as run_command  # noqa: PLC0415 (tenths of a second)
 
         run_command()
-    finally:
-        ignore_interrupts()
+    except SystemExit as ended:
+        exit_when_interrupted(ended.code if isinstance(ended.code, int) else int(ended.code is not None))
+        raise
 
 
 if __name__ == "__main__":

@@ -11,9 +11,8 @@ from typing import Any
 import click
 
 from .console import printable
-from .errors import INTERRUPTED, FacefeedError, StoppedError, UsageError
-from .files import NOT_PERMITTED
-from .interrupts import raise_when_interrupted
+from .errors import INTERRUPTED, FacefeedError, StoppedError
+from .interrupts import INTERRUPTED_MESSAGE, raise_when_interrupted
 
 
 class CommandGroup(click.Group):
@@ -52,14 +51,14 @@ class CommandGroup(click.Group):
             ctx.exit(1)
         except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
-            message, code, details = f"{where}{error.strerror or error}", StoppedError.exit_code, {}
-            if error.errno in NOT_PERMITTED:  # waiting changes nothing
-                message, code = f"{message}; permit it, or name another place", UsageError.exit_code
-            else:
-                message += "; run the same command again"
-        click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
-        if as_json:
-            click.echo(json.dumps({**details, "error": message, "exit": code}))
+            message = f"{where}{error.strerror or error}; fix that and run the same command again"
+            code, details = StoppedError.exit_code, {}
+        try:
+            click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
+            if as_json:
+                click.echo(json.dumps({**details, "error": message, "exit": code}))
+        except KeyboardInterrupt:  # Ctrl-C pressed twice
+            code = INTERRUPTED
         return ctx.exit(code)
 
 
@@ -67,4 +66,4 @@ def _interrupted(command: str | None, *, is_dry_run: bool) -> str:
     if is_dry_run:
         return "interrupted; nothing was written"
     resumes = command in ("precompute", "add", "remove", "export", "train")
-    return f"interrupted; run the same command again{' to resume' if resumes else ''}"
+    return f"{INTERRUPTED_MESSAGE}{' to resume' if resumes else ''}"

@@ -1,22 +1,23 @@
-"""Ctrl-C in a command: the first stops it in order, the second kills the process and all its children."""
+"""Ctrl-C in a command: the first stops it in order, the second kills the process and all its children.
+
+But in an import the first ends the process at once: what is imported may swallow an exception.
+"""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
 from types import FrameType
 from typing import Any
 
 from .errors import INTERRUPTED
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_MESSAGE = "interrupted; run the same command again"
+INTERRUPTED_MESSAGE = "interrupted; run the same command again"
 
 
 def end_when_interrupted() -> None:
@@ -32,9 +33,14 @@ def raise_when_interrupted() -> None:
     _handle_with(_raise)
 
 
-def ignore_interrupts() -> None:
-    """Keeps the exit code of a command that is done: Python takes tenths of a second to end."""
-    _handle_with(signal.SIG_IGN)
+def exit_when_interrupted(code: int) -> None:
+    """SIGINT, SIGTERM and SIGHUP end the process with the code of its command, which is done.
+
+    Python takes tenths of a second to end, and waits for threads that run.
+    """
+    with suppress(OSError, ValueError):  # closed, or nobody reads it
+        sys.stdout.flush()
+    _handle_with(lambda *_: os._exit(code))
 
 
 def _handle_with(handler: Any) -> None:
@@ -58,11 +64,13 @@ def _is_importing(frame: FrameType | None) -> bool:
 
 
 def _end(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 (signal's signature)
-    _show_cursor()
-    os.write(2, f"facefeed: {_MESSAGE}\n".encode())
-    if "--json" in sys.argv:
-        os.write(1, f"{json.dumps({'error': _MESSAGE, 'exit': INTERRUPTED})}\n".encode())
-    os._exit(INTERRUPTED)
+    try:
+        _show_cursor()
+        os.write(2, f"facefeed: {INTERRUPTED_MESSAGE}\n".encode())
+        if "--json" in sys.argv:
+            os.write(1, f'{{"error": "{INTERRUPTED_MESSAGE}", "exit": {INTERRUPTED}}}\n'.encode())
+    finally:  # also where the terminal is lost
+        os._exit(INTERRUPTED)
 
 
 @contextmanager
@@ -71,6 +79,8 @@ def sigint_blocked_in_children() -> Iterator[None]:
 
     Else each would print the traceback of whatever it was importing. Who starts them ends them.
     """
+    from multiprocessing import resource_tracker  # noqa: PLC0415 (handlers are set before it is imported)
+
     resource_tracker.ensure_running()  # first, since it unblocks the signal once it has started
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
@@ -80,12 +90,39 @@ def sigint_blocked_in_children() -> Iterator[None]:
 
 
 @contextmanager
+def stop_signals_deferred() -> Iterator[None]:
+    """Gives SIGINT, SIGTERM and SIGHUP to the handlers that were set before only when the block has ended.
+
+    Blocking them does not suffice, since any thread may receive them. Where no handler was set, `KeyboardInterrupt` is
+    raised. Ignored signals stay ignored. For the main thread; elsewhere, where Python allows no handlers, it does
+    nothing.
+    """
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for name in _STOP_SIGNALS:
+            if signal.getsignal(name) not in (signal.SIG_IGN, None):
+                handlers[name] = signal.signal(name, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:  # a block that failed may have done so because its processes received the signal too
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in received:
+            if not callable(handlers[number]):
+                raise KeyboardInterrupt
+            handlers[number](number, None)
+
+
+@contextmanager
 def handle_interrupts(on_first: Callable[[], None]) -> Iterator[None]:
     """Calls `on_first` at the first SIGINT, SIGTERM or SIGHUP and kills everything at the second; for the main thread.
 
     The signal handlers that are set still decide what the first one does, but Python runs them only between bytecodes,
     which a call into a library may delay. `on_first` is not delayed: a thread reads signals from the wakeup descriptor.
     """
+    import psutil  # noqa: F401, PLC0415 (that the thread need not wait for it; not before a command's handlers are set)
+
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
@@ -112,7 +149,7 @@ def _watch_signals(reader: int, on_first: Callable[[], None]) -> None:
 
 
 def _kill_process_tree() -> None:
-    import psutil  # noqa: PLC0415 (a command's handlers are set before anything heavy is imported)
+    import psutil  # noqa: PLC0415 (imported already, by `handle_interrupts`)
 
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):

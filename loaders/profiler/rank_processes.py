@@ -19,6 +19,7 @@ import torch
 from torch import distributed
 
 from ...pipeline.errors import FacefeedError, UsageError
+from ...pipeline.interrupts import stop_signals_deferred
 from ...pipeline.machine import usable_cores
 from ..workers.processes import exit_with_parent, worker_context
 from .request import ProfileRequest
@@ -103,7 +104,7 @@ def _rank_processes(request: ProfileRequest) -> Iterator[_Processes]:
     with _without_semaphore_warnings():
         resource_tracker.ensure_running()
     context, ranks = worker_context(None), _Processes()
-    with _stop_signals_deferred():  # torch's C++ aborts the process where it meets an exception
+    with stop_signals_deferred():  # torch's C++ aborts the process where it meets an exception
         store = _rendezvous_store()
     try:
         for number in range(request.ranks):
@@ -111,7 +112,7 @@ def _rank_processes(request: ProfileRequest) -> Iterator[_Processes]:
             process: Any = context.Process(  # type: ignore[attr-defined]
                 target=_run_rank, args=(number, request, store.port, sender), name=f"rank {number}"
             )
-            with sender, _stop_signals_deferred():  # whoever is started is known, and ended with the others
+            with sender, stop_signals_deferred():  # whoever is started is known, and ended with the others
                 process.start()
                 ranks[receiver] = process
         yield ranks
@@ -146,22 +147,6 @@ def _without_semaphore_warnings() -> Iterator[None]:
             del os.environ["PYTHONWARNINGS"]
         else:
             os.environ["PYTHONWARNINGS"] = before
-
-
-@contextmanager
-def _stop_signals_deferred() -> Iterator[None]:
-    """Defers SIGINT, SIGTERM and SIGHUP; blocking them does not suffice, since any thread may receive them."""
-    received, handlers = list[int](), dict[signal.Signals, Any]()
-    if threading.current_thread() is threading.main_thread():
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            handlers[name] = signal.signal(name, lambda number, _: received.append(number))
-    try:
-        yield
-    finally:
-        for name, handler in handlers.items():
-            signal.signal(name, handler)
-    if received:
-        raise KeyboardInterrupt
 
 
 def _run_rank(number: int, request: ProfileRequest, port: int, sender: Connection) -> None:

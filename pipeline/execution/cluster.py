@@ -5,12 +5,9 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
 from typing import Any
 
 import dask
@@ -18,6 +15,7 @@ import distributed.core
 from distributed import Client, LocalCluster, SchedulerPlugin, Security
 
 from ..errors import FacefeedError, StoppedError
+from ..interrupts import sigint_blocked_in_children, stop_signals_deferred
 from ..machine import memory_bytes, usable_cores
 
 _CONNECT_SECONDS = 10.0
@@ -152,27 +150,10 @@ def _defer_interrupts() -> Iterator[None]:
     """Defers SIGINT, SIGTERM and SIGHUP until the cluster is up and can be shut down in order, or is closed.
 
     Ctrl-C reaches the whole process group, but only the driver handles it: the worker processes, and the thread that
-    restarts them, inherit a blocked SIGINT. Signals to the driver are recorded and raise `KeyboardInterrupt` later.
+    restarts them, inherit a blocked SIGINT.
     """
-    received: list[int] = []
-    resource_tracker.ensure_running()  # started later, by the thread that starts processes, it would unblock SIGINT
-    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    handlers: dict[signal.Signals, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            handlers[name] = signal.signal(name, lambda number, _: received.append(number))
-    try:
+    with sigint_blocked_in_children(), stop_signals_deferred():
         yield
-    except Exception:
-        if received:  # the workers received it too, and could not start
-            raise KeyboardInterrupt from None
-        raise
-    finally:
-        for name, handler in handlers.items():
-            signal.signal(name, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
-    if received:
-        raise KeyboardInterrupt
 
 
 @contextmanager

@@ -38,8 +38,8 @@ class StoppedTrainingError(StoppedError):
 class Signals:
     """Context manager that records the first termination signal instead of dying; a second Ctrl-C ends at once.
 
-    Restores the previous handlers at its end. Does nothing in other threads than the main one, where Python allows no
-    handlers.
+    Restores the previous handlers at its end. Signals that are ignored, as nohup does SIGHUP, stay so. Does nothing in
+    other threads than the main one, where Python allows no handlers.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,8 @@ class Signals:
 
     def __enter__(self) -> Self:
         if threading.current_thread() is threading.main_thread():
-            self._previous_handlers = {number: signal.getsignal(number) for number in _HANDLED}
+            handlers = {number: signal.getsignal(number) for number in _HANDLED}
+            self._previous_handlers = {n: handler for n, handler in handlers.items() if handler is not signal.SIG_IGN}
             self.install()
         return self
 
@@ -60,7 +61,7 @@ class Signals:
 
     def install(self) -> None:
         """Sets the handlers. Call it again after a Trainer has set its own, which interrupts collective calls."""
-        for number in _HANDLED if threading.current_thread() is threading.main_thread() else ():
+        for number in self._previous_handlers:
             signal.signal(number, self._handle)
 
     def _handle(self, number: int, frame: FrameType | None) -> None:

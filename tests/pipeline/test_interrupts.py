@@ -1,0 +1,57 @@
+"""Stop signals that come where a command, or a user's own script, cannot stop at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from facefeed.pipeline.interrupts import stop_signals_deferred
+
+
+@pytest.fixture(autouse=True)
+def handlers() -> Iterator[None]:
+    """Those of the test run, set again."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_scripts_own_handler_gets_the_signal_when_the_block_has_ended(number: signal.Signals, fails: bool) -> None:
+    received: list[Any] = []
+    signal.signal(number, lambda given, _: received.append(given))
+    try:
+        with stop_signals_deferred():
+            os.kill(os.getpid(), number)
+            assert received == []
+            if fails:
+                raise ValueError("of the block")
+    except ValueError:
+        assert fails
+    assert received == [number]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_without_a_handler_the_signal_interrupts_when_the_block_has_ended(number: signal.Signals) -> None:
+    signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    ended: list[bool] = []
+
+    def interrupt_and_go_on() -> None:
+        os.kill(os.getpid(), number)
+        ended.append(True)
+
+    with pytest.raises(KeyboardInterrupt), stop_signals_deferred():
+        interrupt_and_go_on()
+    assert ended
+
+
+def test_an_ignored_signal_stays_ignored() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with stop_signals_deferred():
+        os.kill(os.getpid(), signal.SIGHUP)
+    assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
