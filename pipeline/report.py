@@ -13,7 +13,7 @@ from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
-from .planning.content_hash import EqualInput, conflicting_content_text, repeated_content_text
+from .planning.content_hash import conflicting_content_text, equal_inputs_json, repeated_content_text
 
 if TYPE_CHECKING:
     from .dataset.manifest import Manifest
@@ -45,8 +45,8 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "failures": [failure._asdict() for failure in summary.failures],
         "missing_files": summary.listing.missing[:_MOST_IN_JSON],
         "ignored_files": dict(summary.listing.ignored),
-        "equal_content": _groups_json(summary.equal_content.conflicting),
-        "repeated_content": _groups_json(summary.equal_content.repeated),
+        "equal_content": equal_inputs_json(summary.equal_content.conflicting, _MOST_IN_JSON),
+        "repeated_content": equal_inputs_json(summary.equal_content.repeated, _MOST_IN_JSON),
         "part": str(summary.part) if summary.part else None,
         "this_run": {
             "units": totals.units,
@@ -73,10 +73,6 @@ def summary_json(summary: Summary) -> dict[str, Any]:
         "frames_per_second": round(totals.frames_per_second, 2),
         "exit": 0,
     }
-
-
-def _groups_json(equal: Sequence[Sequence[EqualInput]]) -> list[dict[str, Any]]:
-    return [{"inputs": [each._asdict() for each in inputs]} for inputs in equal[:_MOST_IN_JSON]]
 
 
 def print_summary(summary: Summary, src: Path, out: Path) -> None:

@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ..console import first_names, plural, printable, stderr_console
-from ..planning.content_hash import EqualInput
+from ..planning.content_hash import equal_inputs_json
 from ..planning.failure_limit import failure_lines
 from ..verify.unfinished import UnfinishedRun
 from .findings.finding import Finding
@@ -157,10 +157,6 @@ def _escape(text: str) -> str:
     return escape(printable(text))
 
 
-def _groups_json(equal: Sequence[Sequence[EqualInput]]) -> list[dict[str, Any]]:
-    return [{"inputs": [each._asdict() for each in inputs]} for inputs in equal[:_MAX_JSON_ITEMS]]
-
-
 def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str, Any]:
     """The content of the terminal report in more detail, as plain values. `schema` increases when a name changes.
 
@@ -185,11 +181,11 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
         },
         "equal_content": {
             "count": len(outcomes.equal_content.conflicting),
-            "first": _groups_json(outcomes.equal_content.conflicting),
+            "first": equal_inputs_json(outcomes.equal_content.conflicting, _MAX_JSON_ITEMS),
         },
         "repeated_content": {
             "count": len(outcomes.equal_content.repeated),
-            "first": _groups_json(outcomes.equal_content.repeated),
+            "first": equal_inputs_json(outcomes.equal_content.repeated, _MAX_JSON_ITEMS),
         },
         "inputs": outcomes.input_counts,
         "removed": len(outcomes.manifest.removed),

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from ..console import first_names, plural
 from ..dataset.schema import unlabelled_name
@@ -142,6 +142,11 @@ class EqualInput(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.video_id} ({self.label}, {self.split})"
+
+
+def equal_inputs_json(groups: Sequence[Sequence[EqualInput]], most: int) -> list[dict[str, Any]]:
+    """Inputs of equal content as JSON values: the first `most` groups."""
+    return [{"inputs": [each._asdict() for each in inputs]} for inputs in groups[:most]]
 
 
 class EqualContent(NamedTuple):

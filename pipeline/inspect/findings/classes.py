@@ -19,7 +19,7 @@ _SHARPNESS_RATIO: Final = 2.0
 
 
 def class_names(statistics: Statistics, outcomes: Outcomes) -> Iterator[Finding]:
-    """Classes none of which is known to be real, or that may be others misspelt: the run warns of both in advance."""
+    """Classes none of which is known to be real, or that may be others misspelt."""
     if outcomes.unknown_real_class:
         yield Finding(
             "warning",

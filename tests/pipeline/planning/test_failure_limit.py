@@ -45,8 +45,7 @@ def test_it_is_never_advised_to_accept_what_leaves_an_empty_dataset(rows: int) -
     [
         (["outside_root"], "outside_root: --allow-root FOLDER", "--retry-failed"),
         (["bridges_splits"], "bridges_splits: a new OUT", "--retry-failed"),
-        (["empty", "outside_root"], "--retry-failed", "\0"),
-        (["empty", "outside_root"], "; outside_root: --allow-root FOLDER", "\0"),
+        (["empty", "outside_root"], "; outside_root: --allow-root FOLDER", "bridges_splits"),
         (["empty"], "--retry-failed", "--allow-root"),
     ],
 )
