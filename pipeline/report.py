@@ -236,8 +236,8 @@ def _without_mask(count: int) -> list[str]:
         return []
     return [
         f"{plural(count, 'face')} of fakes without a mask, although there is an original or an own mask: it has no "
-        "frame of the same moment, cannot be read, or differs all over; faces_without_mask in the receipts counts them "
-        "by video"
+        "frame of the same moment, cannot be read, or differs also around the faces; faces_without_mask in the "
+        "receipts counts them by video"
     ]
 
 

@@ -161,7 +161,10 @@ class BatchDataset(FaceDataset):
         with self._collate_reseeder.activated():
             first = int(request.global_positions[0])
             self._collate_reseeder.reseed(derive_seed(self.seed, request.epoch, request.step, first, _COLLATE_SEED))
-            return self.collate_fn(items)
+            batch = self.collate_fn(items)
+        if batch is None:
+            raise UsageError("collate_fn returned None; return the batch")
+        return batch
 
 
 class _BatchLoad:

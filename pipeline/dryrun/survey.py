@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 
 from ..dataset.schema import unlabelled_name
 from ..planning.cost_model import CostModel
 from ..planning.incremental import Changes
 from ..planning.plan import Plan
-from ..sources import Listing, listing_warnings
+from ..sources import Entry, Listing, listing_warnings
 from ..splits.assignment import group_sizes
 from ..splits.coverage import coverage_warnings
 from ..splits.people import spelling_warnings
@@ -61,13 +61,17 @@ class Survey:
 
 
 def survey_source(
-    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, leak: str | None, caveats: list[str]
-) -> Survey:
-    """Surveys a source; the last part of `plan` is the one that the run would append."""
+    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, uncounted: Container[str], leak: str | None,
+    caveats: list[str],
+) -> Survey:  # fmt: skip
+    """Surveys a source; the last part of `plan` is the one that the run would append.
+
+    `uncounted`: ids of planned inputs that the report of the run does not count.
+    """
     present = {entry.video_id for entry in listing.entries if not entry.problem}
     fakes = [entry for entry in listing.entries if entry.source_id is not None and entry.compared]
     dropped = plan.dropped_identities()
-    planned = list(plan.planned_videos().values())
+    planned = [found for video_id, found in plan.planned_videos().items() if video_id not in uncounted]
     sizes = group_sizes([entry for entry, _ in planned], dropped)
     return Survey(
         layout=listing.layout,
@@ -80,7 +84,7 @@ def survey_source(
         hours=sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600,
         headers_read=cost.headers_read,
         classes=[*listing.labels, unlabelled_name(listing.labels)],
-        by_split=_count_by_split(plan, listing.labels),
+        by_split=_count_by_split(planned, listing.labels),
         split_given=sum(entry.split is not None for entry in listing.entries),
         groups=len(sizes),
         largest_group=max(sizes, default=0),
@@ -101,10 +105,10 @@ def survey_source(
     )  # fmt: skip
 
 
-def _count_by_split(plan: Plan, labels: Sequence[str]) -> dict[str, Counter[str]]:
+def _count_by_split(planned: Sequence[tuple[Entry, str]], labels: Sequence[str]) -> dict[str, Counter[str]]:
     """Number of planned inputs by split and name of the label."""
     names = {-1: unlabelled_name(labels), **dict(enumerate(labels))}
     counts: dict[str, Counter[str]] = {}
-    for unit in plan.units():
-        counts.setdefault(unit.split, Counter()).update(names[entry.label] for entry in unit.inputs)
+    for entry, split in planned:
+        counts.setdefault(split, Counter())[names[entry.label]] += 1
     return counts

@@ -28,7 +28,7 @@ class StoppedTrainingError(StoppedError):
             f"after step {step:,}, which is saved in {run}; run the same command again to resume at the next batch"
         )
         super().__init__(
-            f"stopped by {name} {consequence if step else 'before its first step; run the same command again'}",
+            f"stopped by {name} {consequence if step else 'before its first checkpoint; run the same command again'}",
             details={"signal": name, "step": step, "run": str(run)},
         )
         if signum in _INTERACTIVE:

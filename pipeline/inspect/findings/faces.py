@@ -81,7 +81,8 @@ def missing_masks(outcomes: Outcomes) -> Iterator[Finding]:
         yield Finding(
             "warning",
             f"{plural(count, 'face')} of fakes {have(count)} no mask, although there is an original or an own mask.",
-            "It has no frame of the same moment, cannot be read, or differs all over; see faces_without_mask.",
+            "It has no frame of the same moment, cannot be read, or differs also around the faces: see "
+            "faces_without_mask.",
         )
 
 

@@ -296,3 +296,14 @@ def test_mixup_of_three_classes_is_refused(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", labels=("real", "fake", "edited"))
     with pytest.raises(UsageError, match="AlignedMixup: needs two classes, and there are real, fake, edited: between"):
         FaceDataLoader(tmp_path / "out", balance=Pairs(), face_transform=[AlignedMixup()], num_workers=0)
+
+
+def nothing(_: Any) -> None:
+    """A collate_fn without a `return`."""
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_collate_fn_that_returns_nothing_is_named(dataset: Path, num_workers: int) -> None:
+    loader = FaceDataLoader(dataset, 2, num_workers=num_workers, collate_fn=nothing)
+    with pytest.raises(UsageError, match="collate_fn returned None; return the batch"):
+        next(iter(loader))

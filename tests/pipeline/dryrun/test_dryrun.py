@@ -438,6 +438,19 @@ def test_what_would_be_retried_is_in_the_forecast(
     assert run_dry(src, out, small_options, cluster_address, retry_failed="not_video").pending == 1
 
 
+def test_an_input_that_failed_and_is_gone_is_counted_neither_by_the_dry_run_nor_by_the_run(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("real/a.mp4", "fake/b.mp4", "real/c.mp4"), tmp_path / "out"
+    (src / "real" / "c.mp4").write_bytes(b"not a video" * 100)
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(src, out, max_failed=FailureLimit(count=1), **settings)
+    (src / "real" / "c.mp4").unlink()
+    survey = run_dry(src, out, small_options, cluster_address).survey
+    assert (sum(sum(counts.values()) for counts in survey.by_split.values()), survey.groups) == (2, 2)
+    assert precompute(src, out, **settings).manifest.inputs["total"] == 2
+
+
 def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
 ) -> None:

@@ -186,7 +186,7 @@ def test_half_a_group_of_accumulated_batches_is_finished_first(out: Path, tmp_pa
 
 def test_before_the_first_step_there_is_nothing_to_save(out: Path, tmp_path: Path) -> None:
     error, first = stopped(out, tmp_path / "run", CallAtHook("on_fit_start", 1, raising(signal.SIGTERM)))
-    assert "stopped by SIGTERM before its first step; run the same command again" in str(error)
+    assert "stopped by SIGTERM before its first checkpoint; run the same command again" in str(error)
     assert first == []
     assert not list((tmp_path / "run" / "checkpoints").iterdir())
 
