@@ -25,13 +25,15 @@ def apply_face_transform(
         pairing: `partner`, and of blend pairs `blend`; see `FaceDataset.load_augmented`.
 
     Raises:
-        UsageError: it returns no image, lacks a field, or mixes labels where it does not say so.
+        UsageError: it returns no image, lacks a field or has points of another shape, or mixes labels where it does not
+            say so.
 
     """
     output = face_transform(**{name: getattr(face, name) for name in names}, **pairing)
     image = _image_of(output)
     if missing := [name for name in names if name not in output]:
         raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
+    _check_points(output, face, names)
     given = {"label": face.label, "manipulated": output.get("manipulated")}
     face = Face(**{**given, **{name: output[name] for name in names}, "image": image})
     is_fraction = face.label is not None and not float(face.label).is_integer()
@@ -42,6 +44,20 @@ def apply_face_transform(
             "or in the training step"
         )
     return face
+
+
+def _check_points(output: Mapping[str, Any], face: Face, names: Sequence[str]) -> None:
+    """Raises `UsageError` on points and boxes that have other shapes than those of the face."""
+    for name in ("landmarks", "landmarks_68", "hull"):
+        if name not in names:
+            continue
+        shape, expected = np.shape(output[name]), getattr(face, name).shape
+        if shape != expected and not (name == "hull" and len(shape) == 2 and shape[1] == 2):
+            raise UsageError(f"face_transform returned {name} of shape {shape}: must be {expected}, points as x, y")
+    if "regions" in names:
+        regions = output["regions"]
+        if not isinstance(regions, Mapping) or any(np.shape(box) != (4,) for box in regions.values()):
+            raise UsageError("face_transform returned no boxes as regions: must be a dict of name to x0, y0, x1, y1")
 
 
 def _image_of(output: Any) -> NDArray[np.uint8]:

@@ -133,6 +133,26 @@ def test_sizes_that_differ_are_an_error_of_the_transforms_that_were_given(
         list(loader_of(dataset, **transforms))
 
 
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"landmarks": np.zeros((2, 2), np.float32)}, r"landmarks of shape \(2, 2\): must be \(5, 2\), points as x, y"),
+        ({"landmarks": "none"}, r"landmarks of shape \(\): must be \(5, 2\)"),
+        ({"hull": np.zeros(8, np.float32)}, r"hull of shape \(8,\): must be \("),
+        ({"regions": 3}, "no boxes as regions: must be a dict of name to x0, y0, x1, y1"),
+        ({"regions": {"mouth": [1.0, 2.0]}}, "no boxes as regions"),
+    ],
+)
+def test_points_of_another_shape_are_an_error_of_the_face_transform(
+    dataset: Path, changed: dict[str, Any], message: str
+) -> None:
+    def spoil(**face: Any) -> dict[str, Any]:
+        return {**face, **changed}
+
+    with pytest.raises(UsageError, match=rf"\Aface_transform returned {message}"):
+        list(loader_of(dataset, face_transform=spoil))
+
+
 @pytest.mark.parametrize("last", [A.Normalize(), ToTensorV2()], ids=["floats", "tensor"])
 def test_normalize_and_totensor_in_a_transform_are_an_error_that_says_to_leave_them_out(
     dataset: Path, last: Any
