@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
 
@@ -40,6 +41,19 @@ def shut_down_workers(iterator: Any) -> bool:
     """Ends the workers of an iterator, as torch does when it is gone; whether all have ended."""
     iterator._shutdown_workers()  # noqa: SLF001
     return not any(worker.is_alive() for worker in workers_of(iterator))
+
+
+def free_frame_of_worker_error(error: BaseException) -> None:
+    """Breaks the cycle between an error that a worker raised and torch's frame that raised it again.
+
+    Else the error would keep torch's iterator until a garbage collection, which ends the queues of workers before
+    them: torch then waits for each for 5 s.
+    """
+    traceback = error.__traceback__
+    while traceback is not None:
+        if traceback.tb_frame.f_code is ExceptionWrapper.reraise.__code__:
+            traceback.tb_frame.clear()
+        traceback = traceback.tb_next
 
 
 def kill_workers(iterator: Any) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 from ...pipeline.errors import FacefeedError, UsageError
 from ..batching.worker_batch import WorkerBatch
 from ..sampling.epoch_sampler import EpochSampler
-from ..torch_internals import count_ready_batches
+from ..torch_internals import count_ready_batches, free_frame_of_worker_error
 from .stats import EpochMeter
 
 
@@ -100,7 +100,11 @@ def iterate_in_order(
     while True:
         meter.record_ready(count_ready_batches(iterator))
         with worker_errors():
-            batch: WorkerBatch | None = next(iterator, None)
+            try:
+                batch: WorkerBatch | None = next(iterator, None)
+            except Exception as raised:
+                free_frame_of_worker_error(raised)
+                raise
         if batch is None:
             return
         if batch.error is not None:

@@ -184,6 +184,22 @@ def test_workers_end_with_the_loader_that_is_released(dataset: Path) -> None:
     wait_until(lambda: all(map(has_ended, workers)), "the end of the workers")
 
 
+def test_workers_end_with_a_loader_whose_transform_failed_before_any_garbage_collection(
+    dataset: Path,
+) -> None:
+    batches = loader(dataset, num_workers=1, transform=poisoned("raise", dataset, 0))
+    others = {child.pid for child in multiprocessing.active_children()}
+    gc.disable()
+    try:
+        with pytest.raises(ZeroDivisionError) as raised:
+            next(iter(batches))
+        (worker,) = [child for child in multiprocessing.active_children() if child.pid not in others]
+        del raised, batches
+        wait_until(lambda: not worker.is_alive(), "the end of the worker")
+    finally:
+        gc.enable()
+
+
 # ---- how many there are
 
 
