@@ -32,8 +32,9 @@ load_profile()
 # tests would import torch anew.
 multiprocessing.set_forkserver_preload(["facefeed.loaders.workers.preload", "albumentations"])
 
-# A job in the background begins with Ctrl-C ignored, and so would all that it starts.
+# A job in the background begins with Ctrl-C ignored, one below nohup with SIGHUP, and so would all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 @pytest.hookimpl(wrapper=True)

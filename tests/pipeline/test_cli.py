@@ -117,8 +117,9 @@ WAITING_THREAD = """
 import threading
 def interrupt_the_end():
     threading.main_thread().join()
-    os.kill(os.getpid(), signal.SIGINT)
-    threading.Event().wait()
+    while True:  # Python misses a signal that comes just before it waits for a lock
+        os.kill(os.getpid(), signal.SIGINT)
+        threading.Event().wait(0.05)
 threading.Thread(target=interrupt_the_end).start()
 """
 

@@ -18,7 +18,7 @@ from assets_train import VAL_FACES, RecordFaces, small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
-from facefeed.train.run.signals import StoppedTrainingError
+from facefeed.train.run.signals import Signals, StoppedTrainingError
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -91,6 +91,16 @@ def test_the_code_says_who_ended_it_and_signals_do_afterwards_what_they_did(
     assert f"stopped by {number.name} after step 1" in str(error)
     assert len(first) == 1
     assert [signal.getsignal(sig) for sig in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT, signal.SIGHUP)] == before
+
+
+def test_a_hangup_that_nohup_ignores_stops_no_training(monkeypatch: pytest.MonkeyPatch) -> None:
+    handlers = dict.fromkeys((signal.SIGTERM, signal.SIGUSR1, signal.SIGINT), signal.SIG_DFL)
+    monkeypatch.setattr(signal, "getsignal", {**handlers, signal.SIGHUP: signal.SIG_IGN}.__getitem__)
+    monkeypatch.setattr(signal, "signal", handlers.__setitem__)
+    with Signals() as signals:
+        signals.install()
+        assert set(handlers) == {signal.SIGTERM, signal.SIGUSR1, signal.SIGINT}
+    assert set(handlers.values()) == {signal.SIG_DFL}
 
 
 @pytest.mark.parametrize("epoch", [1, 2])
