@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from .interrupts import end_when_interrupted, exit_when_interrupted
+import atexit
+
+from .interrupts import end_when_interrupted, exit_when_interrupted, ignore_interrupts
 
 
 def main() -> None:
     """Runs the command."""
     end_when_interrupted()
+    atexit.register(ignore_interrupts)  # the first registered is the last called
     try:
         from .cli import main as run_command  # noqa: PLC0415 (tenths of a second)
 

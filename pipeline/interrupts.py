@@ -43,6 +43,11 @@ def exit_when_interrupted(code: int) -> None:
     _handle_with(lambda *_: os._exit(code))
 
 
+def ignore_interrupts() -> None:
+    """Keeps the exit code of a process that Python takes apart: it gives up handlers before it has ended."""
+    _handle_with(signal.SIG_IGN)
+
+
 def _handle_with(handler: Any) -> None:
     for number in _STOP_SIGNALS:
         if signal.getsignal(number) is not signal.SIG_IGN:  # by nohup, or by the shell of a job in the background

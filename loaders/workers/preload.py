@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
+from multiprocessing import synchronize
+from types import TracebackType
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # numpy's copy of it, and OpenCV's
 os.environ["JE_ARROW_MALLOC_CONF"] = "background_thread:false"  # pyarrow's jemalloc
@@ -15,5 +18,17 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would ask the network in ever
 
 from ..batching import batch_dataset as batch_dataset  # noqa: PLC0414
 
+
+def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """Prints the error of a child, but that of a worker whose loader ended as it started: no semaphore is left."""
+    last = traceback
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    if kind is FileNotFoundError and last is not None and last.tb_frame.f_code.co_filename == synchronize.__file__:
+        return
+    sys.__excepthook__(kind, error, traceback)
+
+
+sys.excepthook = _hook
 gc.collect()
 gc.freeze()  # so that collections in workers do not write to these objects, and pages stay shared

@@ -8,6 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -231,6 +232,27 @@ def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
     own, *others = process.stdout.split()
     assert own == "0"
     assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker
+
+
+ENDED_LOADER = """
+import _multiprocessing
+from facefeed.loaders.workers.processes import worker_context
+context = worker_context("forkserver")
+lock = context.Lock()
+_multiprocessing.sem_unlink(lock._semlock.name)  # as where the loader ends while its worker starts
+for arguments in ((lock,), (1, 2)):
+    process = context.Process(target=len, args=arguments)
+    process.start()
+    process.join()
+"""
+
+
+def test_a_worker_that_starts_as_its_loader_ends_prints_no_traceback(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(f"if __name__ == '__main__':\n{textwrap.indent(ENDED_LOADER, '    ')}")
+    result = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    assert "_rebuild" not in result.stderr  # of the lock
+    assert "TypeError: len() takes exactly one argument (2 given)" in result.stderr
 
 
 @pytest.mark.processes
