@@ -77,9 +77,7 @@ def check_face_transform(transform: Any, keywords: Sequence[str]) -> None:
     if transform is None:
         return
     if not callable(transform):
-        raise UsageError(
-            f"face_transform={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...])"
-        )
+        raise UsageError(f"face_transform={transform!r}: must be callable; try FaceCompose([...])")
     if (error := binding_error(transform, **dict.fromkeys(keywords))) is not None:
         call = ", ".join(f"{keyword}=" for keyword in keywords)
         raise UsageError(

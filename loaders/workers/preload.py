@@ -19,7 +19,7 @@ os.environ["NO_ALBUMENTATIONS_UPDATE"] = "1"  # it would ask the network in ever
 from ..batching import batch_dataset as batch_dataset  # noqa: PLC0414
 
 
-def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+def _print_error_of_child(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
     """Prints the error of a child, but that of a worker whose loader ended as it started: no semaphore is left."""
     last = traceback
     while last is not None and last.tb_next is not None:
@@ -29,6 +29,6 @@ def _hook(kind: type[BaseException], error: BaseException, traceback: TracebackT
     sys.__excepthook__(kind, error, traceback)
 
 
-sys.excepthook = _hook
+sys.excepthook = _print_error_of_child
 gc.collect()
 gc.freeze()  # so that collections in workers do not write to these objects, and pages stay shared

@@ -15,7 +15,7 @@ from ..execution.progress import Progress
 from ..planning.content_hash import conflicting_content_text, find_equal_content, repeated_content_text
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings
-from ..planning.failure_limit import Failure, collect_failures, failures_in_source
+from ..planning.failure_limit import Failure, failures_in_source
 from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Plan, Unit
@@ -104,7 +104,7 @@ def dry_run(
         units, cost, job, listing, num_workers=workers or default_num_workers(), scheduler=scheduler,
         fixed_seconds=compared - listed + (1 + _FINALIZE_FRACTION) * planning_seconds, progress=progress,
     )  # fmt: skip
-    failed = {failure.video_id for failure in collect_failures((outcome for _, outcome in planned.outcomes()), ())}
+    failed = {outcome.video_id for _, outcome in planned.outcomes() if outcome.outcome == "failed"}
     known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
     survey = survey_source(
         listing, changes, planned.plan, cost, leak=leak, caveats=caveats, uncounted=failed & changes.removed
