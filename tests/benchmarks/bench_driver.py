@@ -1,9 +1,11 @@
-"""The driver at scale: planning 100,000 simulated videos, and its memory while units come and go.
+"""The driver at scale: planning 100,000 simulated videos, its memory while units come and go, and how many it can feed.
 
-    python tests/benchmarks/bench_driver.py [--videos 100000] [--units 1500] [--repeats 3]
+    python tests/benchmarks/bench_driver.py [--videos 100000] [--units 1500] [--repeats 3] [--workers 16 64 256]
 
 Prints one JSON object: seconds and peak memory of listing-to-plan (write and read back), in a fresh process a repeat;
-then the driver's private memory after each tenth of the units, on a real cluster of two workers.
+then the driver's private memory after each tenth of the units, on a real cluster of two workers; then `feeding`: the
+share of the time in which workers whose units are a sleep have one. These workers are threads of the driver's process,
+each with Dask's own event loop work, so that a real driver, which shares its core with none, feeds more.
 """
 
 from __future__ import annotations
@@ -13,18 +15,21 @@ import json
 import multiprocessing
 import resource
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import psutil
+from distributed import Client, LocalCluster
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.execution.cluster import local_client
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
-from facefeed.pipeline.execution.unit_task import install_unit_workers
+from facefeed.pipeline.execution.unit_task import UnitWorkerPlugin, install_unit_workers
 from facefeed.pipeline.execution.workers import WorkerPool
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
@@ -118,13 +123,85 @@ def driving(count: int) -> dict[str, Any]:
     return {"units": count, "private_mb_after_each_tenth": memory.private_mb, "seconds": round(seconds, 1)}
 
 
+class SleepingUnitWorker:
+    """Takes the place of a `UnitWorker`: each unit of four inputs takes its time, and is done."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def run(self, unit: Unit, on_outcome: Callable[[InputOutcome], None]) -> Receipt:
+        time.sleep(self.seconds)
+        outcomes = [
+            InputOutcome(
+                video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns, outcome="ok",
+                frames_decoded=30, faces=30,
+            )
+            for entry in unit.inputs
+        ]  # fmt: skip
+        for outcome in outcomes:
+            on_outcome(outcome)
+        return Receipt(unit=unit.unit_id, config_hash="bench", outcome="done", inputs=outcomes, rows=1)
+
+    def close(self) -> None:
+        """Nothing to end."""
+
+
+class SleepingPlugin(UnitWorkerPlugin):
+    """Installs a `SleepingUnitWorker` in each worker."""
+
+    def __init__(self, job: JobSpec, seconds: float) -> None:
+        super().__init__(job, [], num_local_workers=None, part=None)
+        self.seconds = seconds
+
+    def _set_up(self, worker: Any) -> None:
+        self.unit_worker, self.lock = SleepingUnitWorker(self.seconds), threading.Lock()
+
+
+def feeding(workers: int, unit_seconds: float, repeats: int, units_each: int = 10) -> dict[str, Any]:
+    """The share of the time in which so many workers have a unit, all but the last round, in which some have none."""
+    entries = simulated(4 * workers * units_each)
+    units = [
+        Unit.make(entries[start : start + 4], "train", config_hash="bench", salt="0")
+        for start in range(0, len(entries), 4)
+    ]
+    busy = []
+    for _ in range(repeats):
+        with tempfile.TemporaryDirectory() as folder:
+            job = JobSpec(
+                root=Path(folder), out=Path(folder) / "out", options=Options(), detector=FixedBoxDetector(),
+                labels=["real", "fake"], config_hash="bench",
+            )  # fmt: skip
+            make_folders(job.paths)
+            with (
+                LocalCluster(
+                    n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+                ) as cluster,
+                Client(cluster) as client,
+            ):
+                plugin = SleepingPlugin(job, unit_seconds)
+                client.register_plugin(plugin)
+                started = time.perf_counter()
+                UnitScheduler(WorkerPool(client, plugin.name), job, Memory(len(units))).run(units)
+                busy.append(round(units_each * unit_seconds / (time.perf_counter() - started), 3))
+    return {"workers": workers, "unit_seconds": unit_seconds, "busy_share": busy}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--videos", type=int, default=100_000)
     parser.add_argument("--units", type=int, default=1500)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, nargs="+", default=[16, 64, 256])
+    parser.add_argument("--unit-seconds", type=float, nargs="+", default=[1.0, 5.0])
     arguments = parser.parse_args()
-    results = {"planning": planning(arguments.videos, arguments.repeats), "driving": driving(arguments.units)}
+    results = {
+        "planning": planning(arguments.videos, arguments.repeats),
+        "driving": driving(arguments.units),
+        "feeding": [
+            feeding(workers, seconds, arguments.repeats)
+            for workers in arguments.workers for seconds in arguments.unit_seconds
+        ],
+    }  # fmt: skip
     print(json.dumps({"benchmark": "driver", "videos": arguments.videos, **results}, indent=1))
 
 
