@@ -18,13 +18,16 @@ from ..lock import ADVICE, HeldLock, hold_lock, is_held
 from ..planning.job_part import JobPart
 
 _POLL_SECONDS = 1.0
+_WAIT_SECONDS = 120.0  # a file server may keep the lock of a host that died for longer than a heartbeat counts
 
 
 class Lease:
     """The driver's lease, held by this process, or given up for that of `part` in `shared_with_parts`."""
 
-    def __init__(self, path: Path, on_wait: Callable[[str], object], work: str, part: JobPart | None) -> None:
-        self._path, self._on_wait, self._part = path, on_wait, part
+    def __init__(
+        self, path: Path, on_wait: Callable[[str], object], work: str, part: JobPart | None, *, waits: bool
+    ) -> None:
+        self._path, self._on_wait, self._part, self._waits = path, on_wait, part, waits
         self._work = work if part is None else f"{work} --part {part}"
         self._driver = ExitStack()
         self._held: HeldLock | None = None
@@ -82,18 +85,25 @@ class Lease:
             yield
 
     def _acquire(self) -> None:
-        """Takes the driver's lease; a part waits for whoever has it, since other parts have it for moments."""
+        """Takes the driver's lease; a part waits for whoever has it, since other parts have it for moments.
+
+        One that `waits` does so for `_WAIT_SECONDS` at most: its holder may have died.
+        """
         is_announced = False
+        deadline = time.monotonic() + (_WAIT_SECONDS if self._waits else 0.0)
         while True:
             try:
                 with stop_on_disk_error(self._path):
                     lock = hold_lock(self._path, work=self._work, on_wait=self._on_wait)
                     self._held = self._driver.enter_context(lock)
             except RefusedError as error:
-                if self._part is None:
+                if self._part is None and time.monotonic() >= deadline:
                     raise
                 if not is_announced:
-                    self._on_wait(f"{str(error).removesuffix(ADVICE)}; waiting until it has planned or finished")
+                    until = "until it has planned or finished"
+                    if self._part is None:
+                        until = f"for {_WAIT_SECONDS:.0f} s at most, since it may have died"
+                    self._on_wait(f"{str(error).removesuffix(ADVICE)}; waiting {until}")
                 is_announced = True
                 time.sleep(_POLL_SECONDS)
             else:
@@ -115,6 +125,7 @@ def hold_lease(
     *,
     work: str = "facefeed precompute",
     part: JobPart | None = None,
+    waits: bool = False,
 ) -> Iterator[Lease]:
     """Holds the lease of OUT during the block.
 
@@ -123,11 +134,12 @@ def hold_lease(
         on_wait: called before a wait, with a sentence that says for whom.
         work: the command that holds it, for the messages of others.
         part: the part of the job that this process is: it waits for another holder; None where it is no part.
+        waits: whether a process that is no part waits for two minutes, too.
 
     Raises:
         RefusedError: another driver or a part of the job is at work; the message names it.
 
     """
-    lease = Lease(path, on_wait, work, part)
+    lease = Lease(path, on_wait, work, part, waits=waits)
     with lease.held():
         yield lease

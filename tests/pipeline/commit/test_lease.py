@@ -154,6 +154,36 @@ def test_a_driver_that_was_killed_on_another_host_is_waited_for_and_then_replace
         assert part in sentence
 
 
+def test_a_driver_with_a_cluster_waits_for_a_lock_that_outlives_its_host(
+    lease: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file server keeps it for longer than the heartbeat counts; a job that is requeued starts before that."""
+    monkeypatch.setattr("facefeed.pipeline.commit.lease.time", clock)
+    messages: list[str] = []
+    with another_driver(lease) as first:
+
+        def let_go(slept: float) -> None:
+            if slept >= STALE_SECONDS + HEARTBEAT_SECONDS:
+                first.kill()
+                first.wait()
+
+        clock.meanwhile = let_go
+        with hold_lease(lease, messages.append, waits=True):
+            assert holder(lease)["pid"] == os.getpid()
+    (sentence,) = messages
+    assert f"process {first.pid}" in sentence
+    assert sentence.endswith("waiting for 120 s at most, since it may have died")
+
+
+def test_a_driver_with_a_cluster_does_not_wait_for_ever_for_one_that_lives(
+    lease: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.pipeline.commit.lease.time", clock)
+    with another_driver(lease), pytest.raises(RefusedError), hold_lease(lease, waits=True):
+        pytest.fail("both hold it")
+    assert clock.slept == 120
+
+
 def test_a_clock_that_runs_behind_the_file_server_s_waits_no_longer_than_a_minute(lease: Path, clock: Clock) -> None:
     forge(lease, host="node17", age_seconds=-3600)
     with hold_lease(lease):
