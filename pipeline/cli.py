@@ -10,6 +10,7 @@ found; 4 inconclusive; 75 stopped but resumable; 130 interrupted, resumable.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from .planning.failure_limit import FailureLimit
     from .planning.options import Options
     from .video import Sampling
+
+_BATCH_SYSTEMS = ("slurm", "pbs", "sge")
 
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -44,6 +47,25 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
     from .sources import load_layout  # noqa: PLC0415
 
     return load_layout(Path(given))
+
+
+def _workers(ctx: click.Context, param: click.Parameter, given: str | None) -> int | tuple[int, int] | None:  # noqa: ARG001
+    if given is None:
+        return None
+    match = re.fullmatch(r"(-?\d+)(?:\.\.(\d+))?", given)
+    if match is None:
+        raise UsageError(f"--workers {given}: must be a number or, with --cluster, a range; try 8, or 4..64")
+    return int(match[1]) if match[2] is None else (int(match[1]), int(match[2]))
+
+
+def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> Any:  # noqa: ARG001 (click's signature)
+    if given is None or given in _BATCH_SYSTEMS:
+        return given
+    if not given.endswith(".py"):
+        raise UsageError(f"--cluster {given}: must be {', '.join(_BATCH_SYSTEMS)} or a Python file")
+    from .execution.cluster import load_cluster  # noqa: PLC0415
+
+    return load_cluster(Path(given))
 
 
 @click.command()
@@ -144,11 +166,18 @@ def _layout(ctx: click.Context, param: click.Parameter, given: str) -> Any:  # n
 @click.option("--allow-unlabelled", is_flag=True, help="Accept that most inputs have no label.")
 @click.option(
     "--workers",
-    type=int,
-    metavar="N",
-    help="Processes on this machine.  [default: one per core and 2 GB; with GPUs one for two cores, at most 4 a GPU]",
+    metavar="N|N..M",
+    callback=_workers,
+    help="Processes on this machine or, also as 4..64, of the cluster.  "
+    "[default: one per core and 2 GB; with GPUs one for two cores, at most 4 a GPU]",
 )
 @click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
+@click.option(
+    "--cluster",
+    metavar="slurm|pbs|sge|FILE.py",
+    callback=_cluster,
+    help="Start workers as jobs of a batch system, or on what `cluster()` in a file returns.",
+)
 @click.option("--part", metavar="I/N", help="Do the I-th of N shares alone, for arrays of jobs; the last finishes OUT.")
 @click.option(
     "--retry-failed",
@@ -204,9 +233,13 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     if given["dry_run"]:
         if given["part"]:
             raise click.UsageError("--dry-run forecasts the whole job: leave --part out")
+        if given["cluster"]:
+            raise click.UsageError("--dry-run tries inputs on this machine: leave --cluster out")
         return _dry_run(src, out, arguments, failure_limit, as_json=given["as_json"])
     with handle_interrupts(progress.on_stopping):
-        summary = precompute(src, out, part=given["part"], max_failed=failure_limit, **arguments)
+        summary = precompute(
+            src, out, part=given["part"], cluster=given["cluster"], max_failed=failure_limit, **arguments
+        )
     report.print_summary(summary, src, out)
     if given["as_json"]:
         click.echo(json.dumps(report.summary_json(summary)))

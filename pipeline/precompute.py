@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,11 +28,13 @@ from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError
+from .execution.batch_system import check_batch_system, job_description
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
 from .execution.progress import Progress, Totals
 from .execution.unit_scheduler import UnitScheduler
-from .execution.unit_task import start_unit_workers
+from .execution.unit_task import start_cluster_workers, start_unit_workers
+from .execution.worker_supply import WorkerSupply
 from .execution.workers import WorkerPool
 from .faces import FaceDetector
 from .faces.landmarks import Landmarker
@@ -95,8 +98,9 @@ def precompute(
     options: Options | None = None,
     layout: str | Layout = "auto",
     allow_roots: Sequence[str | Path] = (),
-    workers: int | None = None,
+    workers: int | tuple[int, int] | None = None,
     scheduler: str | None = None,
+    cluster: str | Callable[[], Any] | None = None,
     part: str | None = None,
     detector: str | FaceDetector = "mtcnn",
     landmarker: str | Landmarker = "template5",
@@ -118,7 +122,10 @@ def precompute(
         layout: a name, or a `Layout` (docs/guides/layouts.md).
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
         workers: processes on this machine; None: one per core as far as memory allows, with GPUs at most 4 for each.
+            With `cluster`: how many it is to have, or the least and the largest number.
         scheduler: address of a running Dask scheduler to use instead of a local cluster.
+        cluster: "slurm", "pbs" or "sge" for workers that are its jobs, or a function that returns a Dask cluster
+            object, which is closed at the end; without `workers`, with the workers that it has.
         part: "3/8" to process the third of eight shares of the units alone, beside other runs that process the others,
             on any host that sees `src` and `out`; the last to end finishes the dataset.
         detector: "mtcnn", "track", "yunet:FILE.onnx", "whole-frame", or a `FaceDetector`.
@@ -143,7 +150,9 @@ def precompute(
     """
     exit_if_imported_by_worker()
     started = time.monotonic()
-    check_cluster_options(workers, scheduler)
+    check_cluster_options(workers, scheduler, cluster, part)
+    if isinstance(cluster, str):
+        check_batch_system(cluster)
     retry, job_part = retry_predicate(retry_failed), job_part_of(part, retry_failed)
     with stop_on_any_disk_error(Path(src)):
         job, listing, config = prepare_job(
@@ -161,7 +170,7 @@ def precompute(
     with (
         stop_on_any_disk_error(job.out),
         remove_empty_folders_on_refusal(job.paths),
-        hold_lease(job.paths.lease, run.progress.on_wait, part=job_part) as lease,
+        hold_lease(job.paths.lease, run.progress.on_wait, part=job_part, waits=cluster is not None) as lease,
     ):
         run_state = run.load_state()
         orphans = run.clean_up(run_state, lease)
@@ -170,7 +179,7 @@ def precompute(
         changes = run.find_changes(run_state)
         run_state = run.extend_plan(run_state, changes, lease)
         with lease.shared_with_parts():
-            totals = run.process_pending_units(run_state, workers, scheduler)
+            totals = run.process_pending_units(run_state, workers, scheduler, cluster)
         units_left = sum(1 for _ in run_state.pending_units())
         lease.check()
         parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
@@ -280,7 +289,13 @@ class _Run:
             retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip
 
-    def process_pending_units(self, run_state: RunState, workers: int | None, scheduler: str | None) -> Totals:
+    def process_pending_units(
+        self,
+        run_state: RunState,
+        workers: int | tuple[int, int] | None,
+        scheduler: str | None,
+        cluster: str | Callable[[], Any] | None,
+    ) -> Totals:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
         job, progress = self.job, self.progress
         pending, finished = run_state.pending_and_finished(self.part)
@@ -290,19 +305,33 @@ class _Run:
             return progress.totals
         share = "" if self.part is None else f" of part {self.part}"
         progress.announce(f"{len(pending):,} of {plural(len(pending) + finished, 'unit')}{share} to do")
-        count = workers or default_num_workers()
-        progress.announce(f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}")
-        with start_unit_workers(job, count, scheduler, self.part) as (client, plugin), progress:
+        supply = None
+        with ExitStack() as stack:
+            if cluster is not None:
+                if isinstance(cluster, str):
+                    progress.announce(f"starting workers as jobs of {cluster}: {job_description(cluster)}")
+                client, plugin, files = stack.enter_context(start_cluster_workers(job, cluster))
+                limits = (workers, workers) if isinstance(workers, int) else workers
+                supply = WorkerSupply(client.cluster, limits, progress, files=files)
+            else:
+                assert not isinstance(workers, tuple)
+                count = workers or default_num_workers()
+                progress.announce(
+                    f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}"
+                )
+                client, plugin = stack.enter_context(start_unit_workers(job, count, scheduler, self.part))
+            stack.enter_context(progress)
             client.subscribe_topic(plugin, progress.on_event)
             if scheduler is not None:
                 progress.dashboard = client.dashboard_link
                 progress.announce(f"dashboard: {client.dashboard_link}")
-                if not is_encrypted(client):
-                    progress.warn(
-                        f"--scheduler {scheduler}: its connections are not encrypted; whoever can reach it can run "
-                        'code as you; start it with TLS (see "A running Dask cluster" in docs/guides/clusters.md)'
-                    )
-            UnitScheduler(WorkerPool(client, plugin), job, progress, finished=finished).run(pending)
+            if not (scheduler is cluster is None or is_encrypted(client)):
+                progress.warn(
+                    f"{'--cluster' if scheduler is None else f'--scheduler {scheduler}'}: its connections are not "
+                    "encrypted; whoever can reach it can run code as you; start it with TLS: docs/guides/clusters.md"
+                )
+            pool = WorkerPool(client, plugin)
+            UnitScheduler(pool, job, progress, finished=finished, supply=supply).run(pending)
         return progress.totals
 
     def finalize(self, run_state: RunState, changes: Changes, units_left: int) -> tuple[Manifest, list[IncompleteSet]]:

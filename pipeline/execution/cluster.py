@@ -1,4 +1,4 @@
-"""The Dask cluster as the driver sees it: starts a local one or joins a running one."""
+"""The Dask cluster as the driver sees it: starts one or joins a running one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import gc
 import logging
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import dask
 import distributed.core
 from distributed import Client, LocalCluster, SchedulerPlugin, Security
+from distributed.deploy import Cluster
 
-from ..errors import FacefeedError, StoppedError
+from ..errors import FacefeedError, StoppedError, UsageError
 from ..interrupts import sigint_blocked_in_children, stop_signals_deferred
 from ..machine import memory_bytes, usable_cores
+from ..user_file import describe_error, run_user_file
 
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
+_CLOSE_SECONDS = 60.0
+_GUIDE = "docs/guides/clusters.md"
 
 _DASK_LOGGERS = (
     "asyncio",
@@ -31,7 +36,7 @@ _DASK_LOGGERS = (
     "tornado.general",
 )
 
-_DASK_CONFIG = {
+DASK_CONFIG: dict[str, object] = {
     # Dask must not retry a unit whose worker dies: the driver halves it to find the input at fault.
     "distributed.scheduler.allowed-failures": 0,
     "distributed.scheduler.work-stealing": False,
@@ -61,21 +66,33 @@ def local_client(num_workers: int) -> Iterator[Client]:
     Whoever can submit to a Dask cluster runs code as its user. So all connections are TLS, with a certificate that is
     made for this cluster and that only its processes have, in memory: other users of the machine cannot connect.
     """
+    threads = max(1, usable_cores() // num_workers)
+    environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+
+    def start() -> LocalCluster:
+        with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}):
+            return LocalCluster(
+                n_workers=num_workers,
+                threads_per_worker=1,
+                host="127.0.0.1",
+                security=Security.temporary(),
+                dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+                memory_limit=memory_bytes() // num_workers,
+            )
+
+    with client_of(start) as client:
+        yield client
+
+
+@contextmanager
+def client_of(start: Callable[[], Any], *, close_seconds: float = 10.0) -> Iterator[Client]:
+    """Starts a cluster, yields its client, and closes both at the end, in order also after an interrupt."""
     with _configured_dask():
-        threads = max(1, usable_cores() // num_workers)
-        environment = {name: str(threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
         cluster = None
         try:
-            with dask.config.set({"distributed.nanny.pre-spawn-environ": environment}), _defer_interrupts():
-                cluster = LocalCluster(
-                    n_workers=num_workers,
-                    threads_per_worker=1,
-                    host="127.0.0.1",
-                    security=Security.temporary(),
-                    dashboard_address="127.0.0.1:0",
-                    scheduler_kwargs={"dashboard": False},
-                    memory_limit=memory_bytes() // num_workers,
-                )
+            with _defer_interrupts():
+                cluster = start()
             with Client(cluster) as client:
                 yield client
         finally:
@@ -83,7 +100,7 @@ def local_client(num_workers: int) -> Iterator[Client]:
                 if cluster is not None:
                     # Late, on a machine that is busy, is no failure: the work is done, workers end with their driver.
                     with suppress(TimeoutError):
-                        cluster.close(timeout=10)
+                        cluster.close(timeout=close_seconds)
                 _release_schedulers()
 
 
@@ -106,7 +123,7 @@ def silence_dask_loggers() -> None:
 def _configured_dask() -> Iterator[None]:
     """Configures Dask for the block and silences its loggers; `distributed` sets these up on import, so by hand."""
     before = {name: logging.getLogger(name).level for name in _DASK_LOGGERS}
-    with dask.config.set(_DASK_CONFIG):
+    with dask.config.set(DASK_CONFIG):
         silence_dask_loggers()
         try:
             # Now, not on Dask's thread, which must start within 10 s: a loader in the garbage ends its workers then.
@@ -156,6 +173,36 @@ def _defer_interrupts() -> Iterator[None]:
         yield
 
 
+def load_cluster(file: Path) -> Callable[[], Any]:
+    """Runs a Python file and returns the function `cluster` that it defines; raises `UsageError` where it does not."""
+    if not file.is_file():
+        raise UsageError(f"--cluster {file}: no such file; name a Python file that defines `cluster()`: {_GUIDE}")
+    start = getattr(run_user_file(file, f"--cluster {file}"), "cluster", None)
+    if not callable(start):
+        raise UsageError(f"--cluster {file}: it must define a function `cluster()` that returns a cluster: {_GUIDE}")
+    return cast("Callable[[], Any]", start)
+
+
+@contextmanager
+def user_client(start: Callable[[], Any]) -> Iterator[Client]:
+    """Starts a user's own cluster, yields its client, and closes both."""
+
+    def start_checked() -> Any:
+        try:
+            cluster = start()
+        except Exception as error:
+            raise StoppedError(f"--cluster: cluster() failed ({describe_error(error)}); fix the file") from error
+        if not isinstance(cluster, Cluster):
+            raise StoppedError(
+                f"--cluster: cluster() returned {type(cluster).__name__}; must be a Dask cluster object: {_GUIDE}"
+            )
+        return cluster
+
+    with client_of(start_checked, close_seconds=_CLOSE_SECONDS) as client:
+        disable_retries(client)
+        yield client
+
+
 @contextmanager
 def remote_client(address: str) -> Iterator[Client]:
     """Joins a running cluster; its workers need facefeed installed, and SRC and OUT under the same paths."""
@@ -182,13 +229,18 @@ def remote_client(address: str) -> Iterator[Client]:
                     "a worker process runs one unit at a time: start them with --nthreads 1, one per core or GPU, and "
                     "run this again"
                 )
-            client.run_on_scheduler(_disable_retries, client=client.id)
+            disable_retries(client)
             yield client
 
 
 def is_encrypted(client: Client) -> bool:
     """Whether only who has the cluster's certificate can connect to it."""
     return str(client.scheduler.address).startswith("tls://")
+
+
+def disable_retries(client: Client) -> None:
+    """Makes a cluster that others have set up run no task again whose worker died, until `client` is gone."""
+    client.run_on_scheduler(_disable_retries, client=client.id)
 
 
 class _DisabledRetries(SchedulerPlugin):  # type: ignore[misc]  # distributed is untyped

@@ -14,11 +14,15 @@ from .workers import Worker
 
 @dataclass(frozen=True)
 class Attempt:
-    """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on."""
+    """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on.
+
+    `jobs_lost`: how often the batch job of its worker ended under it.
+    """
 
     unit: Unit
     ancestors: tuple[str, ...] = ()
     failed_on: tuple[Worker, ...] = ()
+    jobs_lost: int = 0
 
     @property
     def lineage(self) -> tuple[str, ...]:
@@ -36,12 +40,16 @@ class UnitQueue:
         self._job, self._on_done_elsewhere = job, on_done_elsewhere
         self._attempts: deque[Attempt] = deque()
 
-    def __bool__(self) -> bool:
-        return bool(self._attempts)
+    def __len__(self) -> int:
+        return len(self._attempts)
 
     def extend(self, units: Iterable[Unit]) -> None:
-        """Adds planned units at the end."""
-        self._attempts.extend(Attempt(unit) for unit in units)
+        """Adds planned units at the end, the largest first: one that is begun last would be waited for alone."""
+        self._attempts.extend(Attempt(unit) for unit in sorted(units, key=_size_bytes, reverse=True))
+
+    def add_first(self, attempt: Attempt) -> None:
+        """Adds a unit to be taken next."""
+        self._attempts.appendleft(attempt)
 
     def add_halves(self, attempt: Attempt) -> None:
         """Adds the halves of a unit that was split, to be taken next."""
@@ -60,3 +68,7 @@ class UnitQueue:
             else:
                 self._on_done_elsewhere(attempt.unit)
         return None
+
+
+def _size_bytes(unit: Unit) -> int:
+    return sum(entry.size_bytes for entry in unit.inputs_to_decode)

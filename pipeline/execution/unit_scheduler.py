@@ -23,11 +23,14 @@ from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .failure_attribution import FailureAttribution
+from .lost_workers import LostWorkers
 from .unit_queue import Attempt, UnitQueue
 from .unit_task import UnitError, UnitResult
+from .worker_supply import WorkerSupply
 from .workers import Worker, WorkerPool
 
 _MAX_WORKERS_LOST = 3
+_MAX_JOBS_LOST = 5
 _REFRESH_SECONDS = 1.0
 _NO_WORKER_SECONDS = 120.0
 
@@ -58,15 +61,22 @@ class UnitScheduler:
         observer: Observer,
         *,
         finished: int = 0,
+        supply: WorkerSupply | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`finished`: number of units that earlier runs have finished."""
+        """`finished`: number of units that earlier runs have finished; `supply`: starts workers; None: all are there.
+
+        With a `supply`, a worker whose whole job ends is no sign of a fault of its unit.
+        """
         self._pool, self._job, self._observer, self._clock = pool, job, observer, clock
         self._queue = UnitQueue(job, partial(observer.on_done_elsewhere, in_vain=False))
         self._retries: deque[Attempt] = deque()  # failed on one worker
         self._suspects: deque[Attempt] = deque()  # single-input units whose worker was lost
         self._abandoned: list[tuple[Unit, str]] = []
         self._num_left = 0  # single-input units whose workers were lost while others used the cluster
+        self._supply = supply
+        self._lost = LostWorkers(pool, self._clock)
+        self._num_jobs_lost = 0  # single-input units that were left since their jobs ended again and again
         self._running: dict[Future, tuple[Attempt, Worker]] = {}
         self._attribution = FailureAttribution(finished)
         self._workers: dict[str, Worker] = {}
@@ -86,7 +96,7 @@ class UnitScheduler:
         self._queue.extend(units)
         self._refresh_workers()
         try:
-            while self._queue or self._retries or self._suspects or self._running:
+            while self._queue or self._retries or self._suspects or self._running or self._lost:
                 self._assign_units()
                 self._handle_next_completed()
         finally:
@@ -99,6 +109,11 @@ class UnitScheduler:
                 f"{plural(self._num_left, 'input')} lost {_MAX_WORKERS_LOST} workers each, while other jobs were at "
                 "work on this cluster, which may have lost them; all finished units are kept: run the same command "
                 "again once it is the only job there"
+            )
+        if self._num_jobs_lost:
+            raise StoppedError(
+                f"{plural(self._num_jobs_lost, 'input')} lost {_MAX_JOBS_LOST} jobs each in the middle; all finished "
+                "units are kept: run the same command again, with more walltime or memory for a job if theirs ended"
             )
 
     def _handle_next_completed(self) -> None:
@@ -120,12 +135,17 @@ class UnitScheduler:
         now = self._refreshed_at = self._clock()
         self._workers = self._pool.workers()
         self._replaced &= self._workers.keys()
+        for attempt, worker, has_crashed in self._lost.decided(self._workers.values()):
+            (self._on_worker_crashed if has_crashed else self._on_job_lost)(attempt, worker)
+        if self._supply is not None:
+            waiting = len(self._queue) + len(self._retries) + len(self._suspects) + len(self._lost)
+            self._supply.adjust(waiting + len(self._running), self._workers.values(), self._busy_workers())
         back = {worker.worker_id for worker in self._usable_workers()}
         self._restarting = {
             worker_id: since for worker_id, since in self._restarting.items()
             if worker_id not in back and now - since < _NO_WORKER_SECONDS
         }  # fmt: skip
-        if back or self._restarting:
+        if back or self._restarting or (not self._workers and self._supply and self._supply.expects_workers):
             self._worker_seen_at = now
         elif self._workers and self._attribution.retired:
             raise StoppedError(
@@ -138,6 +158,9 @@ class UnitScheduler:
                 f"the cluster has had no worker for {_NO_WORKER_SECONDS:.0f} s{last}; all finished units are kept; "
                 "run the same command again"
             )
+
+    def _busy_workers(self) -> list[Worker]:
+        return [worker for _, worker in self._running.values()]
 
     def _usable_workers(self) -> list[Worker]:
         return [
@@ -161,7 +184,7 @@ class UnitScheduler:
         A worker with several unexplained failures gets no new unit until the other workers have explained them. If
         all are in that state, retries run first, one at a time.
         """
-        busy = {worker.address for _, worker in self._running.values()}
+        busy = {worker.address for worker in self._busy_workers()}
         free = [worker for worker in self._usable_workers() if worker.address not in busy]
         for worker in free:
             if attempt := self._next_attempt_for(worker):
@@ -259,6 +282,25 @@ class UnitScheduler:
             self._abandon(attempt.unit, reason)
 
     def _on_worker_lost(self, attempt: Attempt, worker: Worker) -> None:
+        if self._supply is not None and worker.nanny is not None:
+            self._lost.add(attempt, worker)
+            self._workers.pop(worker.address, None)  # else it gets the next unit until they are listed anew
+        else:
+            self._on_worker_crashed(attempt, worker)
+
+    def _on_job_lost(self, attempt: Attempt, worker: Worker) -> None:
+        reason = f"its job has ended ({worker})"
+        attempt = replace(attempt, jobs_lost=attempt.jobs_lost + 1)
+        if attempt.jobs_lost < _MAX_JOBS_LOST:
+            self._observer.on_lost(attempt.unit, reason, "processing it again")
+            self._queue.add_first(attempt)
+        elif self._can_split(attempt.unit):  # it may take longer than a job lasts
+            self._split(attempt, reason)
+        else:
+            self._observer.on_lost(attempt.unit, reason, "leaving it to another run")
+            self._num_jobs_lost += 1
+
+    def _on_worker_crashed(self, attempt: Attempt, worker: Worker) -> None:
         reason = f"its worker was lost ({worker})"
         self._record_failure(worker, attempt, "its process being lost")
         attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))

@@ -8,8 +8,8 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -21,8 +21,9 @@ from ..errors import StoppedError
 from ..planning.job_part import JobPart
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
+from .batch_system import RunFiles, batch_client
 from .capacity import decoders_per_worker, visible_gpus
-from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error
+from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error, user_client
 from .unit_worker import UnitWorker
 
 
@@ -42,6 +43,26 @@ def start_unit_workers(
         install_unit_workers(client, job, visible_gpus(), local=scheduler is None, part=part) as plugin,
     ):
         yield client, plugin
+
+
+@contextmanager
+def start_cluster_workers(
+    job: JobSpec, cluster: str | Callable[[], Any]
+) -> Iterator[tuple[Client, str, RunFiles | None]]:
+    """Starts a cluster whose workers come later; yields its client, the plugin's name, and the files of its jobs.
+
+    `cluster`: the name of a batch system, or a function that returns a cluster, which has no files.
+
+    Raises `StoppedError` where the cluster fails, also within the block.
+    """
+    files = None
+    with stop_on_cluster_error(), ExitStack() as stack:
+        if isinstance(cluster, str):
+            client, files = stack.enter_context(batch_client(cluster, job.paths.temporary))
+        else:
+            client = stack.enter_context(user_client(cluster))
+        plugin = stack.enter_context(install_unit_workers(client, job, [], local=False))
+        yield client, plugin, files
 
 
 @contextmanager

@@ -10,11 +10,13 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from distributed import Client, Future
+from distributed.core import connect
 
 from ..planning.plan import Unit
 from .unit_task import run_unit
 
 _RESTART_SECONDS = 30.0
+_ANSWER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,13 @@ class WorkerPool:
         except (OSError, TimeoutError, ValueError):  # as in `workers`
             return False
 
+    def nanny_answers(self, address: str) -> bool:
+        """Whether a nanny listens at `address`, as its scheduler sees it; the driver may not reach nannies."""
+        try:
+            return bool(self._client.run_on_scheduler(_answers, address=address))
+        except (OSError, TimeoutError, ValueError):  # as in `workers`
+            return False
+
     def cancel(self, futures: Iterable[Future]) -> None:
         """Cancels units that have not started."""
         self._client.cancel(list(futures))
@@ -95,3 +104,12 @@ def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None]]:
 
 def _has_other_clients(dask_scheduler: Any, client_id: str) -> bool:
     return any(client.wants_what for name, client in dask_scheduler.clients.items() if name != client_id)
+
+
+async def _answers(address: str, dask_scheduler: Any) -> bool:
+    try:
+        comm = await connect(address, timeout=_ANSWER_SECONDS, **dask_scheduler.connection_args)
+    except (OSError, TimeoutError):
+        return False
+    await comm.close()
+    return True

@@ -169,14 +169,34 @@ def _refuse_unknown_times(listing: Listing, sampling: Sampling) -> None:
         )
 
 
-def check_cluster_options(workers: int | None, scheduler: str | None) -> None:
-    """Validates `--workers` and `--scheduler`; raises `UsageError`."""
+def check_cluster_options(
+    workers: int | tuple[int, int] | None,
+    scheduler: str | None,
+    cluster: str | Callable[[], Any] | None = None,
+    part: str | None = None,
+) -> None:
+    """Validates `--workers`, `--scheduler`, `--cluster` and `--part` together; raises `UsageError`."""
+    if scheduler is not None and cluster is not None:
+        raise UsageError("--scheduler and --cluster: one joins a cluster, the other starts one; use one of the two")
+    if part is not None and cluster is not None:
+        raise UsageError("--part and --cluster: a cluster processes the whole job; use one of the two")
     if workers is not None and scheduler is not None:
         raise UsageError("--workers and --scheduler: a running cluster has its own workers; use one of the two")
     if scheduler is not None and not re.search(r"[^:/]:\d+$", scheduler):
         raise UsageError(f"--scheduler {scheduler}: must be an address with a port; try tcp://127.0.0.1:8786")
-    if workers is not None and workers < 1:
+    if isinstance(cluster, str) and workers is None:
+        raise UsageError(f"--cluster {cluster}: needs --workers, such as 8, or 4..64 for as many as there is work for")
+    if isinstance(workers, tuple):
+        _check_range(*workers, cluster=cluster)
+    elif workers is not None and workers < 1:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for as many as the machine is good for")
+
+
+def _check_range(minimum: int, maximum: int, *, cluster: object) -> None:
+    if cluster is None:
+        raise UsageError(f"workers={minimum}..{maximum}: a range is for --cluster; give one number")
+    if not 0 <= minimum <= maximum or maximum < 1:
+        raise UsageError(f"workers={minimum}..{maximum}: must go from a smaller number to a larger one; try 4..64")
 
 
 def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:

@@ -34,7 +34,7 @@ RUN_HERE = {README, *(GUIDES / f"{name}.md" for name in (
     "added-columns", "augmentations", "clips", "detectors", "device", "ladder", "landmarks", "levers", "loading",
     "mixtures", "precompute", "profiling", "quickstart", "training",
 )), DOCS / "sample.md"}  # fmt: skip
-RUN_ELSEWHERE = {GUIDES / "layouts.md", GUIDES / "loops.md", GUIDES / "monitoring.md"}  # by the tests of these parts
+RUN_ELSEWHERE = {GUIDES / f"{name}.md" for name in ("clusters", "layouts", "loops", "monitoring")}  # by their tests
 TRAINS = [GUIDES / f"{name}.md" for name in ("ladder", "levers", "training")]
 
 

@@ -128,7 +128,7 @@ def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -
     from .script import precompute_script  # noqa: PLC0415
 
     options_of_command = parse_command("precompute", [src, out, *options])
-    for name in ("workers", "scheduler"):
+    for name in ("workers", "scheduler", "cluster"):
         if options_of_command[name] is not None:
             raise click.UsageError(f"--{name}: the script starts the job's own workers; leave it out")
     workers_per_node = requested["gpus_per_node"][1] or _cores_per_node(requested)

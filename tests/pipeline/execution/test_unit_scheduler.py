@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -69,6 +70,24 @@ def units_of(count: int, size: int) -> list[Unit]:
 def run(pool: SimulatedWorkerPool, units: list[Unit]) -> Reported:
     reported = Reported()
     UnitScheduler(cast("Any", pool), pool.job, reported, clock=pool.clock).run(units)
+    return reported
+
+
+@dataclass
+class Supply:
+    """Of jobs that the pool starts by itself; records how many units were left, and how many workers had one."""
+
+    asked: list[tuple[int, int]] = field(default_factory=list)
+    expects_workers: bool = True
+
+    def adjust(self, num_units: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
+        self.asked.append((num_units, len(busy)))
+
+
+def run_on_jobs(pool: SimulatedWorkerPool, units: list[Unit], supply: Supply | None = None) -> Reported:
+    reported = Reported()
+    jobs = cast("Any", supply or Supply())
+    UnitScheduler(cast("Any", pool), pool.job, reported, supply=jobs, clock=pool.clock).run(units)
     return reported
 
 
@@ -219,7 +238,7 @@ def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_st
 
 def test_workers_that_join_late_get_units_at_once(job: JobSpec) -> None:
     pool = SimulatedWorkerPool(job, 1, lambda unit, worker: None)
-    pool._after(10.0, Worker("", "late", None))
+    pool.after(10.0, Worker("", "late", None))
     run(pool, units_of(10, 1))
     assert pool.clock() == pytest.approx(160, abs=15)
 
@@ -294,3 +313,59 @@ def test_a_unit_whose_lost_worker_finished_it_after_all_is_this_runs_own(job: Jo
     pool.results[unit.unit_id] = UnitResult(done(unit, job), "in_vain")
     reported = run(pool, [unit])
     assert (reported.in_vain, reported.ok) == ([], 1)
+
+
+def test_a_job_that_is_preempted_costs_the_unit_it_was_at_and_no_input(job: JobSpec) -> None:
+    """Neither is the unit split, as it would be if the input had crashed its worker."""
+    preempted = set(range(1, 6))
+    units = units_of(12, size=2)
+
+    def fault(unit: Unit, worker: Worker) -> str | None:
+        return "job lost" if len(pool.ran) in preempted else None
+
+    pool = SimulatedWorkerPool(job, 2, fault)
+    reported = run_on_jobs(pool, units)
+    assert (reported.ok, sum(reported.failed.values())) == (24, 0)
+    assert {unit for unit, _ in pool.ran} == {unit.unit_id for unit in units}
+    assert len(pool.ran) == len(units) + reported.lost, "each lost unit was run once more"
+
+
+def test_an_input_that_crashes_its_worker_is_blamed_on_jobs_too(job: JobSpec) -> None:
+    pool = SimulatedWorkerPool(job, 2, on_input("0003.mp4", kind="lost"))
+    reported = run_on_jobs(pool, units_of(4, size=2))
+    assert (reported.ok, dict(reported.failed)) == (7, {"0003.mp4": 1})
+
+
+def test_a_unit_that_no_job_lasts_for_is_split_and_in_the_end_left_to_another_run(job: JobSpec) -> None:
+    pool = SimulatedWorkerPool(job, 2, on_input("0003.mp4", kind="job lost"))
+    reported = Reported()
+    scheduler = UnitScheduler(cast("Any", pool), job, reported, supply=cast("Any", Supply()), clock=pool.clock)
+    with pytest.raises(StoppedError, match=r"1 input lost 5 jobs each in the middle.*more walltime or memory"):
+        scheduler.run(units_of(4, size=2))
+    assert (reported.ok, sum(reported.failed.values())) == (7, 0), "it is not given up as crashed"
+    assert reported.lost == 10
+
+
+def test_jobs_that_wait_in_the_queue_for_hours_are_waited_for(job: JobSpec) -> None:
+    """A cluster of which nobody expects workers is given up after two minutes."""
+    pool = SimulatedWorkerPool(job, 0, on_input())
+    pool.after(7200.0, Worker("", "late", None))
+    supply = Supply()
+    assert run_on_jobs(pool, units_of(3, size=1), supply).ok == 3
+    assert pool.clock() >= 7200
+    assert (supply.asked[0], supply.asked[-1]) == ((3, 0), (1, 1)), "as many as there is work for are asked for"
+    supply.expects_workers = False
+    with pytest.raises(StoppedError, match="has had no worker for 120 s"):
+        run_on_jobs(SimulatedWorkerPool(job, 0, on_input()), units_of(3, size=1), supply)
+
+
+def test_the_longest_units_are_begun_first(job: JobSpec) -> None:
+    """Else the run ends with all workers waiting for the one that has it."""
+    sizes = [1, 9, 4, 9]
+    units = [
+        Unit.make([Entry(video_id=f"{n}.mp4", size_bytes=size, mtime_ns=1)], "train", config_hash="c", salt="0")
+        for n, size in enumerate(sizes)
+    ]
+    pool = SimulatedWorkerPool(job, 1, on_input())
+    run(pool, units)
+    assert [unit for unit, _ in pool.ran] == [units[number].unit_id for number in (1, 3, 2, 0)]

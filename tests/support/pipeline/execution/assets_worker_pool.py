@@ -18,7 +18,7 @@ from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
 Fault = Callable[[Unit, Worker], str | None]
-"""What goes wrong with a unit on a worker: an exception's type, "lost", or None."""
+"""What goes wrong with a unit on a worker: an exception's type, "lost", "job lost" (with its nanny), or None."""
 
 
 @dataclass(eq=False)
@@ -30,6 +30,7 @@ class Ended:
     status: str = "finished"
     unit_result: UnitResult | None = None
     error: Exception | None = None
+    lost_with_job: bool = False
 
     def result(self) -> UnitResult:
         assert self.unit_result is not None
@@ -61,6 +62,7 @@ class SimulatedWorkerPool:
     def __post_init__(self) -> None:
         self._number = count()
         self._present: dict[str, Worker] = {}
+        self._nannies: set[str | None] = set()
         self._events: list[tuple[float, int, Ended | Worker]] = []
         for number in range(self.size):
             self._join(str(number))
@@ -68,6 +70,7 @@ class SimulatedWorkerPool:
     def _join(self, name: str) -> None:
         worker = Worker(f"tcp://worker:{next(self._number)}", name, f"tcp://nanny:{name}" if self.nannies else None)
         self._present[worker.address] = worker
+        self._nannies.add(worker.nanny)
 
     def workers(self) -> dict[str, Worker]:
         return dict(self._present)
@@ -75,13 +78,22 @@ class SimulatedWorkerPool:
     def submit(self, unit: Unit, worker: Worker) -> Any:
         self.ran.append((unit.unit_id, worker.address))
         kind = self.fault(unit, worker)
-        future = Ended(unit, worker)
-        if kind == "lost":
+        future = Ended(unit, worker, lost_with_job=kind == "job lost")
+        if kind in {"lost", "job lost"}:
             future.status, future.error = "error", KilledWorker("unit", worker, 0)
         elif kind is not None:
             future.status, future.error = "error", UnitError(worker.address, kind, f"{kind}: as it must")
-        self._after(1.0 if kind else 30.0, future)
+        self.after(1.0 if kind else 30.0, future)
         return future
+
+    def end_job(self, worker: Worker) -> None:
+        """Ends a worker with its nanny; another job with a worker of another name comes in its place."""
+        self._present.pop(worker.address)
+        self._nannies.discard(worker.nanny)
+        self.after(RESTART_SECONDS, Worker("", f"{worker.name}+", None))
+
+    def nanny_answers(self, address: str) -> bool:
+        return address in self._nannies
 
     def is_shared(self) -> bool:
         return self.has_other_jobs
@@ -97,7 +109,7 @@ class SimulatedWorkerPool:
             if event.status == "finished":
                 event.unit_result = self.results.get(event.unit.unit_id) or UnitResult(done(event.unit, self.job))
             elif isinstance(event.error, KilledWorker):
-                self.restart(event.worker)
+                (self.end_job if event.lost_with_job else self.restart)(event.worker)
             return event
         self.clock.now = until
         return None
@@ -106,12 +118,13 @@ class SimulatedWorkerPool:
         assert self.nannies, "nothing restarts it"
         self.restarts.append(worker.name)
         self._present.pop(worker.address)
-        self._after(RESTART_SECONDS, worker)
+        self.after(RESTART_SECONDS, worker)
 
     def cancel(self, futures: Iterable[Any]) -> None:
         self._events = []
 
-    def _after(self, seconds: float, event: Ended | Worker) -> None:
+    def after(self, seconds: float, event: Ended | Worker) -> None:
+        """A unit ends, or a worker of that name joins, in so many seconds."""
         heapq.heappush(self._events, (self.clock() + seconds, next(self._number), event))
 
 

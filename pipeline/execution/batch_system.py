@@ -1,0 +1,211 @@
+"""Workers as jobs of a batch system (Slurm, PBS, SGE), through dask-jobqueue and its configuration.
+
+Resources of a job are Dask's settings `jobqueue.slurm.*` (`pbs`, `sge`), from ~/.config/dask/jobqueue.yaml or the
+environment. The certificate of the run and the logs of its jobs are files in OUT, which all nodes see.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from getpass import getuser
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, Security
+
+from ..errors import UsageError
+from .certificate import write_certificate
+from .cluster import DASK_CONFIG, client_of
+
+_CLOSE_SECONDS = 60.0
+_LIST_SECONDS = 30.0
+_WORKER_MEMORY_GB = 4
+
+
+@dataclass(frozen=True)
+class BatchSystem:
+    """One batch system. `log_options`: directives that keep it from writing a log of its own.
+
+    `list_command`: lists the user's jobs that wait or run, each in a line that begins with its number.
+    """
+
+    cluster_class: str
+    submit_command: str
+    list_command: tuple[str, ...]
+    job_id_variable: str
+    log_options: tuple[str, ...]
+
+    def queued_job_ids(self) -> set[str] | None:
+        """Numbers of the user's jobs that wait or run; None where the batch system does not answer."""
+        command = [word.format(user=getuser()) for word in self.list_command]
+        try:
+            listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIST_SECONDS)
+        except (OSError, subprocess.SubprocessError):
+            return None
+        return set(re.findall(r"^\s*(\d+)", listed.stdout, flags=re.MULTILINE))
+
+
+BATCH_SYSTEMS = {
+    "slurm": BatchSystem(
+        "SLURMCluster", "sbatch", ("squeue", "--noheader", "--user={user}", "--format=%A"), "SLURM_JOB_ID",
+        ("--output=/dev/null",),
+    ),
+    "pbs": BatchSystem("PBSCluster", "qsub", ("qstat", "-u", "{user}"), "PBS_JOBID", ("-j oe", "-o /dev/null")),
+    "sge": BatchSystem("SGECluster", "qsub", ("qstat", "-u", "{user}"), "JOB_ID", ("-o /dev/null",)),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class RunFiles:
+    """Files of one run, in a folder that all nodes see: its certificate, and a log for each job."""
+
+    stem: Path
+
+    @property
+    def certificate(self) -> Path:
+        """The certificate and its key; only this user may read it."""
+        return self.stem.with_name(f"{self.stem.name}.pem")
+
+    def last_log_line(self) -> str | None:
+        """The last line of the newest log; None where no job has written any."""
+        logs = sorted(self.stem.parent.glob(f"{self.stem.name}-*.log"), key=lambda path: path.stat().st_mtime_ns)
+        lines = [line for path in logs for line in path.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1].strip() if lines else None
+
+    def remove(self) -> None:
+        """Removes the certificate and the logs."""
+        for path in self.stem.parent.glob(f"{self.stem.name}*"):
+            path.unlink(missing_ok=True)
+
+
+def check_batch_system(name: str) -> None:
+    """Raises `UsageError` where jobs cannot be submitted from here, or their settings are wrong."""
+    system = BATCH_SYSTEMS[name]
+    try:
+        import dask_jobqueue  # noqa: F401, PLC0415 (an optional dependency)
+    except ImportError as error:
+        raise UsageError(
+            f"--cluster {name}: dask-jobqueue is not installed; pip install 'facefeed[cluster]'"
+        ) from error
+    if shutil.which(system.submit_command) is None:
+        raise UsageError(
+            f"--cluster {name}: there is no {system.submit_command} here; run this where jobs are submitted"
+        )
+    try:
+        job_description(name)
+    except Exception as error:
+        raise UsageError(
+            f"--cluster {name}: its settings cannot be used ({' '.join(str(error).split())}); write them to "
+            f"~/.config/dask/jobqueue.yaml, for example\n{_example(name)}"
+        ) from error
+
+
+def _example(name: str) -> str:
+    return (
+        f"jobqueue:\n  {name}:\n    cores: 8            # of a job, a worker each\n    memory: 32GB        # of a job\n"
+        "    walltime: '04:00:00'\n    queue: normal"
+    )
+
+
+def job_description(name: str) -> str:
+    """Describes a job of the batch system by its settings. Raises `ValueError` and others where these are wrong."""
+    files = RunFiles(Path(os.devnull))
+    job = _cluster_class(name).job_cls("tls://scheduler:0", name="worker", **_job_options(name, files))
+    walltime = dask.config.get(f"jobqueue.{name}.walltime")
+    return (
+        f"{job.worker_cores} cores, {job.worker_memory / 1e9:.0f} GB, {job.worker_processes} workers, walltime "
+        f"{walltime}"
+    )
+
+
+@contextmanager
+def batch_client(name: str, folder: Path) -> Iterator[tuple[Client, RunFiles]]:
+    """Starts a scheduler here whose workers will be jobs; none is submitted yet. At the end cancels all of them.
+
+    Connections are TLS, with a certificate that is made for this run. `folder`: where it and the jobs' logs are.
+    """
+    files = RunFiles(folder / f"cluster-{uuid.uuid4().hex[:12]}")
+    try:
+        write_certificate(files.certificate)
+        with (
+            client_of(partial(_start, name, files), close_seconds=_CLOSE_SECONDS) as client,
+            # Dask would cancel jobs that are back in the queue for so long; the run itself looks for jobs that ended.
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "1000 days"}),
+        ):
+            yield client, files
+    finally:
+        files.remove()
+
+
+def _start(name: str, files: RunFiles) -> Any:
+    configured = dask.config.get(f"jobqueue.{name}.scheduler-options")
+    return _cluster_class(name)(
+        **_job_options(name, files),
+        security=_security(files),
+        # Dask's pages ask nobody who they are.
+        scheduler_options={"dashboard_address": "127.0.0.1:0", **configured, "dashboard": False},
+        silence_logs=False,  # they are
+    )
+
+
+def _cluster_class(name: str) -> Any:
+    import dask_jobqueue  # noqa: PLC0415 (an optional dependency)
+
+    return getattr(dask_jobqueue, BATCH_SYSTEMS[name].cluster_class)
+
+
+def _job_options(name: str, files: RunFiles) -> dict[str, Any]:
+    """What the settings leave open, and what a worker of facefeed needs."""
+    system = BATCH_SYSTEMS[name]
+
+    def setting(key: str) -> Any:
+        return dask.config.get(f"jobqueue.{name}.{key}")
+
+    cores = setting("cores") or 1
+    processes = setting("processes") or cores
+    log_options = () if setting("log-directory") else system.log_options
+    environment = [
+        f"export DASK_{key.upper().replace('.', '__').replace('-', '_')}={shlex.quote(repr(value))}"
+        for key, value in DASK_CONFIG.items()
+    ]
+    return {
+        "cores": cores,
+        "processes": processes,
+        "memory": setting("memory") or f"{_WORKER_MEMORY_GB * processes}GB",
+        "python": setting("python") or shlex.quote(sys.executable),
+        "worker_extra_args": [*setting("worker-extra-args"), "--nthreads", "1", "--no-dashboard"],
+        "job_extra_directives": [*log_options, *setting("job-extra-directives")],
+        "job_script_prologue": [
+            f"exec >{shlex.quote(str(files.stem))}-${system.job_id_variable}.log 2>&1",
+            *environment,
+            *setting("job-script-prologue"),
+        ],
+    }
+
+
+class _FileSecurity(Security):  # type: ignore[misc]  # distributed is untyped
+    """A certificate in a file. The role of a worker is for the job's script alone, which is a shell's."""
+
+    def get_tls_config_for_role(self, role: str) -> dict[str, Any]:
+        """Quotes paths in the role of a worker: dask-jobqueue puts them into the script as they are."""
+        config: dict[str, Any] = super().get_tls_config_for_role(role)
+        if role != "worker":
+            return config
+        return {key: shlex.quote(value) if isinstance(value, str) else value for key, value in config.items()}
+
+
+def _security(files: RunFiles) -> Security:
+    path = str(files.certificate)
+    roles = {f"tls_{role}_{kind}": path for role in ("scheduler", "worker", "client") for kind in ("cert", "key")}
+    return _FileSecurity(require_encryption=True, tls_ca_file=path, **roles)

@@ -1,0 +1,196 @@
+"""Supplies a run with the workers of its cluster: as many as asked for, new ones for jobs that have ended."""
+
+from __future__ import annotations
+
+import math
+import sys
+import time
+from collections.abc import Callable, Collection
+from typing import Any, Protocol
+
+from distributed import Status
+from distributed.deploy import SpecCluster
+
+from ..console import plural
+from ..errors import StoppedError
+from .batch_system import BATCH_SYSTEMS, RunFiles
+from .workers import Worker
+
+_CHECK_SECONDS = 10.0
+_RESUBMIT_SECONDS = 300.0
+_MAX_FAILED_STARTS = 3
+
+
+class Reporter(Protocol):
+    """Receives what a user should know."""
+
+    def on_wait(self, reason: str) -> None:
+        """The run waits for workers."""
+
+    def warn(self, text: str) -> None:
+        """Some workers could not be started."""
+
+
+class WorkerSupply:
+    """Keeps `minimum` to `maximum` workers of `cluster`, no more than there are units; None: those that it has.
+
+    Dask's own adaptive scaling goes by the tasks that its scheduler knows of, which are one a worker here.
+
+    `files`: logs of the jobs, if facefeed has set them up.
+    """
+
+    def __init__(
+        self,
+        cluster: Any,
+        limits: tuple[int, int] | None,
+        reporter: Reporter,
+        *,
+        files: RunFiles | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cluster, self._limits, self._reporter, self._files, self._clock = cluster, limits, reporter, files, clock
+        if limits is not None and isinstance(cluster, SpecCluster) and cluster.new_spec is None:
+            raise StoppedError(
+                f"--cluster: {type(cluster).__name__} has the workers that it was made with; leave --workers out and "
+                "run this again"
+            )
+        system_name = getattr(getattr(cluster, "job_cls", None), "config_name", None)
+        self._batch_system = BATCH_SYSTEMS.get(str(system_name))
+        self._seen: set[str] = set()
+        self._num_failed_starts = 0
+        self._wanted = -1
+        self._check_at = self._submit_at = -math.inf
+        self._is_waiting = False
+
+    @property
+    def expects_workers(self) -> bool:
+        """Whether workers may still come, however long that takes."""
+        if self._limits is None:
+            return not self._seen
+        return not isinstance(self._cluster, SpecCluster) or bool(self._cluster.worker_spec)
+
+    def adjust(self, num_units: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
+        """Starts or ends workers; `num_units`: units that are not finished; `busy`: workers that have one.
+
+        Raises `StoppedError` where none can be started, or one has several threads.
+        """
+        if new := [worker for worker in workers if worker.name not in self._seen]:
+            self._refuse_threads(new)
+            self._seen |= {worker.name for worker in new}
+            self._num_failed_starts = 0
+        if self._limits is not None:
+            minimum, maximum = self._limits
+            self._scale(max(minimum, min(maximum, num_units)), workers, busy)
+        if not workers and not self._is_waiting:
+            self._reporter.on_wait(self._waiting_text())
+        self._is_waiting = not workers
+
+    def _waiting_text(self) -> str:
+        if self._limits is None:
+            return "waiting for the first worker of the cluster"
+        wanted = f"{self._limits[0]}..{self._limits[1]}" if len({*self._limits}) == 2 else str(self._limits[0])
+        shown = "" if self._batch_system is None else f"; {self._batch_system.list_command[0]} shows the jobs"
+        return f"waiting for workers: 0 of {wanted} started{shown}"
+
+    def _refuse_threads(self, new: Collection[Worker]) -> None:
+        known = self._cluster.scheduler_info["workers"]
+        for worker in new:
+            if (threads := known.get(worker.address, {}).get("nthreads", 1)) != 1:
+                raise StoppedError(
+                    f"--cluster: {worker} has {threads} threads; a worker process runs one unit at a time: start the "
+                    "cluster's workers with one thread each and run this again"
+                )
+
+    def _scale(self, wanted: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
+        now = self._clock()
+        if wanted == self._wanted and now < self._check_at:
+            return
+        if isinstance(self._cluster, SpecCluster):
+            ended = self._ended_jobs() if now >= self._check_at else set()
+            self._count_failed_starts(ended, workers)
+            self._scale_jobs(self._num_jobs(wanted), ended, busy)
+        elif wanted != self._wanted:
+            self._cluster.scale(wanted)
+        self._wanted, self._check_at = wanted, now + _CHECK_SECONDS
+
+    def _num_jobs(self, wanted: int) -> int:
+        """Number of jobs for so many workers: a job may have several."""
+        jobqueue = sys.modules.get("dask_jobqueue.core")
+        is_jobqueue = jobqueue is not None and isinstance(self._cluster, jobqueue.JobQueueCluster)
+        processes = self._cluster._dummy_job.worker_processes if is_jobqueue else 1  # noqa: SLF001 (nothing else has it)
+        return math.ceil(wanted / processes)
+
+    def _ended_jobs(self) -> set[Any]:
+        """Names of submitted jobs that neither wait nor run; none where the batch system does not answer."""
+        if self._batch_system is None or (queued := self._batch_system.queued_job_ids()) is None:
+            return set()
+        return {name for name, job in self._cluster.workers.items() if job.job_id and job.job_id not in queued}
+
+    def _count_failed_starts(self, ended: set[str], workers: Collection[Worker]) -> None:
+        """Raises `StoppedError` where jobs end again and again before a worker of theirs has come."""
+        for name in ended:
+            own = {worker for worker in self._seen if worker == name or worker.startswith(f"{name}-")}
+            self._num_failed_starts += not own
+            self._seen -= own  # the name may be used again
+        if self._num_failed_starts < _MAX_FAILED_STARTS:
+            return
+        line = self._files.last_log_line() if self._files is not None else None
+        log = f"; the last line of their logs: {line}" if line else ""
+        text = f"{plural(self._num_failed_starts, 'job')} ended before a worker had started{log}"
+        if not workers:
+            raise StoppedError(f"{text}; all finished units are kept: fix that and run the same command again")
+        self._reporter.warn(f"{text}; going on with {plural(len(workers), 'worker')}")
+        self._num_failed_starts, self._submit_at = 0, self._clock() + _RESUBMIT_SECONDS
+
+    def _scale_jobs(self, jobs: int, ended: set[Any], busy: Collection[Worker]) -> None:
+        names = ended | self._surplus_jobs(len(self._cluster.worker_spec) - len(ended) - jobs, ended, busy)
+        error = self._cluster.sync(self._set_jobs, names, jobs if self._clock() >= self._submit_at else 0)
+        if error is None:
+            return
+        left = len(self._cluster.worker_spec)
+        if not left:
+            raise StoppedError(
+                f"--cluster: no job could be submitted ({error}); all finished units are kept: fix that and run the "
+                "same command again"
+            )
+        self._reporter.warn(f"{left} of {plural(jobs, 'job')} could be submitted, the others not ({error})")
+        self._submit_at = self._clock() + _RESUBMIT_SECONDS
+
+    def _surplus_jobs(self, count: int, ended: set[Any], busy: Collection[Worker]) -> set[Any]:
+        """Names of up to `count` jobs without work, those first that have not started."""
+        if count <= 0 or self._limits is None or self._limits[0] == self._limits[1]:
+            return set()
+
+        def has_any(name: object, workers: Collection[str]) -> bool:
+            return any(worker == str(name) or worker.startswith(f"{name}-") for worker in workers)
+
+        busy_names = {worker.name for worker in busy}
+        idle = [name for name in self._cluster.worker_spec if name not in ended and not has_any(name, busy_names)]
+        return set(sorted(idle, key=lambda name: has_any(name, self._seen))[:count])
+
+    async def _set_jobs(self, superfluous: set[Any], jobs: int) -> str | None:
+        """Cancels and submits jobs, on the cluster's loop; returns why some could not be submitted."""
+        cluster = self._cluster
+        if superfluous:
+            await cluster.scale_down(superfluous)
+        # `scale` would submit in the background, where an error is lost.
+        while len(cluster.worker_spec) < jobs:
+            cluster.worker_spec.update(cluster.new_worker_spec())
+        try:
+            await cluster
+        except Exception as error:
+            text = _one_line(error)
+        else:
+            return None
+        failed = {name for name, job in cluster.workers.items() if job.status == Status.created}
+        for name in failed:
+            cluster.workers[name].status = Status.failed
+        await cluster.scale_down(failed)
+        return text
+
+
+def _one_line(error: Exception) -> str:
+    """What the batch system has written to its standard error, or the error itself."""
+    text = str(error)
+    own = text.partition("stderr:\n")[2].strip() or text
+    return "; ".join(line.strip() for line in own.splitlines() if line.strip())
