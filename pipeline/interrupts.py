@@ -95,6 +95,20 @@ def sigint_blocked_in_children() -> Iterator[None]:
 
 
 @contextmanager
+def sigint_handler_kept() -> Iterator[None]:
+    """Keeps the handler of SIGINT where code that runs in the block sets another, as an import of dask-jobqueue does.
+
+    Its handler would end the process with exit code 0.
+    """
+    before = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        if signal.getsignal(signal.SIGINT) is not before:
+            signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def stop_signals_deferred() -> Iterator[None]:
     """Gives SIGINT, SIGTERM and SIGHUP to the handlers that were set before only when the block has ended.
 

@@ -25,6 +25,7 @@ import dask
 from distributed import Client, Security
 
 from ..errors import UsageError
+from ..interrupts import sigint_handler_kept
 from .certificate import write_certificate
 from .cluster import DASK_CONFIG, client_of
 
@@ -93,7 +94,7 @@ def check_batch_system(name: str) -> None:
     """Raises `UsageError` where jobs cannot be submitted from here, or their settings are wrong."""
     system = BATCH_SYSTEMS[name]
     try:
-        import dask_jobqueue  # noqa: F401, PLC0415 (an optional dependency)
+        _jobqueue()
     except ImportError as error:
         raise UsageError(
             f"--cluster {name}: dask-jobqueue is not installed; pip install 'facefeed[cluster]'"
@@ -160,9 +161,13 @@ def _start(name: str, files: RunFiles) -> Any:
 
 
 def _cluster_class(name: str) -> Any:
-    import dask_jobqueue  # noqa: PLC0415 (an optional dependency)
+    return getattr(_jobqueue(), BATCH_SYSTEMS[name].cluster_class)
 
-    return getattr(dask_jobqueue, BATCH_SYSTEMS[name].cluster_class)
+
+def _jobqueue() -> Any:
+    with sigint_handler_kept():
+        import dask_jobqueue  # noqa: PLC0415 (an optional dependency)
+    return dask_jobqueue
 
 
 def _job_options(name: str, files: RunFiles) -> dict[str, Any]:
@@ -187,6 +192,7 @@ def _job_options(name: str, files: RunFiles) -> dict[str, Any]:
         "worker_extra_args": [*setting("worker-extra-args"), "--nthreads", "1", "--no-dashboard"],
         "job_extra_directives": [*log_options, *setting("job-extra-directives")],
         "job_script_prologue": [
+            f"test -r {shlex.quote(str(files.certificate))} || exit 1",  # the run has ended
             f"exec >{shlex.quote(str(files.stem))}-${system.job_id_variable}.log 2>&1",
             *environment,
             *setting("job-script-prologue"),

@@ -17,7 +17,7 @@ from distributed import Client, LocalCluster, SchedulerPlugin, Security
 from distributed.deploy import Cluster
 
 from ..errors import FacefeedError, StoppedError, UsageError
-from ..interrupts import sigint_blocked_in_children, stop_signals_deferred
+from ..interrupts import sigint_blocked_in_children, sigint_handler_kept, stop_signals_deferred
 from ..machine import memory_bytes, usable_cores
 from ..user_file import describe_error, run_user_file
 
@@ -177,7 +177,8 @@ def load_cluster(file: Path) -> Callable[[], Any]:
     """Runs a Python file and returns the function `cluster` that it defines; raises `UsageError` where it does not."""
     if not file.is_file():
         raise UsageError(f"--cluster {file}: no such file; name a Python file that defines `cluster()`: {_GUIDE}")
-    start = getattr(run_user_file(file, f"--cluster {file}"), "cluster", None)
+    with sigint_handler_kept():
+        start = getattr(run_user_file(file, f"--cluster {file}"), "cluster", None)
     if not callable(start):
         raise UsageError(f"--cluster {file}: it must define a function `cluster()` that returns a cluster: {_GUIDE}")
     return cast("Callable[[], Any]", start)
@@ -189,7 +190,8 @@ def user_client(start: Callable[[], Any]) -> Iterator[Client]:
 
     def start_checked() -> Any:
         try:
-            cluster = start()
+            with sigint_handler_kept():
+                cluster = start()
         except Exception as error:
             raise StoppedError(f"--cluster: cluster() failed ({describe_error(error)}); fix the file") from error
         if not isinstance(cluster, Cluster):

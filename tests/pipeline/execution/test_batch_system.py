@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -109,6 +110,24 @@ def test_without_dask_jobqueue_the_way_to_get_it_is_named(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "dask_jobqueue", None)
     with pytest.raises(UsageError, match=re.escape("pip install 'facefeed[cluster]'")):
         check_batch_system("slurm")
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_an_interrupt_stays_an_interrupt_with_dask_jobqueue(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_file: bool
+) -> None:
+    """Its import sets a handler that ends the process with exit code 0."""
+    for name in [name for name in sys.modules if name.startswith("dask_jobqueue")]:
+        monkeypatch.delitem(sys.modules, name)
+    before = signal.getsignal(signal.SIGINT)
+    if in_file:
+        (tmp_path / "own.py").write_text("import dask_jobqueue\ndef cluster():\n    pass")
+        load_cluster(tmp_path / "own.py")
+    else:
+        write_program(programs / "sbatch")
+        check_batch_system("slurm")
+    assert "dask_jobqueue" in sys.modules
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_where_no_jobs_are_submitted_from_is_refused_before_anything_is_written(
