@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import signal
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import assets_slurm
 import pyarrow.dataset as pads
 import pytest
 from assets_dataset import make_dataset
+from assets_jobs import OPTIONS, GatedRun
 from assets_paths import needs_program
 from assets_slurm import FaceRecorder, Slurm, running_slurm
 from assets_video import write_video
@@ -164,3 +167,78 @@ def test_only_what_was_cut_short_comes_back_by_itself(slurm: Slurm, place: Path)
     slurm.run("scancel", cancelled)
     assert slurm.until_ended(cancelled)["JobState"] == "CANCELLED"
     assert "goes back into the queue" not in slurm.log(cancelled)
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Videos that make three units, and in `rows` beside them what a local run makes of these."""
+    folder = tmp_path_factory.mktemp("source")
+    face = load_portrait("astronaut").image[::2, ::2, ::-1].copy()
+    for number in range(6):
+        path = folder / f"videos/{('real', 'fake')[number % 2]}/{number}.mp4"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_video(path, [face] * (5 + number))
+    local = ["precompute", str(folder / "videos"), str(folder / "rows"), *OPTIONS, "--workers", "1"]
+    result = CliRunner().invoke(main, local)
+    assert result.exit_code == 0, result.stderr
+    return folder
+
+
+@pytest.fixture
+def gated(slurm: Slurm, place: Path, source: Path) -> Iterator[GatedRun]:
+    with GatedRun(slurm, source, place) as run:
+        yield run
+
+
+def test_precompute_loses_a_job_in_mid_unit_and_makes_the_rows_of_a_local_run(
+    slurm: Slurm, gated: GatedRun, source: Path, place: Path
+) -> None:
+    gated.start("--workers", "1..4", passes=0)
+    slurm.until(lambda: len(gated.begun()) == 2, "no two units are begun")
+    (certificate,) = gated.certificates()
+    assert certificate.stat().st_mode & 0o777 == 0o600
+    unit, job = gated.begun()[0]
+    node = slurm.job(job)["NodeList"]
+    slurm.run("scontrol", "update", f"nodename={node}", "state=drain", "reason=test")
+    try:
+        slurm.run("scancel", job)
+        slurm.until(lambda: '"lost"' in gated.stderr(), "the job is not missed")
+        gated.open()
+        assert gated.wait() == 0, gated.stderr()
+    finally:
+        slurm.run("scontrol", "update", f"nodename={node}", "state=resume")
+    assert "its job has ended" in gated.stderr()
+    begun = Counter(begun for begun, _ in gated.begun())
+    assert (begun.pop(unit), set(begun.values())) == (2, {1}), "only the unit of that job is done again"
+    assert gated.rows(place / "jobs") == gated.rows(source / "rows")
+    assert (gated.certificates(), slurm.run("squeue", "-h")) == ([], "")
+
+
+def test_precompute_is_stopped_and_leaves_no_job_and_the_same_command_finishes(
+    slurm: Slurm, gated: GatedRun, source: Path, place: Path
+) -> None:
+    gated.start("--workers", "2", passes=2)
+    slurm.until(lambda: len(gated.begun()) == 3 and len(gated.receipts()) == 2, "no two of three units are done")
+    receipts = gated.receipts()
+    gated.process.send_signal(signal.SIGTERM)
+    assert gated.wait() == 130, gated.stderr()
+    slurm.until(lambda: slurm.run("squeue", "-h") == "", "jobs are left")
+    assert gated.certificates() == []
+    gated.open()
+    gated.start("--workers", "2", passes=0)
+    assert gated.wait() == 0, gated.stderr()
+    assert receipts.items() <= gated.receipts().items(), "what had a receipt is not done again"
+    assert gated.rows(place / "jobs") == gated.rows(source / "rows")
+
+
+def test_precompute_goes_on_with_new_jobs_where_the_walltime_ends_in_mid_unit(
+    slurm: Slurm, gated: GatedRun, source: Path, place: Path
+) -> None:
+    """Slurm's shortest walltime is a minute."""
+    gated.start("--workers", "1..2", passes=0, DASK_JOBQUEUE__SLURM__WALLTIME="1")
+    slurm.until(lambda: gated.stderr().count('"lost"') == 2, "the walltime does not end")
+    gated.open()
+    assert gated.wait() == 0, gated.stderr()
+    assert "JobState=TIMEOUT" in slurm.history()
+    assert gated.stderr().count("its job has ended") == 2
+    assert gated.rows(place / "jobs") == gated.rows(source / "rows")
