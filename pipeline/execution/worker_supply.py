@@ -106,7 +106,7 @@ class WorkerSupply:
         if wanted == self._wanted and now < self._check_at:
             return
         if isinstance(self._cluster, SpecCluster):
-            ended = self._ended_jobs() if now >= self._check_at else set()
+            ended = self._ended_jobs(workers) if now >= self._check_at else set()
             self._count_failed_starts(ended, workers)
             self._scale_jobs(self._num_jobs(wanted), ended, busy)
         elif wanted != self._wanted:
@@ -120,16 +120,18 @@ class WorkerSupply:
         processes = self._cluster._dummy_job.worker_processes if is_jobqueue else 1  # noqa: SLF001 (nothing else has it)
         return math.ceil(wanted / processes)
 
-    def _ended_jobs(self) -> set[Any]:
+    def _ended_jobs(self, workers: Collection[Worker]) -> set[Any]:
         """Names of submitted jobs that neither wait nor run; none where the batch system does not answer."""
         if self._batch_system is None or (queued := self._batch_system.queued_job_ids()) is None:
             return set()
-        return {name for name, job in self._cluster.workers.items() if job.job_id and job.job_id not in queued}
+        ended = {name for name, job in self._cluster.workers.items() if job.job_id and job.job_id not in queued}
+        present = {worker.name for worker in workers}  # a worker counts for more than a list that may lack its job
+        return {name for name in ended if not _workers_of(name, present)}
 
     def _count_failed_starts(self, ended: set[str], workers: Collection[Worker]) -> None:
         """Raises `StoppedError` where jobs end again and again before a worker of theirs has come."""
         for name in ended:
-            own = {worker for worker in self._seen if worker == name or worker.startswith(f"{name}-")}
+            own = _workers_of(name, self._seen)
             self._num_failed_starts += not own
             self._seen -= own  # the name may be used again
         if self._num_failed_starts < _MAX_FAILED_STARTS:
@@ -161,12 +163,9 @@ class WorkerSupply:
         if count <= 0 or self._limits is None or self._limits[0] == self._limits[1]:
             return set()
 
-        def has_any(name: object, workers: Collection[str]) -> bool:
-            return any(worker == str(name) or worker.startswith(f"{name}-") for worker in workers)
-
         busy_names = {worker.name for worker in busy}
-        idle = [name for name in self._cluster.worker_spec if name not in ended and not has_any(name, busy_names)]
-        return set(sorted(idle, key=lambda name: has_any(name, self._seen))[:count])
+        idle = [name for name in self._cluster.worker_spec if name not in ended and not _workers_of(name, busy_names)]
+        return set(sorted(idle, key=lambda name: bool(_workers_of(name, self._seen)))[:count])
 
     async def _set_jobs(self, superfluous: set[Any], jobs: int) -> str | None:
         """Cancels and submits jobs, on the cluster's loop; returns why some could not be submitted."""
@@ -187,6 +186,11 @@ class WorkerSupply:
             cluster.workers[name].status = Status.failed
         await cluster.scale_down(failed)
         return text
+
+
+def _workers_of(job: object, workers: Collection[str]) -> set[str]:
+    """Those of the names of `workers` that are of a job: it has the job's name, or several have it with a number."""
+    return {worker for worker in workers if worker == str(job) or worker.startswith(f"{job}-")}
 
 
 def _one_line(error: Exception) -> str:

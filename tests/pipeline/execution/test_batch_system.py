@@ -21,12 +21,17 @@ import pytest
 from assets_docs import GUIDES, blocks
 from click.testing import CliRunner, Result
 from conftest import MakeSource
+from distributed import Scheduler
+from distributed.deploy.spec import ProcessInterface, SpecCluster
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution import worker_supply
 from facefeed.pipeline.execution.batch_system import batch_client, check_batch_system
 from facefeed.pipeline.execution.cluster import load_cluster
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.execution.worker_supply import WorkerSupply
+from facefeed.pipeline.execution.workers import Worker
 
 FRAMES = ("--frames", "1", "--min-face", "16", "--detector", "whole-frame")
 OWN = """
@@ -174,6 +179,23 @@ def test_jobs_that_end_before_a_worker_has_started_stop_the_run_with_what_they_s
     assert re.search(r"3 jobs ended before a worker had started; .*no_such_program: command not found", result.stderr)
     assert len(calls.read_text().splitlines()) == 3
     assert list((tmp_path / "out/_tmp").iterdir()) == [], "neither certificate nor logs are left"
+
+
+@pytest.mark.parametrize(("limits", "left"), [((1, 4), {0}), ((2, 4), {0, 1}), ((0, 4), {0}), ((4, 4), {0, 1, 2, 3})])
+def test_towards_the_end_jobs_without_work_are_cancelled_down_to_the_least_number(
+    limits: tuple[int, int], left: set[int]
+) -> None:
+    """Those first that wait in the queue, then idle ones, and none that is in the middle of a unit."""
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    with SpecCluster({}, scheduler, worker={"cls": ProcessInterface, "options": {}}) as cluster:
+        supply = WorkerSupply(cluster, limits, Progress.silent())
+        supply.adjust(6, [], [])
+        assert set(cluster.worker_spec) == {0, 1, 2, 3}, "as many as there are units, but not more than four"
+        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None) for number in (0, 1)]
+        supply.adjust(6, started, started)
+        assert set(cluster.worker_spec) == {0, 1, 2, 3}
+        supply.adjust(1, started, started[:1])
+        assert set(cluster.worker_spec) == left
 
 
 def test_the_guides_example_for_kubernetes_makes_workers_of_one_thread_that_see_the_data(

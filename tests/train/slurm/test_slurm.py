@@ -218,6 +218,10 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             "levers=zero:2:4: zero:2:4 is for other ranks than 2 x 4",
         ),
         (["precompute", "videos", "faces", "--", "--workers", "3"], "--workers: the script starts the job's own"),
+        (
+            ["precompute", "videos", "faces", "--", "--cluster", "slurm", "--workers", "3"],
+            "the script starts the job's own",
+        ),
         (["precompute", "videos", "faces", "--", "--evry", "3"], "--evry"),
     ],
 )  # fmt: skip
