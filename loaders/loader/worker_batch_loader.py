@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -41,6 +42,20 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._torch_iterator: Callable[[], Any] | None = None
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The settings and the position, for `copy` and `pickle`, without workers, batch memory and statistics.
+
+        A copy begins where a loader with the same settings would that loads `state_dict()`.
+        """
+        dataset, sampler = copy.copy(self._batch_dataset), self._epoch_sampler.copy_outside_iteration()
+        dataset.pool = None
+        sampler.prepare_requests_with(RequestPreparer(dataset))
+        return {
+            **self.__dict__, "dataset": dataset, "_batch_dataset": dataset, "sampler": sampler,
+            "_epoch_sampler": sampler, "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
+            "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
+        }  # fmt: skip
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
         """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""

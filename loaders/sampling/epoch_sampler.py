@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -300,6 +301,14 @@ class EpochSampler(DistributedSampler[int]):
             num_images=self.num_images, unit_size=lambda: self.bound_balance.unit_size, num_steps=self._num_steps,
         )  # fmt: skip
         self.keeps_position = True
+
+    def copy_outside_iteration(self) -> Self:
+        """A copy at the same position that no iteration moves; it computes its orders itself."""
+        sampler = copy.copy(self)
+        sampler.__dict__.update(
+            begins_anew=False, _prepare=None, _bound_balance_cache=None, _rows_cache=None, _repeats_cache=None
+        )
+        return sampler
 
     @property
     def _needs_batch(self) -> str | None:

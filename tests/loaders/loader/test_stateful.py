@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assets_rows import make_small, rows_seen
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import Clip, FaceDataLoader
 from facefeed.pipeline.errors import UsageError
 from torch.distributed.checkpoint.stateful import Stateful
 
+COPIES = [copy.deepcopy, lambda loader: pickle.loads(pickle.dumps(loader))]
 STEPS = 6  # of 20 rows; the last has 7
 
 
@@ -156,3 +158,29 @@ def test_two_loaders_at_once_do_not_disturb_each_other(
     pairs = list(zip(begin(first), begin(second, 3), strict=True))
     assert steps_of(pair[0] for pair in pairs) == epochs[0]
     assert steps_of(pair[1] for pair in pairs) == epochs[3]
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle"])
+def test_a_copy_of_a_loader_in_mid_epoch_or_after_it_goes_on_where_that_one_would(
+    loaders: tuple[FaceDataLoader, FaceDataLoader], epochs: list[list[list[int]]], copied: Any
+) -> None:
+    loader, _ = loaders
+    iterator = begin(loader)
+    next(iterator)
+    in_mid_epoch = copied(loader)
+    assert in_mid_epoch.state_dict() == loader.state_dict()
+    assert steps_of(iterator) == epochs[0][1:] == steps_of(in_mid_epoch)
+    after_it = copied(loader)
+    assert steps_of(after_it) == steps_of(loader) == epochs[1] == steps_of(in_mid_epoch)
+
+
+@pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize("mixed", [False, True], ids=["one dataset", "a mixture"])
+def test_a_loader_of_clips_in_windows_is_copied_too(dataset: Path, copied: Any, mixed: bool) -> None:
+    data: Any = {"one": dataset, "other": dataset} if mixed else dataset
+    fields = ("image", "row")
+    loader = FaceDataLoader(data, 2, clip=Clip(frames=2), shuffle="window", num_workers=0, image_size=8, fields=fields)
+    iterator = iter(loader)
+    next(iterator)
+    rest = [batch["row"].tolist() for batch in copied(loader)]
+    assert rest == [batch["row"].tolist() for batch in iterator]
