@@ -6,6 +6,7 @@ import errno
 import os
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
 from pathlib import Path
 
 from ...errors import Reason
@@ -24,6 +25,7 @@ FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
 MASK_FOLDERS = ("masks", "mask", "masks_videos", "mask_videos")
 """Folders of the masks of fakes: never inputs. Where several lie in one folder, the first that is there is used."""
+_MAX_SEARCHED_FOLDERS = 1000
 _NO_SUCH_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", *MASK_FOLDERS}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
@@ -104,6 +106,22 @@ def find_named(root: Path, name: str, allowed: Sequence[Path] = ()) -> FoundFile
     except OSError as error:  # a name that is too long, a folder without permission
         return FoundFile(relative, problem="unreadable", detail=error.strerror)
     return _stat_file(relative, path.stat)
+
+
+def first_media_below(folder: Path) -> str | None:
+    """Path, relative to `folder`, of a video in it or of a video or image below it; None where none is found.
+
+    For messages: it looks into so many folders only, and not behind links.
+    """
+    for path, folders, files in islice(os.walk(folder), _MAX_SEARCHED_FOLDERS):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        is_top = path == str(folder)
+        media = sorted(
+            name for name in files if is_media(name) and not name.startswith(".") and not (is_top and is_image(name))
+        )
+        if media:
+            return os.path.relpath(os.path.join(path, media[0]), folder)  # noqa: PTH118
+    return None
 
 
 def list_media(root: Path, folder: str) -> list[str]:

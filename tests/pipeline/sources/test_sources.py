@@ -438,6 +438,26 @@ def test_what_the_table_lists_and_the_disk_has_not_is_missing(tmp_path: Path, wr
         list_source(nothing)
 
 
+@pytest.mark.parametrize(
+    ("inside", "detail"),
+    [
+        ("anna/take/frames/001.png", "a folder of folders, with images in 'anna/take/frames': name each clip's folder"),
+        ("anna/take/a.mp4", "a folder that holds videos, such as 'anna/take/a.mp4': name each of them"),
+        ("anna/a.mp4", "a folder that holds videos, such as 'anna/a.mp4': name each of them"),
+    ],
+)
+@pytest.mark.parametrize("name", ["anna", "./anna/"])
+def test_a_row_that_is_a_folder_of_inputs_fails_with_what_to_name_instead(
+    tmp_path: Path, write_table: WriteTable, inside: str, detail: str, name: str
+) -> None:
+    put(tmp_path, inside, "b.mp4", "anna/.hidden/x.png", "empty/notes.txt", "anna/notes.txt")
+    paths = [name, "b.mp4", "empty", "gone", "."]
+    listing = list_source(write_table(tmp_path, {"path": paths, "label": ["real"] * len(paths)}))
+    failed = by_name(listing)["anna"]
+    assert (failed.problem, str(failed.detail)[: len(detail)]) == ("no_frames", detail)
+    assert (sorted(by_name(listing)), listing.missing) == (["anna", "b.mp4"], ["empty", "gone", "."])
+
+
 def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table: WriteTable) -> None:
     put(tmp_path, "secret.mp4", "in/a.mp4")
     names = ["../secret.mp4", str(tmp_path / "secret.mp4"), "a.mp4"]
@@ -465,7 +485,10 @@ def test_a_table_reaches_nothing_outside_its_folder(tmp_path: Path, write_table:
             "has a column 'Identity', did you mean 'identity'",
         ),
         ({"path": ["a.mp4", "./a.mp4"], "label": ["real", "fake"]}, "names 'a.mp4' more than once"),
-        ({"path": ["a.mp4"], "label": ["real"], "split": ["dev2"]}, "split 'dev2' of 'a.mp4'"),
+        (
+            {"path": ["a.mp4"], "label": ["real"], "split": ["dev2"]},
+            r"t\..*: (line 2|row 1): split 'dev2' of 'a\.mp4': must be train, val or test",
+        ),
         ({"path": ["a.mp4"], "label": ["fake"], "source": ["./a.mp4"]}, r"(line 2|row 1): 'a.mp4' is its own source"),
     ],
 )

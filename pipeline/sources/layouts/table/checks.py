@@ -1,4 +1,4 @@
-"""Checks of a table's rows: none is an image of another one's clip or its mask, and no mask lies outside."""
+"""Checks of a table's rows: none is a folder of inputs, an image of a clip, or a mask; and no mask lies outside."""
 
 from __future__ import annotations
 
@@ -6,11 +6,23 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ....errors import UsageError
-from ...listing import Entry
-from ...media.allowed_roots import allow_root_options
+from ...listing import Entry, FoundFile
+from ...media.allowed_roots import allow_root_options, relative_name
 from ...media.linked_files import RealPaths
-from ...media.media_files import is_image
+from ...media.media_files import first_media_below, is_image, path_exists
 from .row import Row
+
+
+def folder_of_others(root: Path, name: str) -> FoundFile | None:
+    """What a row calls `name` where that is no input, but a folder of inputs; None where it is none."""
+    folder = relative_name(root, name)
+    if folder == "." or not path_exists(root / folder) or (below := first_media_below(root / folder)) is None:
+        return None
+    path = f"{folder}/{below}"
+    detail = f"a folder that holds videos, such as {path!r}: name each of them"
+    if is_image(path):
+        detail = f"a folder of folders, with images in {path.rpartition('/')[0]!r}: name each clip's folder of images"
+    return FoundFile(folder, problem="no_frames", detail=detail)
 
 
 def refuse_images_of_clips(src: Path, entries: Sequence[Entry], real_paths: RealPaths) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from ...listing import Entry, FoundFile, Listing, has_usable_splits, refuse_duplicates
 from ...media.linked_files import RealPaths, each_file_once
 from ...media.media_files import find_named
-from .checks import refuse_images_of_clips, refuse_masks_as_inputs, refuse_outside_masks
+from .checks import folder_of_others, refuse_images_of_clips, refuse_masks_as_inputs, refuse_outside_masks
 from .class_names import ClassNames, class_file, misspelt_labels, misspelt_warnings
 from .columns import read_columns
 from .originals import outside_warning, unlisted_originals
@@ -54,7 +54,7 @@ class TableFile:
         labels = {row.label for row in rows}
         classes = ClassNames.of_table(src, labels)
         numbers = {label: classes.number(label) for label in labels}
-        files = [find_named(src.parent, row.path, allowed) for row in rows]
+        files = [find_named(src.parent, row.path, allowed) or folder_of_others(src.parent, row.path) for row in rows]
         originals = unlisted_originals(src, rows, allowed)
         real_paths = RealPaths(src.parent, allowed)
         real_paths.join_clips(filter(None, (*files, *originals.values())))

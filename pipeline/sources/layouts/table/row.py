@@ -51,7 +51,9 @@ class Row:
             return None
         split = parse_split_name(given)
         if split is None:
-            raise UsageError(f"{self.table}: split {given!r} of {self.path!r}: must be train, val or test")
+            raise UsageError(
+                f"{self.table}: {self.position}: split {given!r} of {self.path!r}: must be train, val or test"
+            )
         return split
 
     def label_fields(self, classes: Sequence[str], label: int) -> dict[str, Any]:
