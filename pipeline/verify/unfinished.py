@@ -11,7 +11,13 @@ from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
 from ..errors import UsageError
 from ..lock import advice_to_wait
-from ..planning.failure_limit import NO_FACES_REMEDY, Failure, failures_in_source, format_reason_counts
+from ..planning.failure_limit import (
+    NO_FACES_REMEDY,
+    Failure,
+    failures_in_source,
+    format_reason_counts,
+    remedies_by_reason,
+)
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
@@ -101,8 +107,10 @@ class UnfinishedRun:
             f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
         ]
         if self.failures:
-            remedies.append("--retry-failed does the failed inputs again")
+            is_fixable, others = remedies_by_reason(failure.reason for failure in self.failures)
+            options = ["--retry-failed does the failed inputs again"] if is_fixable else []
             if self.manifest.rows:  # inputs that the listing refuses count too, so the limit may have to be higher
-                remedies[-1] += f", --max-failed {len(self.failures)} or more accepts them"
+                options.append(f"--max-failed {len(self.failures)} or more accepts them")
+            remedies += filter(None, [", ".join(options), *others])
             remedies.append("those that are no longer in SRC do not count then")
         return "; ".join(remedies)

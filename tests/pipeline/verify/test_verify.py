@@ -38,7 +38,9 @@ from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.planning.plan import PlanPart
+from facefeed.pipeline.verify import unfinished
 from facefeed.pipeline.verify.check import VerifyResult, rebuild_index_file, verify
 from hypothesis import given
 from hypothesis import strategies as st
@@ -548,6 +550,28 @@ def test_failures_of_an_unfinished_dataset_are_counted_with_the_ways_out(copy: P
     assert "those that are no longer in SRC do not count then" in text
     figures = json.loads(result.stdout)
     assert (figures["finished"], figures["pending"], figures["failed"]) == (False, 0, {"truncated": 1})
+
+
+@pytest.mark.parametrize(
+    ("reasons", "advice"),
+    [
+        (["outside_root"], "--max-failed 1 or more accepts them; outside_root: --allow-root FOLDER; "),
+        (["bridges_splits"], "--max-failed 1 or more accepts them; bridges_splits: a new OUT; "),
+        (
+            ["crashed", "outside_root"],
+            "--retry-failed does the failed inputs again, --max-failed 2 or more accepts them; outside_root: ",
+        ),
+    ],
+)
+def test_an_unfinished_dataset_advises_to_retry_only_what_would_not_fail_again(
+    copy: Path, monkeypatch: pytest.MonkeyPatch, reasons: list[str], advice: str
+) -> None:
+    (copy / "manifest.json").unlink()
+    failures = [Failure(f"{reason}.mp4", reason, "") for reason in reasons]
+    monkeypatch.setattr(unfinished, "failures_in_source", lambda *_: (failures, 9))
+    stderr = run(copy).stderr.replace("\n", " ")
+    assert advice in stderr
+    assert ("--retry-failed" in stderr) == ("--retry-failed" in advice)
 
 
 def test_an_input_that_failed_and_was_removed_counts_as_failed_in_no_later_unfinished_run(copy: Path) -> None:
