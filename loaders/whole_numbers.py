@@ -8,16 +8,15 @@ from typing import Any
 from ..pipeline.errors import UsageError
 
 
-def require_int(name: str, value: Any, *, minimum: int | None = 0, example: int) -> int:
+def require_int(name: str, value: Any, *, minimum: int = 0, example: int) -> int:
     """Returns the value as an int; raises `UsageError` unless it is a Python or numpy integer of at least `minimum`."""
     try:
         number = None if _is_bool(value) else operator.index(value)
     except TypeError:
         number = None
-    if number is None or (minimum is not None and number < minimum):
-        kind = "a whole number" if number is None else ""
-        bound = "" if minimum is None else f"at least {minimum}"
-        raise UsageError(f"{name}={value!r}: must be {' of '.join(filter(None, (kind, bound)))}; try {example}")
+    if number is None or number < minimum:
+        kind = "a whole number of " if number is None else ""
+        raise UsageError(f"{name}={value!r}: must be {kind}at least {minimum}; try {example}")
     return number
 
 

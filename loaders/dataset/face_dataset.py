@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import operator
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     Raises:
         UsageError: `out` is no finished dataset, a setting is out of range, or one is changed later.
+        IndexError: a position is out of range; those below 0 count from the end, as in a list.
+        TypeError: a position is no whole number, as a slice is.
         CorruptDataError: the bytes of a row are damaged, or index and manifest are of two states.
         StoppedError: storage does not return a file.
 
@@ -181,8 +184,21 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def __len__(self) -> int:
         return len(self.rows)
 
+    def _row_at(self, position: int) -> int:
+        """The row of the index at a position, which may count from the end, as in a list."""
+        try:
+            number = operator.index(position)
+        except TypeError:
+            raise TypeError(
+                f"FaceDataset: position {position!r}: must be a whole number; for several faces take "
+                "torch.utils.data.Subset(dataset, range(0, 3)), or a DataLoader"
+            ) from None
+        if not -len(self) <= number < len(self):
+            raise IndexError(f"FaceDataset: position {number}: there are {len(self):,} faces, 0 to {len(self) - 1}")
+        return int(self.rows[number])
+
     def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
-        row = int(self.rows[position])
+        row = self._row_at(position)
         self._seed_in_worker()
         if self.face_transform is None:
             return normalise(torch.from_numpy(self.load_pixels(row))), self._label(row)
@@ -191,7 +207,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def __getitems__(self, positions: Sequence[int]) -> list[tuple[torch.Tensor, int]]:
         """The faces of a batch, which torch's own DataLoader asks for at once."""
-        self.prepare(self.rows[list(positions)].tolist())
+        self.prepare([self._row_at(position) for position in positions])
         return [self[position] for position in positions]
 
     def _seed_in_worker(self) -> None:
@@ -214,12 +230,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""
-        row = int(self.rows[position])
+        row = self._row_at(position)
         return {name: self.index.value(name, row) for name in self.index.schema.names}
 
     def face(self, position: int) -> Face:
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
-        row = int(self.rows[position])
+        row = self._row_at(position)
         cut = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
         face = self._with_points(row, self._decode(self._read_image(row)), cut)
         return replace(face, mask=self._load_mask(row, cut), label=self._label(row))

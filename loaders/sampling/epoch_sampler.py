@@ -65,7 +65,7 @@ class EpochSampler(DistributedSampler[int]):
         max_per_video: int | None, seed: int, drop_last: bool, rank: int | None, num_replicas: int | None,
     ) -> None:  # fmt: skip
         self.batch_size = require_int("batch_size", batch_size, minimum=1, example=64)
-        self.seed = require_int("seed", seed, minimum=None, example=0)
+        self.seed = require_int("seed", seed, example=0)
         self.max_per_video = optional_int("max_per_video", max_per_video, minimum=1, example=2)
         if self.max_per_video is not None and shuffling.mode == "none":
             raise UsageError(f"max_per_video={self.max_per_video}: needs shuffle")

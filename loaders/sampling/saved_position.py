@@ -41,14 +41,19 @@ def saved_position(
                 f"load_state_dict: the state has {name}={state.get(name)!r}, this loader {own!r}; make the loader "
                 "with the same data and settings, or start the epoch anew"
             )
-    if needs_batch is not None and state.get("global_batch") != global_batch:
+    if type(saved_batch := state.get("global_batch")) is not int or saved_batch < 1:
         raise UsageError(
-            f"load_state_dict: the state has global_batch={state.get('global_batch')!r}, this loader "
+            f"load_state_dict: global_batch={saved_batch!r}: must be a whole number of at least 1, as state_dict() "
+            "gives; was the state changed?"
+        )
+    if needs_batch is not None and saved_batch != global_batch:
+        raise UsageError(
+            f"load_state_dict: the state has global_batch={saved_batch}, this loader "
             f"{global_batch}; with {needs_batch} the order depends on it; take the same batch_size x ranks, or "
             "start the epoch anew"
         )
     if state["version"] == 1:
-        counted, images = "step", _images_of_steps(state, num_images, num_steps)
+        counted, images = "step", _images_of_steps(state.get("step"), saved_batch, num_images, num_steps)
     else:
         counted, images = "images", _whole_units(state.get("images"), unit_size)
     epoch = state.get("epoch")
@@ -60,12 +65,11 @@ def saved_position(
     return epoch, images
 
 
-def _images_of_steps(state: Mapping[str, Any], num_images: int, num_steps: Callable[[int, int], int]) -> int | None:
-    """Images of the steps, of its own batch size, that a state of version 1 counts; None where these are invalid."""
-    step, global_batch = state.get("step"), state.get("global_batch")
-    if type(step) is not int or type(global_batch) is not int or step < 0 or global_batch < 1:
+def _images_of_steps(step: Any, global_batch: int, num_images: int, num_steps: Callable[[int, int], int]) -> int | None:
+    """Images of the steps, of its own batch size, that a state of version 1 counts; None where there are none such."""
+    if type(step) is not int or step < 0 or step > num_steps(num_images, global_batch):
         return None
-    return min(step * global_batch, num_images) if step <= num_steps(num_images, global_batch) else None
+    return min(step * global_batch, num_images)
 
 
 def _whole_units(images: Any, unit_size: Callable[[], int]) -> int | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from multiprocessing.context import BaseContext
 from typing import Any
 
+from ...pipeline.errors import UsageError
 from .. import validation
 from ..whole_numbers import optional_int
 from .processes import WorkerInit, default_num_workers, start_method_name, worker_context
@@ -31,6 +32,11 @@ class WorkerOptions:
         for name, minimum, example in (("local_ranks", 1, 8), ("num_workers", 0, 2), ("prefetch_factor", 1, 2)):
             number = optional_int(name, getattr(self, name), minimum=minimum, example=example)
             object.__setattr__(self, name, number)
+        for name in ("prefetch_factor", "persistent_workers"):
+            if self.num_workers == 0 and (value := getattr(self, name)):
+                raise UsageError(
+                    f"{name}={value!r}: num_workers=0 starts no workers; leave it out, or try num_workers=2"
+                )
         start_method_name(self.multiprocessing_context)
 
     def torch_arguments(self) -> dict[str, Any]:

@@ -76,6 +76,8 @@ class Options:
             raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
         if self.masks not in get_args(Masks):
             raise UsageError(f"masks={self.masks!r}: must be own or source; try own")
+        if type(self.seed) is not int or self.seed < 0:
+            raise UsageError(f"seed={self.seed!r}: must be a whole number (int) of at least 0; try 0")
 
     def to_config(
         self,

@@ -58,6 +58,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         (["--every", "5", "--fps", "2"], "exactly one of every, fps, frames, keyframes"),
         (["--margin", "-1"], "margin=-1.0: must be 0 to 10; try 0.3"),
         (["--size", "5"], "size=5: must be 16 to 4096 px; try 256"),
+        (["--seed", "-1"], "seed=-1: must be a whole number (int) of at least 0; try 0"),
         (["--quality", "101"], "quality=101"),
         (["--min-score", "2"], "min_score=2.0: must lie in 0..1; try 0.9"),
         (["--faces", "0"], "max_faces=0: must be at least 1"),

@@ -116,8 +116,8 @@ class DataOptions:
 
     def __post_init__(self) -> None:
         _check_choice("balance", self.balance, get_args(BalanceName))
-        rules: dict[str, tuple[int | None, int]] = {
-            "batch_size": (1, 64), "image_size": (1, 224), "seed": (None, 0), "frames_per_video": (1, 32),
+        rules = {
+            "batch_size": (1, 64), "image_size": (1, 224), "seed": (0, 0), "frames_per_video": (1, 32),
             "num_workers": (0, 2),
         }  # fmt: skip
         for name, (minimum, example) in rules.items():

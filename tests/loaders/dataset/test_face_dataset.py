@@ -93,6 +93,21 @@ def test_it_is_normalised_by_the_statistics_of_imagenet(dataset: Path) -> None:
     torch.testing.assert_close(white, ((1 - MEAN) / STD).expand(3, 8, 8))
 
 
+def test_positions_are_those_of_a_list_and_any_other_says_what_to_do(dataset: Path) -> None:
+    faces = FaceDataset(dataset, image_size=8)
+    last = len(faces) - 1
+    assert (faces[-1][0] == faces[last][0]).all()
+    for wrong in (slice(0, 3), "x", None, 1.5, [1, 2]):
+        for call in (faces.__getitem__, faces.info, faces.face, lambda position: faces.__getitems__([position])):
+            with pytest.raises(
+                TypeError, match=r"position .*: must be a whole number; for several faces take .*Subset"
+            ):
+                call(wrong)
+    for outside in (last + 1, -last - 2):
+        with pytest.raises(IndexError, match=rf"position {outside}: there are \d+ faces, 0 to {last}"):
+            faces[outside]
+
+
 def test_a_resized_crop_shows_the_same_face(dataset: Path) -> None:
     stored = FaceDataset(dataset, image_size=SIDE)[5][0]
     for side in (16, 100):

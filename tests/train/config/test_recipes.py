@@ -73,9 +73,9 @@ def test_a_value_is_read_as_the_type_of_its_setting(override: str, key: str, val
 def test_several_are_set_at_once_and_all_others_stay() -> None:
     before = flat_settings(RECIPES["baseline"]())
     after = flat_settings(
-        with_overrides(RECIPES["baseline"](), ["epochs=3", "model.backbone=vit", "model.loss=bce", "data.seed=-1"])
+        with_overrides(RECIPES["baseline"](), ["epochs=3", "model.backbone=vit", "model.loss=bce", "data.seed=7"])
     )
-    changed = {"epochs": 3, "model.backbone": "vit", "model.loss": "bce", "data.seed": -1}
+    changed = {"epochs": 3, "model.backbone": "vit", "model.loss": "bce", "data.seed": 7}
     assert after == {**before, **changed}
 
 
