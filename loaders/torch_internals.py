@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 CHECKED_TORCH = "2.15"
 """The version with which these attributes were last read in torch's source."""
@@ -56,6 +58,31 @@ def free_frame_of_worker_error(error: BaseException) -> None:
         traceback = traceback.tb_next
 
 
+@contextmanager
+def starting_iterator() -> Iterator[None]:
+    """Context in which torch makes an iterator; where that is interrupted, ends the workers that were started.
+
+    Torch's `__del__` of a half-made iterator fails on what it lacks, and Python prints that.
+    """
+    try:
+        yield
+    except BaseException as error:
+        traceback = error.__traceback__
+        while traceback is not None:
+            if traceback.tb_frame.f_code is _MultiProcessingDataLoaderIter.__init__.__code__:
+                _end_half_made(traceback.tb_frame.f_locals["self"])
+            traceback = traceback.tb_next
+        raise
+
+
+def _end_half_made(iterator: Any) -> None:
+    iterator._shutdown = True  # so that `__del__` does nothing  # noqa: SLF001
+    if getattr(iterator, "_worker_pids_set", False):
+        signal_handling._remove_worker_pids(id(iterator))  # type: ignore[attr-defined]  # noqa: SLF001
+    for worker in getattr(iterator, "_workers", []):
+        worker.kill()
+
+
 def kill_workers(iterator: Any) -> None:
     """Kills all workers of an iterator, without alarming torch's signal handler, and closes their result queue."""
     if iterator._worker_pids_set:  # noqa: SLF001
@@ -89,7 +116,9 @@ def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock:
     loader_class = type(loader)
 
     def _get_iterator(self: Any) -> Any:
-        return _with_intercepted_batches(loader_class._get_iterator(self), on_batch, clock)  # noqa: SLF001
+        with starting_iterator():
+            iterator = loader_class._get_iterator(self)  # noqa: SLF001
+        return _with_intercepted_batches(iterator, on_batch, clock)
 
     loader.__class__ = type(
         loader_class.__name__, (loader_class,), {"_get_iterator": _get_iterator, "__module__": loader_class.__module__}

@@ -15,7 +15,7 @@ from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..mixture.mixed_index import as_mixed
 from ..sampling.epoch_sampler import EpochSampler
 from ..seeding import derive_seed
-from ..torch_internals import shut_down_workers
+from ..torch_internals import shut_down_workers, starting_iterator
 from ..workers.importable import check_importable
 from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
 from ..workers.request_preparer import RequestPreparer
@@ -89,7 +89,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         with self._meter.time_wait(), self._describe_worker_deaths():
             self._seed_workers()
             self._torch_iterator = None
-            torch_iterator = super().__iter__()
+            with starting_iterator():
+                torch_iterator = super().__iter__()
             self._torch_iterator = weakref.ref(torch_iterator)
         if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
             self._watchdog = WorkerWatchdog(torch_iterator)

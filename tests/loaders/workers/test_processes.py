@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -16,6 +17,7 @@ import psutil
 import pytest
 from assets_dataset import LONG, VAL, copy_dataset, make_dataset
 from assets_loaders import (
+    DEADLINE_SECONDS,
     FIELDS,
     CountedImages,
     Hold,
@@ -31,6 +33,7 @@ from assets_loaders import (
 from facefeed.loaders import FaceDataLoader
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
+from torch.utils.data._utils import signal_handling
 
 STEPS = 11
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
@@ -211,6 +214,40 @@ def default_workers_with(cores: set[int], **environment: str) -> int:
     environment = {**{name: value for name, value in os.environ.items() if name != "LOCAL_WORLD_SIZE"}, **environment}
     process = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     return int(process.stdout)
+
+
+@pytest.mark.parametrize("persistent", [True, False])
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (multiprocessing.context.ForkServerContext, "Queue"),
+        (multiprocessing.context.ForkServerContext, "Event"),
+        (multiprocessing.context.ForkServerContext, "Process"),
+        (signal_handling, "_set_worker_pids"),
+        (signal_handling, "_set_SIGCHLD_handler"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "",
+)
+def test_ctrl_c_while_workers_are_started_prints_nothing_and_leaves_none(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, persistent: bool, owner: Any, name: str
+) -> None:
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    printed: list[Any] = []
+    before = {*multiprocessing.active_children()}
+    monkeypatch.setattr(sys, "unraisablehook", printed.append)
+    monkeypatch.setattr(owner, name, interrupted)
+    batches = loader(dataset, num_workers=1, persistent_workers=persistent)
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(batches))
+    gc.collect()
+    for worker in {*multiprocessing.active_children()} - before:
+        worker.join(DEADLINE_SECONDS)
+        assert worker.exitcode == -signal.SIGKILL
+    assert printed == []
+    monkeypatch.undo()
+    assert seen(batches) == seen(loader(dataset, num_workers=0))
 
 
 def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
