@@ -162,19 +162,18 @@ def _watch_signals(reader: int, on_first: Callable[[], None]) -> None:
         if number[0] not in _STOP_SIGNALS:
             continue
         if was_requested:
-            _kill_process_tree()
+            _kill_children()
+            _end(number[0], None)
         was_requested = True
         on_first()
 
 
-def _kill_process_tree() -> None:
+def _kill_children() -> None:
     import psutil  # noqa: PLC0415 (imported already, by `handle_interrupts`)
 
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
             process.kill()
-    _show_cursor()
-    os._exit(INTERRUPTED)
 
 
 def _show_cursor() -> None:

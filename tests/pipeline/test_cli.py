@@ -429,7 +429,8 @@ def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
     os.killpg(driver.pid, signal.SIGINT)
     _, stderr = driver.communicate(timeout=60)
     assert driver.returncode == 130, stderr
-    assert "interrupted;" not in stderr, "it has not waited for an end in order"
+    assert stderr.endswith("facefeed: interrupted; run the same command again\n")
+    assert "to resume" not in stderr, "it has not waited for an end in order"
     assert psutil.wait_procs(descendants, timeout=60)[1] == []
 
 

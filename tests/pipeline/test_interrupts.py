@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -55,3 +58,21 @@ def test_an_ignored_signal_stays_ignored() -> None:
     with stop_signals_deferred():
         os.kill(os.getpid(), signal.SIGHUP)
     assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+
+
+def test_a_second_ctrl_c_ends_a_command_that_does_not_come_to_its_end_with_the_line_of_the_first() -> None:
+    command = """if True:
+        import os, signal, threading
+        from facefeed.pipeline.interrupts import handle_interrupts
+
+        signal.signal(signal.SIGINT, lambda *_: None)  # as where a library does not return
+        was_received = threading.Event()
+        with handle_interrupts(was_received.set):
+            os.kill(os.getpid(), signal.SIGINT)
+            was_received.wait()
+            os.kill(os.getpid(), signal.SIGINT)
+            threading.Event().wait()
+    """
+    ended = subprocess.run([sys.executable, "-c", command, "--json"], capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (130, "facefeed: interrupted; run the same command again\n")
+    assert json.loads(ended.stdout) == {"error": "interrupted; run the same command again", "exit": 130}
