@@ -26,6 +26,7 @@ class FoundFile:
     """A media file: path relative to the root (absolute in another allowed folder), size and mtime, or its problem.
 
     A folder of images has `num_images`, their total size, the latest mtime, and `images_digest`, as an `Entry` has.
+    `file_ids`: of the file or of each image, the same under all names that a file has by links; see `file_id`.
     """
 
     relative: str
@@ -35,14 +36,15 @@ class FoundFile:
     detail: str | None = None
     num_images: int = 0
     images_digest: str | None = None
+    file_ids: Sequence[int] = field(default=(), compare=False, repr=False)
 
     @classmethod
-    def of_frames(cls, folder: str, frames: Sequence[tuple[str, int, int]]) -> Self:
+    def of_frames(cls, folder: str, frames: Sequence[tuple[str, int, int]], file_ids: Sequence[int] = ()) -> Self:
         """A folder of images; `frames`: at least one, as (name, size in bytes, mtime in nanoseconds)."""
         lines = "".join(f"{name}\0{size}\0{mtime}\n" for name, size, mtime in sorted(frames))
         return cls(
             folder, sum(size for _, size, _ in frames), max(mtime for _, _, mtime in frames), num_images=len(frames),
-            images_digest=hashlib.sha256(lines.encode()).hexdigest()[:_DIGEST_DIGITS],
+            images_digest=hashlib.sha256(lines.encode()).hexdigest()[:_DIGEST_DIGITS], file_ids=file_ids,
         )  # fmt: skip
 
 

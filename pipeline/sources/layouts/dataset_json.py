@@ -25,6 +25,7 @@ from ..folder_names import COMPRESSIONS, FAKE_NAMES
 from ..listing import Entry, Listing, has_usable_splits, parse_split_name
 from ..media.linked_files import LISTED_ALREADY, RealPaths
 from ..media.media_files import find_named, path_exists
+from ..media.shared_files import shared_files_warning
 from ..metadata.json_files import read_json
 
 _FRAMES_ROOT = "datasets/rgb"
@@ -91,6 +92,7 @@ class DatasetJson:
             ignored=+Counter({LISTED_ALREADY: len(folders) - len(by_folder)}),
             uses_splits=has_usable_splits({clip.split for clip in clips}),
             without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
+            warnings=shared_files_warning(entries, filter(None, found.values()), ("real", "fake")),
         )  # fmt: skip
 
 

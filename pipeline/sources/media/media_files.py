@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
@@ -14,6 +15,7 @@ from ...video.image_folder import IMAGE_SUFFIXES, list_frames
 from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
 from .linked_files import LISTED_ALREADY
+from .shared_files import file_id
 
 VIDEO_SUFFIXES = frozenset([
     ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".h264", ".hevc", ".m2ts", ".m4v", ".mjpeg", ".mkv", ".mov",
@@ -277,14 +279,15 @@ def _stat_file(relative: str, stat: Callable[[], os.stat_result]) -> FoundFile:
         return FoundFile(name, problem="unreadable", detail=error.strerror)
     problem: Reason | None = None if name == relative else "unreadable"
     detail = "the file's name is not UTF-8; rename it" if problem else None
-    return FoundFile(name, status.st_size, status.st_mtime_ns, problem, detail)
+    return FoundFile(name, status.st_size, status.st_mtime_ns, problem, detail, file_ids=(file_id(status),))
 
 
 def _stat_frames(root: Path, folder: str, roots: Sequence[Path]) -> FoundFile | None:
     """The images of a folder as one clip; None where it has none. Raises OSError."""
     statuses = [(name, (root / folder / name).stat()) for name in list_frames(root / folder, roots)]
     frames = [(name, status.st_size, status.st_mtime_ns) for name, status in statuses]
-    return FoundFile.of_frames(folder, frames) if frames else None
+    file_ids = array("Q", (file_id(status) for _, status in statuses))  # 8 bytes each: sets have millions of images
+    return FoundFile.of_frames(folder, frames, file_ids) if frames else None
 
 
 def digest_of_images(folder: Path, roots: Sequence[Path]) -> str | None:

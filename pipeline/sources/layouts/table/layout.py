@@ -12,11 +12,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...listing import Entry, FoundFile, Listing, has_usable_splits, refuse_duplicates
 from ...media.linked_files import RealPaths, each_file_once
 from ...media.media_files import find_named
+from ...media.shared_files import shared_files_warning
 from .checks import folder_of_others, refuse_images_of_clips, refuse_masks_as_inputs, refuse_outside_masks
 from .class_names import ClassNames, class_file, misspelt_labels, misspelt_warnings
 from .columns import read_columns
@@ -77,7 +79,8 @@ class TableFile:
         listing = each_file_once(src, listing, real_paths)
         refuse_images_of_clips(src, listing.entries, real_paths)
         refuse_masks_as_inputs(src, listing.entries, real_paths)
-        return listing
+        shared = shared_files_warning(listing.entries, filter(None, files), listing.labels)
+        return replace(listing, warnings=(*listing.warnings, *shared))
 
 
 def _entries(

@@ -252,6 +252,27 @@ def test_folders_whose_frames_are_links_to_the_same_images_are_one_clip(frames: 
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("link", [Path.symlink_to, Path.hardlink_to])
+@pytest.mark.parametrize(
+    ("name", "row", "shared"),
+    [
+        ("part/7.png", "part", "'own' (real, train) and 'part' (fake, test), share 1;"),  # beside an image of its own
+        ("single.png", "single.png", "'own' (real, train) and 'single.png' (fake, test), share 1;"),
+    ],
+)
+def test_inputs_that_share_a_part_of_their_files_by_links_are_named_with_an_example(
+    frames: Callable[..., Listing], tmp_path: Path, link: Callable[[Path, Path], None], name: str, row: str, shared: str
+) -> None:
+    put(tmp_path / "src", "part/8.png")
+    link(tmp_path / "src" / name, tmp_path / "src/own/1.png")
+    rows = "own,real,train", "copy,real,train", "fake.mp4,fake,test"
+    assert not any("by links" in text for text in listing_warnings(frames("path,label,split", *rows, "a,real,train")))
+    (warning,) = [
+        text for text in listing_warnings(frames("path,label,split", *rows, f"{row},fake,test")) if "by links" in text
+    ]
+    assert warning.startswith(f"2 inputs have files in common by links: the first, {shared}")
+
+
 @pytest.mark.parametrize(("of_link", "field"), [("fake,train", "label"), ("real,test", "split")])
 def test_frames_in_two_classes_or_splits_by_links_are_refused_with_both_folders(
     frames: Callable[..., Listing], of_link: str, field: str
