@@ -162,11 +162,12 @@ class SafeCheckpointIO(PlainCheckpointIO):
             with Path(path).open("wb") as file:
                 torch.save(checkpoint, file)
         except (OSError, RuntimeError) as error:
-            # torch hides an OSError behind an error of closing the archive
+            # torch hides an OSError, and Ctrl-C, behind an error of closing the archive
             reason = error if isinstance(error, OSError) else error.__context__
-            if not isinstance(reason, OSError):
+            if not isinstance(reason, (OSError, KeyboardInterrupt)):
                 raise
-            reason.filename = reason.filename or str(path)
+            if isinstance(reason, OSError):
+                reason.filename = reason.filename or str(path)
             raise reason from None
 
 

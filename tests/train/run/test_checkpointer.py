@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import tracemalloc
 from collections.abc import Callable
@@ -160,6 +161,23 @@ def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) 
     assert size_bytes > 16_000_000
     assert most_bytes < size_bytes / 10
     assert plain.read_checkpoint(tmp_path / "last.ckpt")["state_dict"].keys() == stored["state_dict"].keys()
+
+
+def test_a_second_ctrl_c_while_a_checkpoint_is_written_is_no_error_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupted(io.FileIO):
+        def write(self, data: Any) -> int:
+            if self.tell():
+                raise KeyboardInterrupt
+            return super().write(data)
+
+    def open_file(path: Path, mode: str) -> Interrupted:
+        return Interrupted(path, mode)
+
+    monkeypatch.setattr(Path, "open", open_file)
+    with pytest.raises(KeyboardInterrupt):
+        SafeCheckpointIO().save_checkpoint({"state_dict": {"weight": torch.zeros(1_000_000)}}, tmp_path / "last.ckpt")
 
 
 # ---- a power failure
