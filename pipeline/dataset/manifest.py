@@ -280,10 +280,17 @@ class Manifest:
         except FileNotFoundError as error:
             from ..lock import advice_to_wait  # noqa: PLC0415 (with rich, which no worker of a loader needs)
 
+            if root := next((root for root in out.parents if _is_part(out, OutPaths(root))), None):
+                raise UsageError(f"{out}: is a part of the dataset {root}; give that") from error
             remedy = advice_to_wait(out) or f"run `facefeed precompute SRC {out}` to its end"
             raise UsageError(f"{out}: no manifest.json, so no finished dataset; {remedy}") from error
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a manifest ({error})") from error
+
+
+def _is_part(path: Path, dataset: OutPaths) -> bool:
+    own = dataset.faces, dataset.receipts, dataset.plan, dataset.manifest, dataset.index
+    return any(path.is_relative_to(part) for part in own) and dataset.manifest.exists()
 
 
 @dataclass(frozen=True, kw_only=True)

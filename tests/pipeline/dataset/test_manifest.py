@@ -146,6 +146,14 @@ def test_a_folder_without_a_manifest_is_no_dataset_and_the_message_says_what_to_
         Manifest.read(tmp_path / out)
 
 
+@pytest.mark.parametrize("part", ["faces", "faces/train", "manifest.json"])
+def test_a_part_of_a_dataset_is_refused_with_the_folder_to_give(tmp_path: Path, part: str) -> None:
+    (tmp_path / "faces/train").mkdir(parents=True)
+    (tmp_path / "manifest.json").write_text(MANIFEST.to_json())
+    with pytest.raises(UsageError, match=rf"{part}: is a part of the dataset {tmp_path}; give that"):
+        Manifest.read(tmp_path / part)
+
+
 @pytest.mark.parametrize(
     "damage",
     [without("version"), without("schema"), without("rows"), with_("x", 1), with_("plan_parts", 0)],
