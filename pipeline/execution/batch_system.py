@@ -24,6 +24,7 @@ from typing import Any
 import dask
 from distributed import Client, Security
 
+from ..console import plural
 from ..errors import UsageError
 from ..interrupts import sigint_handler_kept
 from .certificate import write_certificate
@@ -125,8 +126,8 @@ def job_description(name: str) -> str:
     job = _cluster_class(name).job_cls("tls://scheduler:0", name="worker", **_job_options(name, files))
     walltime = dask.config.get(f"jobqueue.{name}.walltime")
     return (
-        f"{job.worker_cores} cores, {job.worker_memory / 1e9:.0f} GB, {job.worker_processes} workers, walltime "
-        f"{walltime}"
+        f"each has {plural(job.worker_cores, 'core')} and {job.worker_memory / 1e9:.0f} GB for "
+        f"{plural(job.worker_processes, 'worker')}, walltime {walltime} (settings: jobqueue.{name})"
     )
 
 

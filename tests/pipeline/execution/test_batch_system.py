@@ -181,6 +181,37 @@ def test_jobs_that_end_before_a_worker_has_started_stop_the_run_with_what_they_s
     assert list((tmp_path / "out/_tmp").iterdir()) == [], "neither certificate nor logs are left"
 
 
+class ListedJob(ProcessInterface):
+    """A job with a number."""
+
+    config_name = "slurm"
+
+    def __init__(self, *_: object, **__: object) -> None:
+        super().__init__()
+        self.job_id = "4711"
+
+
+def test_a_job_whose_worker_is_there_runs_whatever_the_batch_system_lists(
+    programs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list may lack it, as one of another of several clusters; a job that has gone with its worker is replaced."""
+    monkeypatch.setattr(worker_supply, "_CHECK_SECONDS", 0.0)
+    write_program(programs / "squeue")
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    with SpecCluster({}, scheduler, worker={"cls": ListedJob, "options": {}}) as cluster:
+        cluster.job_cls = ListedJob
+        supply = WorkerSupply(cluster, (2, 2), Progress.silent())
+        supply.adjust(6, [], [])
+        jobs = dict(cluster.workers)
+        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None) for number in (0, 1)]
+        supply.adjust(6, started, started)
+        assert cluster.workers == jobs
+        supply.adjust(6, started[:1], started[:1])
+        assert cluster.workers[0] is jobs[0]
+        assert jobs[1] not in cluster.workers.values()
+        assert len(cluster.workers) == 2
+
+
 @pytest.mark.parametrize(("limits", "left"), [((1, 4), {0}), ((2, 4), {0, 1}), ((0, 4), {0}), ((4, 4), {0, 1, 2, 3})])
 def test_towards_the_end_jobs_without_work_are_cancelled_down_to_the_least_number(
     limits: tuple[int, int], left: set[int]
