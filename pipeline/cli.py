@@ -26,8 +26,6 @@ if TYPE_CHECKING:
     from .planning.options import Options
     from .video import Sampling
 
-_BATCH_SYSTEMS = ("slurm", "pbs", "sge")
-
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="facefeed")
@@ -59,10 +57,8 @@ def _workers(ctx: click.Context, param: click.Parameter, given: str | None) -> i
 
 
 def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> Any:  # noqa: ARG001 (click's signature)
-    if given is None or given in _BATCH_SYSTEMS:
+    if given is None or not given.endswith(".py"):
         return given
-    if not given.endswith(".py"):
-        raise UsageError(f"--cluster {given}: must be {', '.join(_BATCH_SYSTEMS)} or a Python file")
     from .execution.cluster import load_cluster  # noqa: PLC0415
 
     return load_cluster(Path(given))

@@ -92,8 +92,9 @@ class RunFiles:
 
 
 def check_batch_system(name: str) -> None:
-    """Raises `UsageError` where jobs cannot be submitted from here, or their settings are wrong."""
-    system = BATCH_SYSTEMS[name]
+    """Raises `UsageError` where there is no such system, no jobs can be submitted from here, or settings are wrong."""
+    if (system := BATCH_SYSTEMS.get(name)) is None:
+        raise UsageError(f"--cluster {name}: must be {', '.join(BATCH_SYSTEMS)} or a Python file")
     try:
         _jobqueue()
     except ImportError as error:

@@ -75,7 +75,7 @@ def test_help_names_every_command_with_what_it_does() -> None:
         (["--workers", "four"], "--workers four: must be a number or, with --cluster, a range; try 8, or 4..64"),
         (["--workers", "4..8"], "workers=4..8: a range is for --cluster"),
         (["--cluster", "slurm", "--workers", "8..4"], "workers=8..4: must go from a smaller number to a larger one"),
-        (["--cluster", "lsf"], "--cluster lsf: must be slurm, pbs, sge or a Python file"),
+        (["--cluster", "lsf", "--workers", "2"], "--cluster lsf: must be slurm, pbs, sge or a Python file"),
         (["--cluster", "nowhere.py"], "--cluster nowhere.py: no such file"),
         (["--cluster", "slurm"], "--cluster slurm: needs --workers, such as 8, or 4..64"),
         (["--cluster", "slurm", "--scheduler", "tcp://127.0.0.1:1"], "one joins a cluster, the other starts one"),
