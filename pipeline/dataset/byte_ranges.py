@@ -6,8 +6,9 @@ import errno
 import os
 import resource
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import CorruptDataError, StoppedError
 
@@ -46,6 +47,35 @@ class Storage:
         return MAX_OPEN_FILES if soft == resource.RLIM_INFINITY else max(soft // 2, 1)
 
 
+Range = tuple[str, int, int]
+"""A file, its first byte that is needed, and the one after the last."""
+
+
+class RangeReader(Protocol):
+    """Reads byte ranges of a dataset's files, of whatever storage. Implementers are picklable.
+
+    where: what the dataset is called in messages. remedy: of damaged and missing files, in messages.
+    """
+
+    where: str
+    remedy: str
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Bytes `offset` .. `offset + size` of a file, fewer where it ends before.
+
+        Raises `MissingFileError` where it is not there, and `StoppedError` where storage does not return it.
+        """
+
+    def read_again(self, name: str, offset: int, size: int) -> bytes | None:
+        """The same from the storage itself, where there is a cache that may be damaged; else None."""
+
+    def prefetch(self, ranges: Iterable[Range]) -> None:
+        """Fetches what the next reads need, where that is faster at once; raises as `read`."""
+
+    def is_current(self) -> bool | None:
+        """Whether the dataset still has the state that was opened; None where its manifest says it."""
+
+
 class ByteRangeReader:
     """Reads byte ranges of files below a folder; keeps the most recently used files open.
 
@@ -54,6 +84,7 @@ class ByteRangeReader:
 
     def __init__(self, root: Path, storage: Storage | None = None) -> None:
         self._root, self._storage = root, storage or Storage()
+        self.where, self.remedy = str(root), f"run `facefeed verify {root}`"
         self._descriptors: dict[str, int] = {}  # least recently used first
 
     def __reduce__(self) -> tuple[type[ByteRangeReader], tuple[Path, Storage]]:
@@ -74,15 +105,24 @@ class ByteRangeReader:
             try:
                 return self._storage.read(self._descriptor(name), size, offset)
             except (FileNotFoundError, NotADirectoryError) as error:
-                raise MissingFileError(
-                    f"{self._root / name}: {error.strerror}; run `facefeed verify {self._root}`"
-                ) from error
+                raise MissingFileError(f"{self._root / name}: {error.strerror}; {self.remedy}") from error
             except OSError as error:
                 self._close(name)  # a stale descriptor never recovers
                 delay_seconds = next(delays_seconds, None) if error.errno in _TRANSIENT_ERRNOS else None
                 if delay_seconds is None:
                     raise self._stopped(name, error) from error
                 self._storage.sleep(delay_seconds)
+
+    def read_again(self, name: str, offset: int, size: int) -> bytes | None:  # noqa: ARG002
+        """None: the system's page cache is that of the file."""
+        return None
+
+    def prefetch(self, ranges: Iterable[Range]) -> None:
+        """Does nothing: reads from the disk are cheap."""
+
+    def is_current(self) -> bool | None:
+        """See `RangeReader`."""
+        return None
 
     def _stopped(self, name: str, error: OSError) -> StoppedError:
         attempts = f"{len(RETRY_DELAYS_SECONDS)} further attempts within {sum(RETRY_DELAYS_SECONDS):.0f} s"

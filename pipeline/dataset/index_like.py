@@ -92,6 +92,6 @@ class OutdatedIndex:
         raise CorruptDataError(changed_text(self._out))
 
 
-def changed_text(out: Path) -> str:
+def changed_text(out: Path | str) -> str:
     """Error message where OUT has another state than a reader began with."""
     return f"{out}: has changed since it was opened; open it again, as by another loader"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from ..errors import CorruptDataError, UsageError
-from .byte_ranges import ByteRangeReader, MissingFileError, Storage
+from .byte_ranges import ByteRangeReader, MissingFileError, Range, RangeReader
 from .index import Index
 from .index_like import changed_text
 from .manifest import Manifest
@@ -23,17 +24,36 @@ class StoredImages:
     the row's file is not there, and `StoppedError` where storage does not return it.
     """
 
-    def __init__(self, index: Index, storage: Storage | None = None) -> None:
-        self._index, self._ranges = index, ByteRangeReader(index.out, storage)
+    def __init__(self, index: Index, ranges: RangeReader | None = None) -> None:
+        self._index = index
+        self.ranges: RangeReader = ByteRangeReader(index.out) if ranges is None else ranges
+
+    def prefetch(self, rows: Sequence[int], *, masks: bool) -> None:
+        """Fetches at once what these rows need, where the dataset is in a store; `masks`: also their masks."""
+        if isinstance(self.ranges, ByteRangeReader):
+            return
+        self.ranges.prefetch(
+            [
+                range_
+                for column in (("image", "mask") if masks else ("image",))
+                for range_ in self._ranges_of(column, rows)
+            ]
+        )
+
+    def _ranges_of(self, column: str, rows: Sequence[int]) -> Iterator[Range]:
+        index = self._index
+        starts, sizes = index.numbers(f"{column}_offset", rows), index.numbers(f"{column}_bytes", rows)
+        names = index.categories("file")
+        for code, start, size in zip(index.codes("file", rows).tolist(), starts.tolist(), sizes.tolist(), strict=True):
+            if start >= 0 and 0 < size <= _MAX_BYTES:
+                yield names[code], start, start + size
 
     def image(self, row: int) -> bytes:
         """The encoded crop of a row, checked by its CRC-32."""
         number = self._index.number
         offset, size = int(number("image_offset", row)), int(number("image_bytes", row))
-        data = self._read(row, offset, size)
-        if len(data) != size or zlib.crc32(data) != number("image_crc32", row):
-            raise self._damaged("image", row)
-        return data
+        crc32 = number("image_crc32", row)
+        return self._checked("image", row, lambda data: len(data) == size and zlib.crc32(data) == crc32, offset, size)
 
     def mask(self, row: int) -> bytes | None:
         """The manipulation mask of a row, a PNG checked by the CRCs of its chunks; None where the row has none."""
@@ -41,24 +61,29 @@ class StoredImages:
         size = int(number("mask_bytes", row))
         if not size:
             return None
-        data = self._read(row, int(number("mask_offset", row)), size)
-        if not _is_complete_png(data):
-            raise self._damaged("mask", row)
-        return data
+        return self._checked("mask", row, _is_complete_png, int(number("mask_offset", row)), size)
 
-    def _read(self, row: int, offset: int, size: int) -> bytes:
-        """The bytes of a range; none where it can be no image's, so that no memory is taken for it."""
-        if offset < 0 or not 0 <= size <= _MAX_BYTES:
-            return b""
+    def _checked(self, column: str, row: int, is_sound: Callable[[bytes], bool], offset: int, size: int) -> bytes:
+        """The bytes of a range, from the store once more where they are not those that were written."""
+        if offset < 0 or not 0 <= size <= _MAX_BYTES:  # it can be no image's; no memory is taken for it
+            raise self._damaged(column, row)
+        name = str(self._index.text("file", row))
         try:
-            return self._ranges.read(str(self._index.text("file", row)), offset, size)
+            data: bytes | None = self.ranges.read(name, offset, size)
+            if data is not None and not is_sound(data):
+                data = self.ranges.read_again(name, offset, size)
         except MissingFileError as error:
             if self._is_current():
                 raise
-            raise MissingFileError(changed_text(self._index.out)) from error
+            raise MissingFileError(changed_text(self.ranges.where)) from error
+        if data is None or not is_sound(data):
+            raise self._damaged(column, row)
+        return data
 
     def _is_current(self) -> bool:
         """Whether OUT has the state of the index still, as far as can be read."""
+        if (is_current := self.ranges.is_current()) is not None:
+            return is_current
         try:
             return bool(Manifest.read(self._index.out).fingerprint == self._index.fingerprint)
         except (CorruptDataError, UsageError):
@@ -68,8 +93,8 @@ class StoredImages:
         index, offset = self._index, self._index.number(f"{column}_offset", row)
         face = f"{index.text('video_id', row)}, frame {index.number('frame_index', row)}"
         return CorruptDataError(
-            f"{index.out / str(index.text('file', row))}: the {column} at byte {offset} is not the one that was "
-            f"written ({face}); run `facefeed verify {index.out}`"
+            f"{self.ranges.where}/{index.text('file', row)}: the {column} at byte {offset} is not the one that was "
+            f"written ({face}); {self.ranges.remedy}"
         )
 
 

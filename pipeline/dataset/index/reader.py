@@ -27,11 +27,13 @@ class Index:
 
     All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path and
     what tells its state from others: see `reopen_index`.
-    `added`: fingerprints of the sets of added columns that it has, by name.
+    `added`: fingerprints of the sets of added columns that it has, by name. `restore`: called in another process before
+    it opens the index, of a dataset whose folder is a cache that may have been removed meanwhile.
     """
 
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
+        self.restore: Callable[[], None] | None = None
         path = layout.current_index_path(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
@@ -57,8 +59,8 @@ class Index:
         if not has_expected_schema or any(batch.num_rows != layout.BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
-    def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Path, str, dict[str, str]]]:
-        return reopen_index, (self.out, self.fingerprint, column_origins(self.schema))
+    def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Any, ...]]:
+        return reopen_index, (self.out, self.fingerprint, column_origins(self.schema), self.restore)
 
     def __len__(self) -> int:
         return self.num_rows
@@ -239,9 +241,16 @@ class Index:
         return values
 
 
-def reopen_index(out: Path, fingerprint: str, origins: dict[str, str]) -> Index | OutdatedIndex:
+def reopen_index(
+    out: Path, fingerprint: str, origins: dict[str, str], restore: Callable[[], None] | None
+) -> Index | OutdatedIndex:
     """The index of OUT in another process, if it still has the rows and the columns that it had in the first one."""
+    if restore is not None:
+        restore()
+        if not layout.current_index_path(out).exists():  # the store has another state by now
+            return OutdatedIndex(out)
     index = Index(out)
+    index.restore = restore
     is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
     return index if is_same else OutdatedIndex(out)
 

@@ -18,6 +18,7 @@ from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.augment import AlignedMixup
 from facefeed.loaders.dataset.replacement import replacement_candidates
 from facefeed.loaders.sampling.balance import Pairs, Quotas
+from facefeed.pipeline.dataset.byte_ranges import ByteRangeReader
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
@@ -156,7 +157,7 @@ def test_a_file_that_is_gone_always_stops(copy: Path) -> None:
 
 def test_a_disk_that_fails_damages_no_image_and_ends_the_run_where_that_lasts(dataset: Path) -> None:
     storage, loader = FailingStorage(errno.EIO, errno.ESTALE), loader_of(dataset, split="val", batch_size=5)
-    loader.dataset._read_image = StoredImages(loader.dataset.index, storage).image
+    loader.dataset._read_image = StoredImages(loader.dataset.index, ByteRangeReader(loader.dataset.out, storage)).image
     assert sum(len(batch["label"]) for batch in loader) == 15
     assert (loader.stats().corrupt, len(storage.waited)) == (0, 2)
     storage.failures = [errno.EIO] * 6

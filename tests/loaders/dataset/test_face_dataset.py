@@ -22,7 +22,7 @@ from assets_rows import damage
 from facefeed.loaders import FaceDataset
 from facefeed.loaders.augment import BlockMask, FaceCutout, LandmarkBlackout
 from facefeed.loaders.face import Face
-from facefeed.pipeline.dataset.byte_ranges import Storage
+from facefeed.pipeline.dataset.byte_ranges import ByteRangeReader, Storage
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.dataset.stored_images import StoredImages
@@ -373,7 +373,7 @@ class RoomForSix(Storage):
 
 def test_descriptors_are_few_while_it_lives_and_gone_afterwards(many_files: Path) -> None:
     faces = FaceDataset(many_files, image_size=SIDE)
-    faces._read_image = StoredImages(faces.index, RoomForSix()).image
+    faces._read_image = StoredImages(faces.index, ByteRangeReader(faces.out, RoomForSix())).image
     first = [faces[position][0] for position in range(20)]
     assert open_below(many_files) == 6
     repeated = [faces[position][0] for position in [*range(19, -1, -1), *range(0, 20, 3)]]

@@ -1,0 +1,76 @@
+"""`StoreAddress`: where a dataset lies in a store, and what it is called in messages."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...errors import UsageError
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_USER = re.compile(r"(?<=://)[^/@]*@")
+_SHOWN_OPTIONS = ("endpoint_url", "region_name", "anon", "protocol", "project")
+_SHORTEST_SECRET = 4
+
+
+def is_address(out: Any) -> bool:
+    """Whether OUT is given as an address of a store, and not as a folder."""
+    return isinstance(out, str) and _SCHEME.match(out) is not None
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """Where a dataset lies; `str()` is for messages, without credentials.
+
+    url: of the folder. options: fsspec's for its file system; they may hold credentials, and are never shown.
+    """
+
+    url: str
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.options, Mapping) or not all(isinstance(name, str) for name in self.options):
+            raise UsageError(
+                "storage_options: must be a dict of options of the store's fsspec file system, such as "
+                "{'endpoint_url': 'https://minio.example'}"
+            )
+        object.__setattr__(self, "url", self.url.rstrip("/"))
+        if self.url.endswith(":"):
+            raise UsageError(f"dataset={self.url + '//'!r}: names no folder of the store; try 's3://bucket/faces'")
+
+    def __repr__(self) -> str:
+        return f"StoreAddress({str(self)!r})"
+
+    def __str__(self) -> str:
+        return _USER.sub("", self.url).partition("?")[0]
+
+    @property
+    def protocol(self) -> str:
+        """The scheme: "s3", "gs" and the like."""
+        return self.url.partition("://")[0].lower()
+
+    @property
+    def key(self) -> str:
+        """Name of its folder in a cache: of the address and the endpoint alone, so that users share it."""
+        client = self.options.get("client_kwargs")
+        endpoints = [self.options.get("endpoint_url"), client.get("endpoint_url") if isinstance(client, dict) else None]
+        text = json.dumps([str(self), *endpoints], default=str)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def redact(self, text: str) -> str:
+        """A text of somebody else's error without the values of options that may be credentials."""
+        for secret in [*_secrets(self.options), *(match[0] for match in [_USER.search(self.url)] if match)]:
+            text = text.replace(secret, "***")
+        return text
+
+
+def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in options.items():
+        if isinstance(value, Mapping):
+            yield from _secrets(value)
+        elif isinstance(value, str) and name not in _SHOWN_OPTIONS and len(value) >= _SHORTEST_SECRET:
+            yield value

@@ -1,0 +1,85 @@
+"""`kind_of_failure`: what an error of a store means, whichever library raises it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+Kind = Literal["missing", "refused", "beyond_end", "unusable", "transient"]
+
+_BY_STATUS: dict[int, Kind] = {400: "unusable", 401: "refused", 403: "refused", 404: "missing", 416: "beyond_end"}
+_SERVER_ERROR = 500
+_BY_CODE: dict[str, Kind] = {
+    **dict.fromkeys(("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException"), "transient"),
+    **dict.fromkeys(("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"), "refused"),
+    **dict.fromkeys(("SignatureDoesNotMatch", "TokenRefreshRequired", "RequestTimeTooSkewed"), "refused"),
+    **dict.fromkeys(("InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed"), "unusable"),
+    "NoSuchBucket": "missing",
+}
+_NO_CREDENTIALS = {
+    "CredentialRetrievalError", "DefaultCredentialsError", "GatedRepoError", "NoCredentialsError",
+    "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "UnauthorizedSSOTokenError",
+}  # fmt: skip
+
+
+def kind_of_failure(error: BaseException) -> Kind:
+    """What an error of a store means.
+
+    "missing": there is no such file, or bucket. "refused": without permission, or credentials. "beyond_end": the range
+    starts after the end of the file. "unusable": the request can never succeed. "transient": all else, as throttling,
+    errors of the server, timeouts and cut connections; it may succeed if it is repeated.
+    """
+    answer = next((kind for each in _chain(error) if (kind := _kind_of_answer(each)) is not None), None)
+    if answer is not None:
+        return answer
+    if isinstance(error, PermissionError):
+        return "refused"
+    if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
+        return "missing"
+    return "unusable" if isinstance(error, (TypeError, ValueError, NotImplementedError)) else "transient"
+
+
+def _kind_of_answer(error: BaseException) -> Kind | None:
+    """What an error of a library means, by its code or the status of the store's answer; None of other errors."""
+    if type(error).__name__ in _NO_CREDENTIALS:
+        return "refused"
+    status = _status(error)
+    by_status = None if status is None else _BY_STATUS.get(status, "transient" if status >= _SERVER_ERROR else None)
+    return _BY_CODE.get(code_of(error) or "", by_status)
+
+
+def is_missing_bucket(error: BaseException) -> bool:
+    """Whether there is not even the bucket."""
+    return any(code_of(each) == "NoSuchBucket" for each in _chain(error))
+
+
+def code_of(error: BaseException) -> str | None:
+    """The code of an error of S3, such as "SlowDown"; None of others."""
+    response = getattr(error, "response", None)
+    details = response.get("Error") if isinstance(response, dict) else None
+    code = details.get("Code") if isinstance(details, dict) else None
+    return code if isinstance(code, str) else None
+
+
+def _status(error: BaseException) -> int | None:
+    """The status of an HTTP answer that an error is about."""
+    if type(error).__module__ == "aiohttp.http_exceptions":  # a connection that broke, although its code is 400
+        return None
+    response: Any = getattr(error, "response", None)
+    if isinstance(response, dict):
+        response = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        return response if isinstance(response, int) else None
+    for owner, name in ((response, "status_code"), (error, "status"), (error, "status_code"), (error, "code")):
+        value = getattr(owner, name, None)
+        if isinstance(value, int):
+            return value
+    return None
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that caused it."""
+    seen: list[BaseException] = []
+    while error is not None and error not in seen:
+        seen.append(error)
+        yield error
+        error = error.__cause__ or error.__context__

@@ -1,0 +1,228 @@
+"""`open_store`: opens a finished dataset in a store; its manifest and index become files of the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ...errors import CorruptDataError, FacefeedError, StoppedError, UsageError
+from ...files import cache_folder, stop_on_disk_error, sync_folder
+from ...json_records import parse_json
+from ..index import Index
+from ..manifest import OutPaths
+from ..open_dataset import open_dataset
+from .address import StoreAddress
+from .blocks import BLOCK_BYTES, BlockCache
+from .cache_space import IN_USE, CacheSpace, StateInUse, lock_within
+from .concurrent import on_threads
+from .counts import StoreCounter
+from .reader import StoreReader
+from .remote_files import MissingInStoreError, RemoteFiles
+
+_ATTEMPTS = 3
+"""A copy to the store replaces manifest and index one after the other: either may happen between two requests."""
+
+_MIN_CACHE_BYTES = 64 << 20
+_ANNOUNCED_BYTES = 64 << 20
+_OPEN_PATIENCE_SECONDS = 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions:
+    """Where what is read from a store is kept, and how the store is reached; raises `UsageError` on other values.
+
+    cache: a folder of a local disk; None: facefeed's own below ``~/.cache``. cache_bytes: most that it takes there;
+    None: half of what the disk has free. storage_options: of the store's fsspec file system; never printed.
+    """
+
+    cache: Path | None = None
+    cache_bytes: int | None = None
+    storage_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        size = self.cache_bytes
+        if size is not None and (not isinstance(size, int) or isinstance(size, bool) or size < _MIN_CACHE_BYTES):
+            raise UsageError(
+                f"cache_bytes={size!r}: must be a number of bytes of at least {_MIN_CACHE_BYTES:,}; try 200 << 30"
+            )
+
+    def space(self) -> CacheSpace:
+        """The cache; raises `UsageError` where its folder cannot be written."""
+        cache = cache_folder() / "stores" if self.cache is None else Path(self.cache).absolute()
+        try:
+            space = CacheSpace(cache, self.cache_bytes or 0)
+            space.root.mkdir(parents=True, exist_ok=True)
+            if self.cache_bytes is None:
+                space.limit_bytes = max((shutil.disk_usage(cache).free + space.used_bytes()) // 2, _MIN_CACHE_BYTES)
+        except OSError as error:
+            raise UsageError(
+                f"cache={str(cache)!r}: cannot be written ({error.strerror}); give a folder of a local disk"
+            ) from error
+        return space
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStore:
+    """A dataset in a store. `folder`: of its manifest and index, as in OUT, which stay as long as `reader` is there."""
+
+    folder: Path
+    index: Index
+    reader: StoreReader
+
+
+def open_store(url: str, options: StoreOptions) -> OpenStore:
+    """Opens the dataset at an address.
+
+    Raises:
+        UsageError: there is no finished dataset, the store refuses to read it, or an option cannot hold.
+        CorruptDataError: manifest or index is damaged, or they are of two states.
+        StoppedError: the store does not return them, or the local disk fails.
+
+    """
+    address, space = StoreAddress(url, options.storage_options), options.space()
+    source = _Source(RemoteFiles(address, StoreCounter()), space)
+    in_use = source.open_state()
+    manifest, index = open_dataset(in_use.folder)
+    index.restore = Restore(source, in_use.folder)
+    rows = hashlib.sha256(f"{manifest.fingerprint} {BLOCK_BYTES}".encode()).hexdigest()[:16]
+    blocks = BlockCache(
+        RemoteFiles(address, StoreCounter()), space, source.root / "blocks" / rows, block_bytes=BLOCK_BYTES
+    )
+    reader = StoreReader(blocks, IsCurrent(source.files, manifest.fingerprint), in_use)
+    return OpenStore(folder=in_use.folder, index=index, reader=reader)
+
+
+@dataclass(frozen=True)
+class IsCurrent:
+    """Whether the store still has a state of a dataset, as far as can be read."""
+
+    files: RemoteFiles
+    fingerprint: str
+
+    def __call__(self) -> bool:
+        """Reads its manifest again."""
+        try:
+            manifest = parse_json(self.files.read_all("manifest.json"))
+            return bool(manifest["fingerprint"] == self.fingerprint)
+        except (FacefeedError, MissingInStoreError, KeyError, TypeError, ValueError):
+            return True
+
+
+@dataclass(frozen=True)
+class Restore:
+    """Fetches a state again where somebody has removed it from the cache, if the store still has it."""
+
+    source: _Source
+    folder: Path
+
+    def __call__(self) -> None:
+        """Called before another process opens the index."""
+        if not (self.folder / IN_USE).exists():
+            self.source.open_state()
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Manifest and index of a dataset in a store, and where its states lie in the cache."""
+
+    files: RemoteFiles
+    space: CacheSpace
+
+    @property
+    def root(self) -> Path:
+        return self.space.root / self.files.address.key
+
+    def open_state(self) -> StateInUse:
+        """The current state, fetched unless the cache has it."""
+        for _ in range(_ATTEMPTS - 1):
+            with suppress(CorruptDataError):
+                return self._open_state()
+        return self._open_state()
+
+    def _open_state(self) -> StateInUse:
+        manifest = self._read_manifest()
+        try:
+            _, version = self.files.size_and_version("index.arrow")
+        except MissingInStoreError as error:
+            raise UsageError(f"{self.files.address}: has no index.arrow; copy all of OUT but _tmp and plan") from error
+        folder = self.root / "states" / hashlib.sha256(manifest + version.encode()).hexdigest()[:16]
+        with stop_on_disk_error(folder):
+            if (in_use := StateInUse(folder)).is_there:
+                return in_use
+            folder.parent.mkdir(parents=True, exist_ok=True)
+            lock = os.open(folder.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                if not lock_within(lock, _OPEN_PATIENCE_SECONDS):
+                    raise StoppedError(f"{folder.parent}: another process has been fetching the index for an hour")
+                if not (in_use := StateInUse(folder)).is_there:
+                    self._fetch(folder, manifest, version)
+                    in_use = StateInUse(folder)
+            finally:
+                os.close(lock)
+        if not in_use.is_there:
+            raise CorruptDataError(f"{folder}: was removed as it was opened; open it again")
+        return in_use
+
+    def _read_manifest(self) -> bytes:
+        address = self.files.address
+        try:
+            return self.files.read_all("manifest.json")
+        except MissingInStoreError as error:
+            raise UsageError(
+                f"{address}: no manifest.json, so no finished dataset; see to the address, or copy a finished OUT there"
+            ) from error
+
+    def _fetch(self, folder: Path, manifest: bytes, version: str) -> None:
+        """Fetches a state, complete or not at all. `version`: of the index that it is to have."""
+        attempt = folder.parent / ".new"
+        shutil.rmtree(attempt, ignore_errors=True)
+        attempt.mkdir()
+        paths = OutPaths(attempt)
+        paths.manifest.write_bytes(manifest)
+        (attempt / IN_USE).touch()
+        self._fetch_index(paths.index, version, extra_bytes=len(manifest))
+        try:
+            open_dataset(attempt)
+        except CorruptDataError as error:  # an update may have been copied up to the manifest
+            try:
+                _, next_version = self.files.size_and_version(paths.next_index.name)
+                self._fetch_index(paths.next_index, next_version)
+                open_dataset(attempt)
+            except (MissingInStoreError, CorruptDataError, UsageError):
+                text = str(error).replace(str(attempt), str(self.files.address))
+                raise CorruptDataError(f"{text}; then copy OUT to the store again") from error
+        for path in (paths.manifest, paths.index):
+            with path.open("rb") as written:
+                os.fsync(written.fileno())
+        sync_folder(attempt)
+        shutil.rmtree(folder, ignore_errors=True)  # what is left of one of which somebody has removed a part
+        attempt.rename(folder)
+        sync_folder(folder.parent)
+
+    def _fetch_index(self, path: Path, version: str, *, extra_bytes: int = 0) -> None:
+        size, current = self.files.size_and_version(path.name)
+        address = self.files.address
+        if not self.space.reserve(size + extra_bytes):
+            raise UsageError(
+                f"cache_bytes={self.space.limit_bytes}: the index of {address} alone takes {size:,}; give more"
+            )
+        if size > _ANNOUNCED_BYTES and sys.stderr.isatty():
+            sys.stderr.write(f"facefeed: fetching the index of {address}, {size / 1e6:,.0f} MB\n")
+        with path.open("wb") as file:
+
+            def fetch(start: int) -> None:
+                data = self.files.read(path.name, start, min(start + BLOCK_BYTES, size))
+                os.pwrite(file.fileno(), data, start)
+
+            on_threads(fetch, range(0, size, BLOCK_BYTES))
+        if current != version or self.files.size_and_version(path.name) != (size, version):
+            raise CorruptDataError(
+                f"{address}: was replaced as it was read; open it again once it is copied to the store completely"
+            )

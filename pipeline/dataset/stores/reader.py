@@ -1,0 +1,151 @@
+"""`StoreReader`: byte ranges of a dataset's files in a store, by blocks of a local cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, TypeVar
+
+from ..byte_ranges import MissingFileError, Range
+from .blocks import Block, BlockCache
+from .cache_space import StateInUse
+from .concurrent import on_threads
+from .counts import StoreCounter
+from .remote_files import MissingInStoreError, RemoteFiles
+
+_OPEN_BLOCKS: Final = 32
+
+_Key = tuple[str, int]
+_Loaded = TypeVar("_Loaded")
+
+
+class StoreReader:
+    """See `ByteRangeReader`, which has the same methods. Picklable, without what it has open. Not thread-safe.
+
+    `is_current`: whether the store still has this state of the dataset. `in_use`: keeps its index in the cache.
+    """
+
+    def __init__(self, cache: BlockCache, is_current: Callable[[], bool], in_use: StateInUse | None = None) -> None:
+        self._cache, self.is_current, self._in_use = cache, is_current, in_use
+        self.where = str(cache.files.address)
+        self.remedy = "run `facefeed verify` on the folder that it was copied from, and copy the file again"
+        self._blocks: dict[_Key, Block] = {}  # least recently used first
+        self._reread = set[_Key]()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._cache, self.is_current, self._in_use)
+
+    def another(self) -> StoreReader:
+        """A reader of the same files for another thread, with its own counts."""
+        files = self._cache.files
+        return StoreReader(self._cache.of(RemoteFiles(files.address, StoreCounter())), self.is_current, self._in_use)
+
+    def __del__(self) -> None:
+        for block in self._blocks.values():
+            block.close()
+
+    @property
+    def limit_bytes(self) -> int:
+        """Most that the cache takes."""
+        return self._cache.space.limit_bytes
+
+    @property
+    def counter(self) -> StoreCounter:
+        """Counts what this object reads."""
+        return self._cache.files.counter
+
+    def read(self, name: str, offset: int, size: int) -> bytes:
+        """Reads bytes `offset` .. `offset + size` of the file `name`, fewer where it ends before.
+
+        Raises `MissingFileError` where it is not there, `UsageError` where the store refuses it, and `StoppedError`
+        where it does not return it.
+        """
+        return b"".join(
+            self._part(name, number, offset, offset + size) for number in self._numbers(offset, offset + size)
+        )
+
+    def read_again(self, name: str, offset: int, size: int) -> bytes | None:
+        """Reads a range that came damaged from the store itself, since what the cache has may be.
+
+        None where that was done before: then it is damaged in the store.
+        """
+        keys = {(name, number) for number in self._numbers(offset, offset + size)} - self._reread
+        if not keys:
+            return None
+        self._reread |= keys
+        for key in keys:
+            self._forget(key)
+            self._cache.drop(*key)
+        return self.read(name, offset, size)
+
+    def prefetch(self, ranges: Iterable[Range]) -> None:
+        """Fetches the blocks of all these ranges that are not in the cache, several at a time; counts them as used.
+
+        Errors are those of the first block that has any; raises as `read`.
+        """
+        missing = []
+        for key in dict.fromkeys(self._keys(ranges)):
+            if key in self._blocks or self._cache.has(*key):
+                self.counter.add(hits=1)
+            else:
+                missing.append(key)
+        self.counter.add(misses=len(missing))
+        for key, block in zip(missing, on_threads(self._load, missing), strict=True):
+            self._hold(key, block)
+
+    def read_ahead(self, ranges: Iterable[Range]) -> None:
+        """Fetches what is missing into the cache, except what another process is at; keeps nothing open."""
+        on_threads(self._load_unless_busy, dict.fromkeys(self._keys(ranges)))
+
+    def _part(self, name: str, number: int, start: int, end: int) -> bytes:
+        """What a block has of a range of its file."""
+        first = number * self._cache.block_bytes
+        bounds = max(start - first, 0), min(end - first, self._cache.block_bytes)
+        key = name, number
+        try:
+            return self._block(key).read(*bounds)
+        except OSError:  # the local disk failed, which the store does not
+            self._forget(key)
+            self._hold(key, self._asked(lambda: self._cache.fetch(*key), name))
+            return self._blocks[key].read(*bounds)
+
+    def _block(self, key: _Key) -> Block:
+        block = self._blocks.pop(key, None)
+        if block is None:
+            block = self._cache.open(*key) or self._load(key)
+        self._hold(key, block)
+        return block
+
+    def _hold(self, key: _Key, block: Block) -> None:
+        """Keeps a block open, and closes the one that was used least recently."""
+        self._forget(key)
+        self._blocks[key] = block
+        if len(self._blocks) > _OPEN_BLOCKS:
+            self._forget(next(iter(self._blocks)))
+
+    def _forget(self, key: _Key) -> None:
+        if (block := self._blocks.pop(key, None)) is not None:
+            block.close()
+
+    def _load(self, key: _Key) -> Block:
+        block = self._asked(lambda: self._cache.load(*key), key[0])
+        # A process that is paused may keep its lock for ever.
+        return self._asked(lambda: self._cache.fetch(*key), key[0]) if block is None else block
+
+    def _load_unless_busy(self, key: _Key) -> None:
+        block = self._asked(lambda: self._cache.load(*key, patience_seconds=0), key[0])
+        if block is not None:
+            block.close()
+
+    def _asked(self, load: Callable[[], _Loaded], name: str) -> _Loaded:
+        try:
+            return load()
+        except MissingInStoreError as error:
+            raise MissingFileError(f"{self.where}/{name}: not in the store; {self.remedy}") from error
+
+    def _numbers(self, start: int, end: int) -> range:
+        """The blocks that a range lies in."""
+        size = self._cache.block_bytes
+        return range(start // size, -(-end // size))
+
+    def _keys(self, ranges: Iterable[Range]) -> Iterable[_Key]:
+        return ((name, number) for name, start, end in ranges for number in self._numbers(start, end))

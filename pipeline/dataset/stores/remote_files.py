@@ -1,0 +1,164 @@
+"""`RemoteFiles`: byte ranges of files in a store, by fsspec; transient errors are retried, others refused at once."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from ...errors import StoppedError, UsageError
+from ..byte_ranges import RETRY_DELAYS_SECONDS
+from .address import StoreAddress
+from .counts import StoreCounter
+from .failures import code_of, is_missing_bucket, kind_of_failure
+
+_log = logging.getLogger("facefeed.stores")
+
+REQUEST_TIMEOUT_SECONDS = 60.0
+"""Longest that a request may take; a store that stops answering is then asked again."""
+
+_MOST_BYTES = 1 << 30
+_LONG_DELAY_SECONDS = 2.0
+_PACKAGES = {
+    "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
+    "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
+}  # fmt: skip
+_VERSION_KEYS = (
+    "ETag", "etag", "generation", "md5Hash", "content_md5", "blob_id", "LastModified", "last_modified", "updated",
+    "mtime", "created", "size",
+)  # fmt: skip
+
+_Result = TypeVar("_Result")
+
+
+class MissingInStoreError(Exception):
+    """There is no such file in the store."""
+
+
+class RemoteFiles:
+    """Files below an address. Picklable; its connections belong to one process. Thread-safe.
+
+    `sleep`: for the delays between attempts; tests pass a fake.
+    """
+
+    def __init__(
+        self, address: StoreAddress, counter: StoreCounter, sleep: Callable[[float], object] = time.sleep
+    ) -> None:
+        self.address, self.counter, self._sleep = address, counter, sleep
+        self._lock = threading.Lock()
+        self._opened: tuple[int, Any, str] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.address, self.counter, self._sleep)
+
+    def read(self, name: str, start: int, end: int) -> bytes:
+        """Reads bytes `start` .. `end` of a file, fewer where it ends before.
+
+        Raises:
+            MissingInStoreError: it is not there.
+            UsageError: the store refuses it, or there is no such bucket.
+            StoppedError: the store does not return it.
+
+        """
+        data: bytes = self._attempt(
+            name, lambda files, path, limit: files.cat_file(path, start=start, end=end, **limit)
+        )
+        self.counter.add(fetched_bytes=len(data))
+        return data
+
+    def read_all(self, name: str) -> bytes:
+        """Reads a small file; raises as `read`."""
+        return self.read(name, 0, _MOST_BYTES)  # a range: s3fs would first ask for the size of a whole file
+
+    def size_and_version(self, name: str) -> tuple[int, str]:
+        """Size of a file, and a hash that changes with its content; raises as `read`."""
+        info: dict[str, Any] = self._attempt(name, lambda files, path, limit: files.info(path, **limit))
+        if info.get("type") == "directory" or not isinstance(info.get("size"), int):
+            raise MissingInStoreError(name)
+        version = repr([info.get(key) for key in _VERSION_KEYS])
+        return info["size"], hashlib.sha256(version.encode()).hexdigest()
+
+    def _attempt(self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result]) -> _Result:
+        delays_seconds = iter(RETRY_DELAYS_SECONDS)
+        while True:
+            files, root = self._filesystem()
+            limit = {"timeout": REQUEST_TIMEOUT_SECONDS} if getattr(files, "async_impl", False) else {}
+            self.counter.add(requests=1)
+            try:
+                return request(files, f"{root}/{name}", limit)
+            except Exception as error:  # each store's library has errors of its own
+                if kind_of_failure(error) == "beyond_end":
+                    return b""  # type: ignore[return-value]  # only ranges have an end
+                delay_seconds = self._delay(name, error, next(delays_seconds, None))
+            self.counter.add(retries=1)
+            self._sleep(delay_seconds)
+
+    def _delay(self, name: str, error: Exception, delay_seconds: float | None) -> float:
+        """The delay before the next attempt; raises where there is none."""
+        kind, where, reason = kind_of_failure(error), f"{self.address}/{name}", self._reason(error)
+        if kind == "missing" and not is_missing_bucket(error):
+            raise MissingInStoreError(name) from error
+        if kind == "missing":
+            raise UsageError(f"{self.address}: there is no such bucket ({reason}); see to the address") from None
+        if kind == "refused":
+            raise UsageError(
+                f"{where}: the store refuses to read it ({reason}); see to the credentials, their rights and the "
+                "address, then run the same command again"
+            ) from None
+        if kind == "unusable":
+            raise UsageError(f"{where}: cannot be read ({reason}); see to the address and storage_options") from None
+        if delay_seconds is None:
+            raise StoppedError(
+                f"{where}: {reason}, also after {len(RETRY_DELAYS_SECONDS)} further attempts within "
+                f"{sum(RETRY_DELAYS_SECONDS):.0f} s: the store does not return the file; see to the store, the network "
+                "and endpoint_url, then resume"
+            ) from None
+        if delay_seconds >= _LONG_DELAY_SECONDS:
+            _log.warning("%s: %s; asking again in %.0f s", where, reason, delay_seconds)
+        return delay_seconds
+
+    def _reason(self, error: Exception) -> str:
+        code, text = code_of(error.__cause__ or error), str(error).strip().splitlines()
+        first = text[0] if text else type(error).__name__
+        return self.address.redact(first if code is None or code in first else f"{code}: {first}")
+
+    def _filesystem(self) -> tuple[Any, str]:
+        """The file system of this process, and the path of the dataset in it; made on first use, also after a fork."""
+        opened = self._opened
+        if opened is None or opened[0] != os.getpid():
+            if opened is not None:
+                self._lock = threading.Lock()  # a thread of the process before the fork may have held it
+            with self._lock:
+                if self._opened is None or self._opened[0] != os.getpid():
+                    self._opened = (os.getpid(), *_open_filesystem(self.address))
+                opened = self._opened
+        return opened[1], opened[2]
+
+
+def _open_filesystem(address: StoreAddress) -> tuple[Any, str]:
+    import fsspec  # noqa: PLC0415 (only who reads from a store needs it)
+
+    protocol, options = address.protocol, dict(address.options)
+    if protocol in ("s3", "s3a"):  # each attempt is counted here, so neither s3fs nor botocore repeats any
+        config = options.get("config_kwargs") or {}
+        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **config}
+    try:
+        files, path = fsspec.url_to_fs(address.url, skip_instance_cache=True, use_listings_cache=False, **options)
+        if protocol in ("s3", "s3a"):
+            files.retries = 1
+    except ImportError as error:
+        package = _PACKAGES.get(protocol, f"the package of fsspec's {protocol}://")
+        raise UsageError(
+            f"{address}: {protocol}:// needs a package that is not installed ({error}); run `pip install {package}`"
+        ) from error
+    except (TypeError, ValueError) as error:
+        known = "s3, gs, az, hf, file"
+        raise UsageError(
+            f"{address}: cannot be opened ({address.redact(str(error))}); see to the address, such as "
+            f"s3://bucket/faces ({known} and others of fsspec), and to storage_options"
+        ) from None
+    return files, str(path).rstrip("/")

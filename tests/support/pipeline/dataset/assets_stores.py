@@ -1,0 +1,104 @@
+"""Stores for tests: blocks so small that a dataset has many, and an S3 server that misbehaves by number."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from facefeed.pipeline.dataset.stores import opening, remote_files
+from facefeed.pipeline.dataset.stores.opening import OpenStore, StoreOptions, open_store
+
+BLOCK_BYTES = 16 << 10
+CACHE_BYTES = 64 << 20
+
+
+def small_blocks(patch: pytest.MonkeyPatch, block_bytes: int = BLOCK_BYTES) -> None:
+    """Datasets that are opened from now on have blocks of so many bytes."""
+    patch.setattr(opening, "BLOCK_BYTES", block_bytes)
+
+
+def opened(url: str, cache: Path, **options: Any) -> OpenStore:
+    return open_store(url, StoreOptions(cache=cache, **{"cache_bytes": CACHE_BYTES} | options))
+
+
+def blocks_of(cache: Path) -> list[Path]:
+    """The files of blocks in a cache."""
+    return sorted(path for path in cache.rglob("blocks/*/*/*") if path.is_file())
+
+
+def uploaded(out: Path, files: Any, path: str) -> None:
+    """Copies OUT to a store as the guide says: without what no reader opens, the manifest and the index last."""
+    names = [each.relative_to(out).as_posix() for each in sorted((out / "faces").rglob("*.parquet"))]
+    names += [each.relative_to(out).as_posix() for each in sorted((out / "receipts").rglob("*.json"))]
+    for name in [*names, "index.arrow", "manifest.json"]:
+        files.pipe_file(f"{path}/{name}", (out / name).read_bytes())
+
+
+class MisbehavingServer:
+    """An S3 server in this process. `faults`: what happens to a GET of a Parquet file, by its number from 0 on:
+    "slow_down" (a 503), "cut" (half of the body), "stall" (half of it, then nothing more), or None.
+    """
+
+    def __init__(self, app: Any) -> None:
+        self._app, self._lock = app, threading.Lock()
+        self.faults: Callable[[int], str | None] = lambda number: None
+        self.requests = 0
+        self.released = threading.Event()
+        self.url = ""
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """storage_options to reach it."""
+        return {"endpoint_url": self.url, "key": "reader", "secret": "not-to-be-shown"}
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].endswith(".parquet"):
+            return self._app(environ, start_response)  # type: ignore[no-any-return]
+        with self._lock:
+            fault, self.requests = self.faults(self.requests), self.requests + 1
+        if fault == "slow_down":
+            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
+            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+            return [body]
+        body = b"".join(self._app(environ, start_response))
+        return [body] if fault is None else self._half(body, fault)
+
+    def _half(self, body: bytes, fault: str) -> Iterator[bytes]:
+        yield body[: len(body) // 2]
+        if fault == "stall":
+            self.released.wait(60)
+        raise ConnectionAbortedError
+
+
+@contextmanager
+def s3_server(patch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
+    """An S3 server with an empty bucket `faces`."""
+    from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 (a second)
+    from werkzeug.serving import make_server  # noqa: PLC0415
+
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        patch.setenv(name, "testing")
+    patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    server = MisbehavingServer(DomainDispatcherApplication(create_backend_app))
+    listening = make_server("127.0.0.1", 0, server, threaded=True)
+    listening.daemon_threads = True
+    server.url = f"http://127.0.0.1:{listening.port}"
+    thread = threading.Thread(target=listening.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield server
+    finally:
+        server.released.set()
+        listening.shutdown()
+        listening.server_close()
+        thread.join()
+
+
+def without_delays(patch: pytest.MonkeyPatch, *, timeout_seconds: float = 60.0) -> None:
+    """Requests are repeated at once, and take so long at most."""
+    patch.setattr(remote_files, "RETRY_DELAYS_SECONDS", (0.0,) * len(remote_files.RETRY_DELAYS_SECONDS))
+    patch.setattr(remote_files, "REQUEST_TIMEOUT_SECONDS", timeout_seconds)
