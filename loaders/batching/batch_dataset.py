@@ -127,7 +127,8 @@ class BatchDataset(FaceDataset):
         if self._reseeder is None:
             self._reseeder = Reseeder(self.transforms)
         with self._reseeder.activated():
-            return _BatchLoad(self, self._reseeder, request).run()
+            batch = _BatchLoad(self, self._reseeder, request).run()
+        return replace(batch, store=self.stores.take_counts()) if self.stores else batch
 
     @property
     def image_items(self) -> int | None:

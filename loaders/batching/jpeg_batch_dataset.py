@@ -58,7 +58,7 @@ class JpegBatchDataset(BatchDataset):
         """See `BatchDataset`."""
         to_images = None
         if self.crop is not None:
-            self.prepare(rows.tolist())  # rows may have been replaced
+            self._cuts.prepare(rows.tolist())  # rows may have been replaced
             to_images = np.array([self._cuts(row).to_image for row in rows.tolist()])
         return PackedJpegs(buffer.ends, request, to_images)
 

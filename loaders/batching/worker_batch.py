@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.stores.counts import StoreCounts
 from ...pipeline.errors import FacefeedError
 from .packed_jpegs import PackedJpegs
 
@@ -35,7 +36,7 @@ class WorkerBatch:
     collate_fn, in place of images and columns. error: why there is no batch. replaced: damaged images that were
     replaced. image_size: (H, W) of the images. made_fakes: real faces that `SelfBlend` made fakes of. seeds: of what is
     drawn on the device, one for each image or clip; see `device_seeds`. jpegs: where `images`, or the slot, holds JPEGs
-    that are not decoded yet; see `JpegBatchDataset`.
+    that are not decoded yet; see `JpegBatchDataset`. store: what reading from a store took; None without one.
     """
 
     step: int
@@ -50,3 +51,4 @@ class WorkerBatch:
     made_fakes: int = 0
     seeds: NDArray[np.uint64] | None = None
     jpegs: PackedJpegs | None = None
+    store: StoreCounts | None = None

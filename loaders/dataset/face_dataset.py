@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import operator
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from ...pipeline.dataset.crops import CropProtocol, crop_protocol
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
-from ...pipeline.dataset.stored_images import StoredImages
+from ...pipeline.dataset.stores.opening import StoreOptions
 from ...pipeline.errors import UsageError
 from .. import validation
 from ..adapters.by_kind import Adapter, adapter_of
@@ -30,6 +30,7 @@ from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selected_rows import Crop, SelectedRows
 from .selection import Filters, Rows
+from .store_parts import StoreParts
 
 Transform = Callable[..., Any]
 
@@ -50,7 +51,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     rows when it needs them.
 
     Args:
-        out: the output folder of `precompute`.
+        out: the output folder of `precompute`, or its address in an object store, such as "s3://bucket/faces".
         split: "train", "val" or "test"; None: all.
         image_size: side of an image, px; "auto": the size of the `crop` protocol, 224 without one. None: that of the
             stored crop, and the transforms have to bring all to one size.
@@ -63,9 +64,13 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             the mask that a batch delivers move too.
         filters: selects rows by any column of the index, in pyarrow's notation.
         frames_per_video: number of frames to select from each video, evenly spaced; None: all.
+        cache: of an address: a folder of the local disk for what is read from the store, which processes and runs
+            share; None: one below ``~/.cache``.
+        cache_bytes: most that the cache takes; None: half of what its disk has free.
+        storage_options: of the store's fsspec file system, such as `{"endpoint_url": "https://..."}`.
 
     Raises:
-        UsageError: `out` is no finished dataset, a setting is out of range, or one is changed later.
+        UsageError: `out` is no finished dataset, a setting is out of range, one is changed later, or a store refuses.
         IndexError: a position is out of range; those below 0 count from the end, as in a list.
         TypeError: a position is no whole number, as a slice is.
         CorruptDataError: the bytes of a row are damaged, or index and manifest are of two states.
@@ -84,18 +89,23 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         transform: Transform | None = None,
         filters: Filters | None = None,
         frames_per_video: int | None = None,
+        cache: str | Path | None = None,
+        cache_bytes: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
     ) -> None:
         self._init_options(
             split=split, image_size=image_size, crop=crop, face_transform=face_transform, transform=transform,
             filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
+        store = StoreOptions.of(cache=cache, cache_bytes=cache_bytes, storage_options=storage_options)
         selected = SelectedRows.open(
-            out, split=split, crop=crop, filters=filters, frames_per_video=self.frames_per_video
+            out, split=split, crop=crop, filters=filters, frames_per_video=self.frames_per_video, store=store
         )
-        images = StoredImages(selected.index)
+        images = selected.images
         self._init_rows(
             out=selected.out, index=selected.index, rows=selected.rows, select=selected.select,
             read_image=images.image, read_mask=images.mask, without_68=[] if selected.has_68 else [selected.out],
+            stores=StoreParts.of([selected.index], [images]),
         )  # fmt: skip
 
     def _init_options(
@@ -121,6 +131,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def _init_rows(
         self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
         read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[Path],
+        stores: StoreParts,
     ) -> None:  # fmt: skip
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
         have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.
@@ -129,6 +140,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._real_class = real_class(index.labels)
         self._rows: Rows | None = rows
         self._select, self._read_image, self._read_mask = select, read_image, read_mask
+        self.stores, self._read_batch = stores, stores.prefetch
         self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
         if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
             check(self.labels, without_68=without_68)
@@ -163,7 +175,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def with_wrapped_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """A copy whose stages "read", "decode", "resize" and "augment" are `wrap(name, stage)`, as for timing."""
         wrapped = copy.copy(self)
-        for name in ("read_image", "read_mask", "decode", "resize"):
+        for name in ("read_batch", "read_image", "read_mask", "decode", "resize"):
             setattr(wrapped, f"_{name}", wrap(name.partition("_")[0], getattr(self, f"_{name}")))
         for name in ("face_transform", "transform"):
             if (stage := getattr(self, name)) is not None:
@@ -225,8 +237,10 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
                 owner.set_random_state(generator, python_random)
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """Computes at once what the loading of these rows of the index needs, in place of the last ones'."""
+        """Computes and fetches at once what loading these rows of the index needs, in place of the last ones."""
         self._cuts.prepare(rows)
+        if self.stores:
+            self._read_batch(rows, masks=self._wants_mask)
 
     def info(self, position: int) -> dict[str, Any]:
         """Every column of the index for one face, by name."""

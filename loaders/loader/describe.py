@@ -9,17 +9,21 @@ import numpy as np
 from ...pipeline.dataset.index_like import IndexLike
 from ..clips.clip_items import ClipItems
 from ..dataset.selection import Rows
+from ..dataset.store_parts import StoreParts
 from ..mixture.mixture_balance import MixtureBalance
 from ..sampling.balance import Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
+from ..sampling.shuffling import BLOCK_ROWS
 from ..workers.readahead import byte_runs
-from .stats import LoaderDescription, MixedDataset
+from .stats import LoaderDescription, MixedDataset, StoreDescription
 
 _PAGE_BYTES = 4096
 
 
-def describe_epoch(sampler: EpochSampler, *, num_workers: int, shared_bytes: int) -> LoaderDescription:
-    """Describes the current epoch of this rank."""
+def describe_epoch(
+    sampler: EpochSampler, *, num_workers: int, shared_bytes: int, stores: StoreParts | None = None
+) -> LoaderDescription:
+    """Describes the current epoch of this rank. `stores`: the parts of the dataset that are in object stores."""
     dataset = sampler.dataset
     windowed = sampler.shuffling.mode == "window"
     rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
@@ -52,7 +56,33 @@ def describe_epoch(sampler: EpochSampler, *, num_workers: int, shared_bytes: int
         shared_bytes=shared_bytes,
         items="images" if clips is None else f"clips of {frames} images",
         datasets=_describe_mixture(sampler),
+        store=_describe_stores(stores, sampler, image_rows, mean_bytes) if stores else None,
     )
+
+
+def _describe_stores(
+    stores: StoreParts, sampler: EpochSampler, image_rows: Rows, mean_bytes: float
+) -> StoreDescription:
+    """What of an epoch is in stores, with advice where the cache is too small for its order."""
+    epoch_bytes, cache_bytes = stores.block_bytes(image_rows), stores.limit_bytes
+    block_bytes, advice = stores.parts[0].reader.block_bytes, ""
+    mode, window = sampler.shuffling.mode, sampler.shuffling.window_images
+    if mode == "full" and cache_bytes < epoch_bytes:
+        images = max(round(block_bytes / mean_bytes), 1) if mean_bytes else 1
+        advice = (
+            f"shuffle='window': the cache holds {cache_bytes / epoch_bytes:.0%} of the images, so a full shuffle "
+            f"fetches blocks of {block_bytes / 1e6:.1f} MB, with {images:,} images each, again for almost every image; "
+            f"or cache_bytes={epoch_bytes}"
+        )
+    elif mode == "window" and cache_bytes < epoch_bytes:
+        largest = max(stores.block_bytes(rows) for rows in sampler.windows(sampler.epoch))
+        if 2 * largest > cache_bytes:
+            advice = (
+                f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before they are used; "
+                f"or window_images={max(window // 2, BLOCK_ROWS)}"
+            )
+    addresses = tuple(dict.fromkeys(stores.addresses.values()))
+    return StoreDescription(addresses=addresses, epoch_bytes=epoch_bytes, cache_bytes=cache_bytes, advice=advice)
 
 
 def _describe_mixture(sampler: EpochSampler) -> tuple[MixedDataset, ...]:

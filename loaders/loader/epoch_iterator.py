@@ -121,6 +121,7 @@ def iterate_in_order(
         step += 1
         meter.replaced += batch.replaced
         meter.made_fakes += batch.made_fakes
+        meter.add_store(batch.store)
         yield batch
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import copy
 import logging
 import weakref
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from multiprocessing.context import BaseContext
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
 import torch
@@ -63,11 +64,11 @@ class FaceDataLoader(WorkerBatchLoader):
     deviation, in channels-last memory; labels int64 (N,), -1 where unknown. You may keep every batch.
 
     Args:
-        dataset: the output folder of `precompute`, or a `FaceDataset`; several folders as a mixture: a list, or a dict
-            by names of your own.
+        dataset: the output folder of `precompute`, its address in an object store, or a `FaceDataset`; several folders
+            or addresses as a mixture: a list, or a dict by names of your own.
         batch_size: images, or clips, per rank and step.
-        split: as for `FaceDataset`, like `image_size`, `crop`, `face_transform`, `transform`, `filters` and
-            `frames_per_video`; only with a folder.
+        split: as for `FaceDataset`, like `image_size`, `crop`, `face_transform`, `transform`, `filters`,
+            `frames_per_video`, `cache`, `cache_bytes` and `storage_options`; only with a folder or an address.
         clip: a `Clip`: batches of clips in place of images, (N, T, 3, H, W) with a label a clip, float32 or uint8; with
             `pad=True` also `valid`, bool (N, T).
         weights: of a mixture, a positive number for each dataset, in their order or by name: its share of every batch.
@@ -127,6 +128,9 @@ class FaceDataLoader(WorkerBatchLoader):
         transform: Transform | None = None,
         filters: Filters | None = None,
         frames_per_video: int | None = None,
+        cache: str | Path | None = None,
+        cache_bytes: int | None = None,
+        storage_options: Mapping[str, Any] | None = None,
         clip: Clip | None = None,
         weights: Weighting | None = None,
         temperature: float | None = None,
@@ -174,7 +178,8 @@ class FaceDataLoader(WorkerBatchLoader):
         )  # fmt: skip
         dataset = as_dataset(
             dataset, rename=rename, split=split, image_size=image_size, crop=crop, face_transform=face_transform,
-            transform=transform, filters=filters, frames_per_video=frames_per_video,
+            transform=transform, filters=filters, frames_per_video=frames_per_video, cache=cache,
+            cache_bytes=cache_bytes, storage_options=storage_options,
         )  # fmt: skip
         check_device_transform(
             device_transform, dtype=dtype, fields=fields, collate_fn=collate_fn, device=device, pin_memory=pin_memory
@@ -269,8 +274,11 @@ class FaceDataLoader(WorkerBatchLoader):
             yield from deliver(self._batch_finalizer()(worker_batches), self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator
+            meter.add_store(self._request_preparer.take_store_counts())
             if meter.replaced:
-                _log.warning(meter.replacement_report(self._batch_dataset.out, "clips" if self.clip else "images"))
+                dataset = self._batch_dataset
+                kind = "clips" if self.clip else "images"
+                _log.warning(meter.replacement_report(dataset.out, kind, dataset.stores.remedies))
 
     def _batch_finalizer(self) -> BatchFinalizer:
         device, transform = torch.device(self.device or "cpu"), self.device_transform
@@ -322,10 +330,14 @@ class FaceDataLoader(WorkerBatchLoader):
 
     def stats(self) -> LoaderStats:
         """Statistics of the current epoch, or of the last one."""
+        self._meter.add_store(self._request_preparer.take_store_counts())
         return self._meter.stats()
 
     def describe(self) -> LoaderDescription:
         """What an epoch will be: order, memory, reads, and the batches of this rank."""
         return describe_epoch(
-            self._epoch_sampler, num_workers=self.num_workers, shared_bytes=self._in_flight_batches().total_bytes
+            self._epoch_sampler,
+            num_workers=self.num_workers,
+            shared_bytes=self._in_flight_batches().total_bytes,
+            stores=self._batch_dataset.stores,
         )

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ...pipeline.dataset.stores.counts import StoreCounts
 from ..batching.worker_batch import Replacement
 from ..mixture.mixed_index import MixedIndex
 
@@ -22,7 +23,8 @@ class LoaderStats:
     the start of the workers included. queue_depth: batches ready at `next()`, on average; near 0 the workers are the
     bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: damaged images that were replaced;
     `replaced` lists the first of them; corrupt_by_dataset: of a mixture, how many of each dataset, by name. made_fakes:
-    real faces that `SelfBlend` made fakes of.
+    real faces that `SelfBlend` made fakes of. store: what reading from object stores took, ahead and for batches; None
+    where all is local.
     """
 
     epoch: int
@@ -37,6 +39,7 @@ class LoaderStats:
     made_fakes: int = 0
     corrupt_by_dataset: Mapping[str, int] = field(default_factory=dict)
     replaced: tuple[Replacement, ...] = field(default=(), repr=False)
+    store: StoreCounts | None = None
 
     @property
     def images_per_second(self) -> float:
@@ -55,6 +58,7 @@ class LoaderStats:
             f"first batch {self.first_batch_seconds:.2f} s, queue {self.queue_depth:.1f}, corrupt {self.corrupt}"
             + (f" ({_counts(self.corrupt_by_dataset)})" if self.corrupt and self.corrupt_by_dataset else "")
             + (f", {self.made_fakes:,} real faces made fakes" if self.made_fakes else "")
+            + (f"; store: {self.store}" if self.store is not None else "")
         )
 
 
@@ -68,6 +72,7 @@ class EpochMeter:
         self.batches = self._images = self._ready = self._latest_ready = 0
         self._wait_seconds = self._first_batch_seconds = 0.0
         self._started = self._latest = 0.0
+        self._store: StoreCounts | None = None
 
     @contextmanager
     def time_wait(self) -> Iterator[None]:
@@ -89,6 +94,11 @@ class EpochMeter:
         self._first_batch_seconds = self._first_batch_seconds or self._latest - self._started
         self._images += images
 
+    def add_store(self, counts: StoreCounts | None) -> None:
+        """Adds what reading from stores took."""
+        if counts is not None:
+            self._store = counts if self._store is None else self._store + counts
+
     def stats(self) -> LoaderStats:
         """The statistics so far."""
         return LoaderStats(
@@ -96,7 +106,7 @@ class EpochMeter:
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
             queue_depth=self._ready / max(self.batches, 1), latest_ready=self._latest_ready,
             corrupt=len(self.replaced), made_fakes=self.made_fakes, replaced=tuple(self.replaced[:_MAX_NAMED]),
-            corrupt_by_dataset=self._corrupt_by_dataset(),
+            corrupt_by_dataset=self._corrupt_by_dataset(), store=self._store,
         )  # fmt: skip
 
     def _corrupt_by_dataset(self) -> dict[str, int]:
@@ -105,19 +115,24 @@ class EpochMeter:
         counts = Counter(self._mixture.dataset_of(image.row) for image in self.replaced)
         return {name: counts[number] for number, name in enumerate(self._mixture.names)}
 
-    def replacement_report(self, out: Path, kind: str = "images") -> str:
-        """The damaged images, or clips, of an epoch and their replacements, for the log."""
-        replaced, damaged, outs = self.replaced[:_MAX_NAMED], "", str(out)
+    def replacement_report(self, out: Path, kind: str, remedies: Mapping[Path, str]) -> str:
+        """The damaged images, or clips, of an epoch and their replacements, for the log.
+
+        `remedies`: by folder, where it is not `facefeed verify`.
+        """
+        replaced, damaged, outs = self.replaced[:_MAX_NAMED], "", [out]
         if self._mixture is not None:
             counts = {name: count for name, count in self._corrupt_by_dataset().items() if count}
             damaged = f" ({_counts(counts)})"
             folders = dict(zip(self._mixture.names, self._mixture.outs, strict=True))
-            outs = "` and `facefeed verify ".join(str(folders[name]) for name in counts)
+            outs = [folders[name] for name in counts]
+        local = " and ".join(f"`facefeed verify {folder}`" for folder in outs if folder not in remedies)
+        of_stores = sorted({remedies[folder] for folder in outs if folder in remedies})
+        remedy = "; ".join([f"run {local}"] * bool(local) + of_stores)
         first = "\n".join(f"  {image.face_id} -> {image.replaced_by}: {image.reason}" for image in replaced)
         return (
             f"epoch {self.epoch}: {len(self.replaced)} damaged {kind}{damaged} were replaced by others of their videos "
-            "or labels; run "
-            f"`facefeed verify {outs}`. The first:\n{first}"
+            f"or labels; {remedy}. The first:\n{first}"
         )
 
 
@@ -143,6 +158,25 @@ class MixedDataset:
 
 
 @dataclass(frozen=True, kw_only=True)
+class StoreDescription:
+    """What of an epoch is in object stores. addresses: of the datasets. epoch_bytes: blocks that hold its images.
+    cache_bytes: most that the cache takes. advice: where the cache is too small for the order; else empty.
+    """
+
+    addresses: tuple[str, ...]
+    epoch_bytes: int
+    cache_bytes: int
+    advice: str = ""
+
+    def __str__(self) -> str:
+        text = (
+            f"store: {self.epoch_bytes / 1e6:,.0f} MB of {' and '.join(self.addresses)}, "
+            f"a cache of {self.cache_bytes / 1e6:,.0f} MB"
+        )
+        return text if not self.advice else f"{text}\nadvice: {self.advice}"
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoaderDescription:
     """What an epoch will be. `str()` is a readable summary of several lines.
 
@@ -150,7 +184,7 @@ class LoaderDescription:
     read_amplification: bytes read from storage for each byte of an image, at least 1; whole pages of 4 KiB with random
     access, sequential runs with windows. shared_bytes: memory of the batches in flight between processes. items: what
     rows, global_batch, padded_images and dropped_images count. datasets: of a mixture, in the order of the values of
-    the field `dataset_index`.
+    the field `dataset_index`. store: of images in object stores; None where all are local.
     """
 
     order: str
@@ -169,6 +203,7 @@ class LoaderDescription:
     shared_bytes: int
     items: str = "images"
     datasets: tuple[MixedDataset, ...] = ()
+    store: StoreDescription | None = None
 
     def __str__(self) -> str:
         ends = f"{self.padded_images} repeated" if self.padded_images else f"{self.dropped_images} dropped"
@@ -183,6 +218,8 @@ class LoaderDescription:
         ]
         if self.window_bytes is not None:
             lines.append(f"window: {self.window_bytes / 1e6:.0f} MB of page cache for two windows")
+        if self.store is not None:
+            lines.append(str(self.store))
         for number, each in enumerate(self.datasets):
             lines.append(
                 f"dataset {number}: {each.name}, {each.share:.2%} of each batch, {each.drawn:,} {self.items} an epoch, "

@@ -34,7 +34,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
 
     def _connect(self, sampler: EpochSampler, dataset: BatchDataset) -> None:
         """Sets where requests and batches come from, with no iteration in progress."""
-        sampler.prepare_requests_with(RequestPreparer(dataset))
+        self._request_preparer = RequestPreparer(dataset)
+        sampler.prepare_requests_with(self._request_preparer)
         self._epoch_sampler, self._batch_dataset = sampler, dataset
         self._current_iterator: Callable[[], EpochIterator | None] = no_iterator
         self._watchdog: WorkerWatchdog | None = None

@@ -14,11 +14,13 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from ...pipeline.dataset.manifest import Manifest
-from ...pipeline.dataset.stored_images import StoredImages
+from ...pipeline.dataset.stores.address import is_address
+from ...pipeline.dataset.stores.opening import StoreOptions
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset, Transform
 from ..dataset.selected_rows import Crop, SelectedRows
 from ..dataset.selection import Filters, Rows
+from ..dataset.store_parts import StoreParts
 from .mixed_index import MixedIndex
 from .names import Rename
 
@@ -35,7 +37,7 @@ class MixtureDataset(FaceDataset):
     `index` is a `MixedIndex`, `out` the folder that they all lie in.
 
     Args:
-        outs: the folders by name.
+        outs: the folders, or addresses, by name.
         rename: see `names.Rename`.
         split: as for `FaceDataset`, like all others.
 
@@ -46,20 +48,26 @@ class MixtureDataset(FaceDataset):
     """
 
     def __init__(  # not super().__init__, which opens one dataset
-        self, outs: Mapping[str, Path], *, rename: Rename | None, split: str | None,
+        self, outs: Mapping[str, str | Path], *, rename: Rename | None, split: str | None,
         image_size: int | Literal["auto"] | None, crop: Crop | None,
         face_transform: Transform | Sequence[Any] | None, transform: Transform | None, filters: Filters | None,
-        frames_per_video: int | None,
+        frames_per_video: int | None, cache: str | Path | None, cache_bytes: int | None,
+        storage_options: Mapping[str, Any] | None,
     ) -> None:  # fmt: skip
         self._init_options(
             split=split, image_size=image_size, crop=crop, face_transform=face_transform, transform=transform,
             filters=filters, frames_per_video=frames_per_video,
         )  # fmt: skip
         options = {"split": split, "crop": crop, "filters": filters, "frames_per_video": self.frames_per_video}
-        parts = [_open(name, out, **options) for name, out in outs.items()]
+        store = StoreOptions.of(cache=cache, cache_bytes=cache_bytes, storage_options=storage_options)
+        has_addresses = any(is_address(out) for out in outs.values())
+        parts = [
+            _open(name, out, **options, store=StoreOptions() if has_addresses and not is_address(out) else store)
+            for name, out in outs.items()
+        ]
         mixed = MixedIndex({name: part.index for name, part in zip(outs, parts, strict=True)}, rename)
         _check_filters(mixed, filters)
-        images = [StoredImages(part.index) for part in parts]
+        images = [part.images for part in parts]
         self._init_rows(
             out=Path(commonpath([part.out for part in parts])), index=mixed,
             rows=_joined([part.rows for part in parts], mixed.offsets),
@@ -67,6 +75,7 @@ class MixtureDataset(FaceDataset):
             read_image=_ByDataset([each.image for each in images], mixed.offsets),
             read_mask=_ByDataset([each.mask for each in images], mixed.offsets),
             without_68=[part.out for part in parts if not part.has_68],
+            stores=StoreParts.of(mixed.indexes, images),
         )  # fmt: skip
         if crop is None:
             _warn_of_framing(mixed)
@@ -98,7 +107,7 @@ def _warn_of_framing(index: MixedIndex) -> None:
             )  # fmt: skip
 
 
-def _open(name: str, out: Path, **options: Any) -> SelectedRows:
+def _open(name: str, out: str | Path, **options: Any) -> SelectedRows:
     try:
         return SelectedRows.open(out, **options)
     except UsageError as error:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.errors import UsageError
 
 Rename: TypeAlias = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -25,8 +26,8 @@ def is_several(datasets: Any) -> bool:
     return isinstance(datasets, (list, tuple, Mapping))
 
 
-def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Path]:
-    """The folders of a mixture by the names of its datasets, which are those of the folders where only these are given.
+def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, str | Path]:
+    """The folders, and addresses, of a mixture by the names of its datasets: their own last part where none is given.
 
     Raises `UsageError` on what is no folder, on a name with "/", or where two have one name.
     """
@@ -37,7 +38,7 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Pa
         items = [(Path(out).absolute().name if _is_path(out) else "", out) for out in datasets]
     if not items:
         raise UsageError(f"dataset={datasets!r}: must name a folder at least; try ['ffpp', 'dfdc']")
-    folders: dict[str, Path] = {}
+    folders: dict[str, str | Path] = {}
     for name, out in items:
         if not isinstance(name, str) or (not name and isinstance(datasets, Mapping)):
             raise UsageError(f"dataset: {name!r}, the name of {out!r} in a mixture: must be a text, such as 'ffpp'")
@@ -56,7 +57,7 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, Pa
                 f"dataset: {folders[name]} and {out} are both called {name!r}; name them, "
                 f"{{'first': {str(folders[name])!r}, 'second': {str(out)!r}}}"
             )
-        folders[name] = Path(out)
+        folders[name] = out if is_address(out) else Path(out)
     return folders
 
 

@@ -7,16 +7,20 @@ import queue
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from ...pipeline.dataset.index_like import IndexLike
+from ...pipeline.dataset.stores.counts import StoreCounts
+from ...pipeline.errors import FacefeedError
 from ..dataset.selection import Rows
+from ..dataset.store_parts import StorePart, StoreParts
 
 _MAX_GAP_BYTES = 64 << 10  # smaller gaps are read, not skipped
 _READ_BYTES = 1 << 20
+_RUNS_AT_A_TIME = 32
 
 
 def byte_runs(index: IndexLike, rows: Rows) -> Iterator[tuple[str, int, int]]:
@@ -35,26 +39,45 @@ def byte_runs(index: IndexLike, rows: Rows) -> Iterator[tuple[str, int, int]]:
 class ReadAhead:
     """Reads windows into the system's page cache on a thread, one after another; keeps no data itself.
 
-    The thread ends when this object is deleted.
+    What is in `stores` is fetched into their cache instead. The thread ends when this object is deleted.
     """
 
-    def __init__(self, out: Path, index: IndexLike) -> None:
+    def __init__(self, out: Path, index: IndexLike, stores: StoreParts = StoreParts()) -> None:  # noqa: B008 (frozen)
         self._windows: queue.SimpleQueue[Rows | None] = queue.SimpleQueue()
-        threading.Thread(target=_run, args=(out, index, self._windows), name="facefeed-readahead", daemon=True).start()
+        self._stores, self._is_over = stores.for_another_thread(), threading.Event()
+        arguments = out, index, self._stores, self._windows, self._is_over
+        threading.Thread(target=_run, args=arguments, name="facefeed-readahead", daemon=True).start()
 
     def __del__(self) -> None:
+        self._is_over.set()
         self._windows.put(None)
+
+    def take_counts(self) -> StoreCounts | None:
+        """What reading from stores took since the last call; None without stores."""
+        return self._stores.take_counts()
 
     def submit(self, rows: Rows) -> None:
         """Queues these rows' images to be read."""
         self._windows.put(rows)
 
 
-def _run(out: Path, index: IndexLike, windows: queue.SimpleQueue[Rows | None]) -> None:
+def _run(
+    out: Path, index: IndexLike, stores: StoreParts, windows: queue.SimpleQueue[Rows | None], is_over: threading.Event
+) -> None:
     while (rows := windows.get()) is not None:
-        for name, start, end in byte_runs(index, rows):
+        for name, start, end in byte_runs(index, stores.local(rows)):
             with suppress(OSError):  # the worker that needs the images reports the error
                 _read(out / name, start, end)
+        for part in stores.parts:
+            _fetch(part, rows, is_over)
+
+
+def _fetch(part: StorePart, rows: Rows, is_over: threading.Event) -> None:
+    """Fetches the blocks of a window, a few files' runs at a time, until nobody needs them any more."""
+    runs = byte_runs(part.index, part.own_rows(rows))
+    while (some := [*islice(runs, _RUNS_AT_A_TIME)]) and not is_over.is_set():
+        with suppress(FacefeedError):  # the worker that needs the images reports the error
+            part.reader.read_ahead(some)
 
 
 def _read(path: Path, start: int, end: int) -> None:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ...pipeline.dataset.stores.counts import StoreCounts
 from ..batching.batch_dataset import BatchDataset
 from ..sampling.batch_request import BatchRequest
 from ..sampling.epoch_sampler import EpochSampler
@@ -29,15 +30,19 @@ class RequestPreparer:
         if (clips := self._dataset.clips) is not None:
             are_pairs = getattr(sampler.balance, "is_paired", False)
             request = replace(request, clips=clips.clips(request.rows, request.epoch, are_pairs=are_pairs))
-        if sampler.shuffling.mode == "window":
+        if sampler.shuffling.mode == "window" or (self._dataset.stores and sampler.shuffling.mode == "none"):
             self._read_ahead(sampler, request)
         pool = self._dataset.pool
         return request if pool is None else replace(request, slot=pool.acquire())
 
+    def take_store_counts(self) -> StoreCounts | None:
+        """What reading ahead from stores took since the last call; None where it does not."""
+        return None if self._readahead is None else self._readahead.take_counts()
+
     def _read_ahead(self, sampler: EpochSampler, request: BatchRequest) -> None:
         """Submits the windows that a request's step reads from, and the one after them, each once."""
         if self._readahead is None:
-            self._readahead = ReadAhead(self._dataset.out, self._dataset.index)
+            self._readahead = ReadAhead(self._dataset.out, self._dataset.index, self._dataset.stores)
         if self._next_step != (request.epoch, request.step):
             self._last_window = -1
         self._next_step = request.epoch, request.step + 1

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ...errors import UsageError
@@ -20,6 +21,16 @@ _SHORTEST_SECRET = 4
 def is_address(out: Any) -> bool:
     """Whether OUT is given as an address of a store, and not as a folder."""
     return isinstance(out, str) and _SCHEME.match(out) is not None
+
+
+def as_out(out: str | Path) -> str | Path:
+    """A path, or an address as it is."""
+    return out if is_address(out) else Path(out)
+
+
+def name_of(out: str | Path) -> str:
+    """The last part of a folder, or of an address."""
+    return out.rstrip("/").rpartition("/")[2] if isinstance(out, str) and is_address(out) else Path(out).resolve().name
 
 
 @dataclass(frozen=True)

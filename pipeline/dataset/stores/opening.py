@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from ...errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ...files import cache_folder, stop_on_disk_error, sync_folder
 from ...json_records import parse_json
 from ..index import Index
-from ..manifest import OutPaths
+from ..manifest import Manifest, OutPaths
 from ..open_dataset import open_dataset
-from .address import StoreAddress
+from .address import StoreAddress, is_address
 from .blocks import BLOCK_BYTES, BlockCache
 from .cache_space import IN_USE, CacheSpace, StateInUse, lock_within
 from .concurrent import on_threads
@@ -53,9 +53,21 @@ class StoreOptions:
                 f"cache_bytes={size!r}: must be a number of bytes of at least {_MIN_CACHE_BYTES:,}; try 200 << 30"
             )
 
+    @classmethod
+    def of(
+        cls, *, cache: str | Path | None, cache_bytes: int | None, storage_options: Mapping[str, Any] | None
+    ) -> Self:
+        """The options as arguments give them."""
+        if cache is not None and (not isinstance(cache, (str, Path)) or not str(cache)):
+            raise UsageError(f"cache={cache!r}: must be a folder of a local disk, such as '/local/nvme/faces'")
+        return cls(
+            cache=None if cache is None else Path(cache), cache_bytes=cache_bytes,
+            storage_options={} if storage_options is None else storage_options,
+        )  # fmt: skip
+
     def space(self) -> CacheSpace:
         """The cache; raises `UsageError` where its folder cannot be written."""
-        cache = cache_folder() / "stores" if self.cache is None else Path(self.cache).absolute()
+        cache = cache_folder() / "stores" if self.cache is None else self.cache.absolute()
         try:
             space = CacheSpace(cache, self.cache_bytes or 0)
             space.root.mkdir(parents=True, exist_ok=True)
@@ -97,6 +109,11 @@ def open_store(url: str, options: StoreOptions) -> OpenStore:
     )
     reader = StoreReader(blocks, IsCurrent(source.files, manifest.fingerprint), in_use)
     return OpenStore(folder=in_use.folder, index=index, reader=reader)
+
+
+def read_manifest(out: str | Path, options: StoreOptions) -> Manifest:
+    """The manifest of a dataset, in a folder or at an address; raises as `Manifest.read` or `open_store`."""
+    return Manifest.read(open_store(str(out), options).folder if is_address(out) else Path(out))
 
 
 @dataclass(frozen=True)

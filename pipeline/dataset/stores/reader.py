@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, TypeVar
 
 from ..byte_ranges import MissingFileError, Range
@@ -44,6 +44,11 @@ class StoreReader:
             block.close()
 
     @property
+    def block_bytes(self) -> int:
+        """Size of a block."""
+        return self._cache.block_bytes
+
+    @property
     def limit_bytes(self) -> int:
         """Most that the cache takes."""
         return self._cache.space.limit_bytes
@@ -76,6 +81,17 @@ class StoreReader:
             self._forget(key)
             self._cache.drop(*key)
         return self.read(name, offset, size)
+
+    def small_files(self, names: Sequence[str]) -> list[bytes | None]:
+        """Small files as they are in the store now, several at a time; None for those that it lacks."""
+
+        def read(name: str) -> bytes | None:
+            try:
+                return self._cache.files.read_all(name)
+            except MissingInStoreError:
+                return None
+
+        return on_threads(read, names)
 
     def prefetch(self, ranges: Iterable[Range]) -> None:
         """Fetches the blocks of all these ranges that are not in the cache, several at a time; counts them as used.

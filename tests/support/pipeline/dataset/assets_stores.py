@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import urllib.request
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -89,6 +90,9 @@ def s3_server(patch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
     server.url = f"http://127.0.0.1:{listening.port}"
     thread = threading.Thread(target=listening.serve_forever, daemon=True)
     thread.start()
+    reset = urllib.request.Request(f"{server.url}/moto-api/reset", method="POST")  # buckets are the process's
+    with urllib.request.urlopen(reset, timeout=60):
+        pass
     try:
         yield server
     finally:
