@@ -59,6 +59,11 @@ class BlockCache:
         """Whether a block is in the cache."""
         return self.path(name, number).exists()
 
+    @property
+    def keeps(self) -> bool:
+        """Whether what is fetched ahead will be there when it is needed."""
+        return self.space.keeps and self.space.limit_bytes >= self.block_bytes
+
     def open(self, name: str, number: int) -> Block | None:
         """A block of the cache, and marks it as used; None where it is not there, or the disk does not return it."""
         try:
@@ -111,9 +116,11 @@ class BlockCache:
                 continue
             try:
                 is_locked = lock_within(descriptor, patience_seconds)
-                if is_locked and is_still(descriptor, part) and not path.exists():
-                    claimed, descriptor = descriptor, -1
-                    return claimed
+                if is_locked and is_still(descriptor, part):
+                    if not path.exists():
+                        claimed, descriptor = descriptor, -1
+                        return claimed
+                    part.unlink()  # made here, after another process had completed the block
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -128,6 +135,7 @@ class BlockCache:
             if self.space.reserve(len(data)):
                 self.space.write(descriptor, data)
                 part.rename(path)
+                self.space.keeps = True
                 return _open(path)
         except OSError as error:
             self.space.warn(error)

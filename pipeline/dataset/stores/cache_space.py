@@ -90,6 +90,8 @@ class CacheSpace:
     def __init__(self, cache: Path, limit_bytes: int) -> None:
         self.root, self.limit_bytes = cache / LAYOUT, limit_bytes
         self._has_counted = self._has_warned = False
+        self.keeps = True
+        """Whether the last block that was fetched could be kept, as far as the disk is concerned."""
 
     def __reduce__(self) -> tuple[type[CacheSpace], tuple[Path, int]]:
         return type(self), (self.root.parent, self.limit_bytes)
@@ -123,7 +125,8 @@ class CacheSpace:
 
     def warn(self, error: OSError) -> None:
         """Logs once that the cache does not work, unless its files were only removed."""
-        if not self._has_warned and error.errno not in _GONE:
+        self.keeps = error.errno in _GONE
+        if not self._has_warned and not self.keeps:
             self._has_warned = True
             _log.warning(
                 "%s: %s; what is read from the store is not kept, so reading is slower; make room, or take another "

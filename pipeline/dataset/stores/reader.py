@@ -109,7 +109,12 @@ class StoreReader:
             self._hold(key, block)
 
     def read_ahead(self, ranges: Iterable[Range]) -> None:
-        """Fetches what is missing into the cache, except what another process is at; keeps nothing open."""
+        """Fetches what is missing into the cache, except what another process is at; keeps nothing open.
+
+        Does nothing while the cache keeps nothing: all would be fetched twice.
+        """
+        if not self._cache.keeps:
+            return
         on_threads(self._load_unless_busy, dict.fromkeys(self._keys(ranges)))
 
     def _part(self, name: str, number: int, start: int, end: int) -> bytes:

@@ -8,7 +8,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from facefeed.pipeline.dataset.stores import cache_space
+from facefeed.pipeline.dataset.stores import blocks, cache_space
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.blocks import Block, BlockCache
 from facefeed.pipeline.dataset.stores.cache_space import LAYOUT, CacheSpace
@@ -144,6 +144,23 @@ def test_of_two_that_want_a_block_one_fetches_it_and_the_other_waits(tmp_path: P
     for block in loaded:
         assert block
         block.close()
+
+
+def test_a_block_that_another_process_completes_as_it_is_asked_for_leaves_no_file_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache, other = cache_of(tmp_path), cache_of(tmp_path)
+    open_block = blocks._open
+
+    def complete_after(path: Path) -> Block:
+        monkeypatch.setattr(blocks, "_open", open_block)
+        load(other, 0)
+        raise FileNotFoundError
+
+    monkeypatch.setattr(blocks, "_open", complete_after)
+    load(cache, 0)
+    assert (asked(cache), asked(other)) == ([], [0])
+    assert [path.name for path in cache.path("file", 0).parent.iterdir()] == ["0"]
 
 
 def test_a_block_that_its_store_does_not_return_is_asked_for_again(tmp_path: Path) -> None:

@@ -67,8 +67,8 @@ def test_requests_that_fail_in_passing_are_repeated(
     out: Path, server: MisbehavingServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
     if fault == "stall":
-        without_delays(monkeypatch, timeout_seconds=0.3)
-    server.faults = lambda number: fault if number % 10 == 3 else None
+        without_delays(monkeypatch, timeout_seconds=1.5)
+    server.faults = lambda number: fault if number % 16 == 3 else None
     counts = read_all(out, server, tmp_path).ranges.counter.take()
     assert counts.retries >= 2
     assert counts.requests == counts.misses + counts.retries >= server.requests  # some meet a connection that was cut

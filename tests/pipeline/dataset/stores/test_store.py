@@ -175,6 +175,9 @@ def test_with_a_full_disk_all_is_read_from_the_store_with_one_warning(
     assert [record.message for record in caplog.records if "No space left" in record.message] == caplog.messages
     assert len(caplog.records) == 1
     assert blocks_of(cache) == []
+    store.reader.counter.take()
+    store.reader.read_ahead([(str(store.index.text("file", 0)), 0, 100_000)])
+    assert store.reader.counter.take().requests == 0  # it would be fetched twice
 
 
 def test_an_update_of_the_store_is_seen_at_the_next_opening_and_refused_to_readers_of_before(
