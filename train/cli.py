@@ -13,11 +13,13 @@ from typing import Any
 
 import click
 
+from ..pipeline.dataset.stores.address import name_of
+from ..pipeline.dataset.stores.argument import DatasetArgument
 from ..pipeline.json_records import finite_or_null
 from .config.recipes import RECIPES
 from .run.signals import Signals, StoppedTrainingError
 
-_OUT = click.Path(path_type=Path)
+_OUT, _FOLDER = DatasetArgument(), click.Path(path_type=Path)
 
 
 @click.command()
@@ -25,11 +27,17 @@ _OUT = click.Path(path_type=Path)
 @click.option("--recipe", type=click.Choice(list(RECIPES)), help="Default: fast; without a GPU quick.")
 @click.option("--set", "changes", multiple=True, metavar="KEY=VALUE", help="Change a setting; may come several times.")
 @click.option("--init-from", metavar="FILE", help="Begin with the weights of a checkpoint, or of a file of weights.")
-@click.option("--run", type=_OUT, metavar="DIR", help="The run's folder. Default: runs/OUT-RECIPE.")
+@click.option("--run", type=_FOLDER, metavar="DIR", help="The run's folder. Default: runs/OUT-RECIPE.")
 @click.option("--json", "as_json", is_flag=True,
               help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
 def train(
-    out: Path, *, recipe: str | None, changes: tuple[str, ...], init_from: str | None, run: Path | None, as_json: bool
+    out: str | Path,
+    *,
+    recipe: str | None,
+    changes: tuple[str, ...],
+    init_from: str | None,
+    run: Path | None,
+    as_json: bool,
 ) -> None:
     """Train a classifier of faces on OUT, and say how well it does.
 
@@ -61,7 +69,7 @@ def train(
     name = recipe or _default_recipe()
     overrides = changes if init_from is None else (*changes, f"init_from={init_from}")
     config, notes = fit_to_machine(with_overrides(RECIPES[name](), overrides), Machine.detect())
-    folder = run or Path("runs") / f"{out.resolve().name}-{name}"
+    folder = run or Path("runs") / f"{name_of(out)}-{name}"
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
     result = runner.train(out, config, folder, console=console, as_json=as_json, notes=notes)
@@ -85,7 +93,7 @@ def _default_recipe() -> str:
               help="all: every face, of a dataset that was not trained on.")  # fmt: skip
 @click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def evaluate(checkpoint: Path, outs: tuple[Path, ...], *, split: str, workers: int | None, as_json: bool) -> None:
+def evaluate(checkpoint: Path, outs: tuple[str | Path, ...], *, split: str, workers: int | None, as_json: bool) -> None:
     """Measure a checkpoint of `facefeed train` on datasets, a row each: train on one, test on others.
 
     Classes are matched by their names. A dataset that cannot be measured, as one without that split, has the reason in

@@ -14,7 +14,8 @@ from lightning.pytorch import LightningDataModule
 
 from ..loaders import FaceDataLoader, FaceDataset
 from ..loaders.sampling.balance import BlendPairs, Pairs, Quotas, balance_from_name, check_batch_size
-from ..pipeline.dataset.manifest import Manifest
+from ..pipeline.dataset.stores.address import as_out
+from ..pipeline.dataset.stores.opening import read_manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
 from .config.options import DataOptions
@@ -46,7 +47,8 @@ class EvaluationLoader(FaceDataLoader):
 
 
 class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is not followed
-    """Splits train, val and test of the dataset in `out`, the folder that `precompute` wrote, by `FaceDataLoader`.
+    """Splits train, val and test of a dataset by `FaceDataLoader`. `out`: the folder that `precompute` wrote, or its
+    address in an object store.
 
     Batches are dicts: image float32 (N, 3, H, W), label int64 (N,), row int64 (N,), and lists of face_id, video_id and
     method. With CUDA they are on the Trainer's device. A split without faces has no loader.
@@ -62,8 +64,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def __init__(self, out: str | Path, options: DataOptions = DataOptions()) -> None:  # noqa: B008 (frozen)
         super().__init__()
-        self.out, self.options = Path(out), options
-        self.classes: tuple[str, ...] = tuple(Manifest.read(self.out).labels)
+        self.out, self.options = as_out(out), options
+        self.classes: tuple[str, ...] = tuple(read_manifest(out, options.store).labels)
         self.save_hyperparameters({"data": asdict(options)})
         self._loader: FaceDataLoader | None = None
         self._pending_state: dict[str, Any] | None = None
@@ -133,6 +135,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             image_size=options.image_size,
             crop=options.crop,
             frames_per_video=options.frames_per_video,
+            cache=options.cache,
+            cache_bytes=options.cache_bytes,
             **settings,
         )
 

@@ -12,6 +12,7 @@ import torch
 
 from ..loaders import FaceDataset
 from ..pipeline.console import plural
+from ..pipeline.dataset.stores.address import as_out, is_address, name_of
 from ..pipeline.errors import UsageError
 from .checkpoints.plain import read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
@@ -56,7 +57,7 @@ def evaluate(
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.
-        outs: Folders of datasets.
+        outs: Folders of datasets, or addresses in object stores.
         split: "test", "val" or "train"; "all" for every split.
         num_workers: Loader processes; None for the value of training.
         progress: Called with a dataset's name, images done and total images.
@@ -76,8 +77,8 @@ def evaluate(
     state = _datamodule_state(contents)
     if not is_hashes(state.get(VIDEOS_KEY)):
         raise UsageError(f"{checkpoint}: is damaged, its record of training videos is none; give another checkpoint")
-    names = _display_names([Path(out) for out in outs])
-    prepared = [_prepare(Path(out), split, data, model) for out in outs]
+    names = _display_names(outs)
+    prepared = [_prepare(as_out(out), split, data, model) for out in outs]
     refusals = [error for error in prepared if isinstance(error, UsageError)]
     if len(refusals) == len(prepared):
         raise refusals[0] if len(refusals) == 1 else UsageError("\n".join(map(str, refusals)))
@@ -91,7 +92,9 @@ def evaluate(
         dataset, new_labels = dataset_or_error
         notes = [f"{name}: {note}" for note in _training_overlap_notes(dataset, state)]
         evaluations.append(
-            _evaluate_dataset(model, dataset, data, new_labels, name=name, split=split, notes=notes, progress=progress)
+            _evaluate_dataset(
+                model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
+            )
         )
     return evaluations
 
@@ -136,7 +139,7 @@ def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list
 
 
 def _prepare(
-    out: Path, split: str, data: DataOptions, model: FaceClassifier
+    out: str | Path, split: str, data: DataOptions, model: FaceClassifier
 ) -> tuple[FaceDataset, torch.Tensor] | UsageError:  # fmt: skip
     """Returns a dataset with its `_label_mapping`, or why it cannot be evaluated."""
     try:
@@ -163,7 +166,7 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
     return DataOptions(**known)
 
 
-def _dataset(out: Path, split: str, data: DataOptions) -> FaceDataset:
+def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
         frames_per_video=data.frames_per_video, **eval_transform_arguments(data.eval_transform),
@@ -185,15 +188,15 @@ def _label_mapping(model: FaceClassifier, dataset: FaceDataset) -> torch.Tensor:
     return torch.tensor([known.index(name) if name in known else -1 for name in dataset.labels] + [-1])
 
 
-def _display_names(outs: list[Path]) -> list[str]:
-    """Returns the name of each folder; where two are the same, the path as given."""
-    short = [out.resolve().name for out in outs]
+def _display_names(outs: Sequence[str | Path]) -> list[str]:
+    """Returns the name of each dataset; where two are the same, the path as given."""
+    short = [name_of(out) for out in outs]
     return [name if short.count(name) == 1 else str(out) for name, out in zip(short, outs, strict=True)]
 
 
 def _evaluate_dataset(
-    model: FaceClassifier, dataset: FaceDataset, data: DataOptions, new_labels: torch.Tensor, *, name: str, split: str,
-    notes: list[str], progress: Callable[[str, int, int], None],
+    model: FaceClassifier, dataset: FaceDataset, data: DataOptions, new_labels: torch.Tensor, *, out: str | Path,
+    name: str, split: str, notes: list[str], progress: Callable[[str, int, int], None],
 ) -> Evaluation:  # fmt: skip
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     loader = EvaluationLoader(
@@ -217,6 +220,7 @@ def _evaluate_dataset(
     if nan_note := metrics.nan_note():
         notes = [f"{name}: {nan_note}", *notes]
     return Evaluation(
-        dataset=str(dataset.out), name=name, split=split, faces=len(metrics.faces), videos=len(metrics.videos),
+        dataset=str(out if is_address(out) else dataset.out), name=name, split=split,
+        faces=len(metrics.faces), videos=len(metrics.videos),
         metrics=metrics.result(), notes=notes,
     )  # fmt: skip

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import click
 
+from ...pipeline.dataset.stores.argument import DatasetArgument
+
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.argument("file", metavar="FILE.yaml", type=click.Path(path_type=Path))
 @click.option("--split", type=click.Choice(["train", "val", "test"]), default="train", show_default=True)
 @click.option(
@@ -24,7 +26,7 @@ import click
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def augment(
-    out: Path, file: Path, *, split: str, faces: int, variants: int, seed: int, page: Path, as_json: bool
+    out: str | Path, file: Path, *, split: str, faces: int, variants: int, seed: int, page: Path, as_json: bool
 ) -> None:
     """Look at what an augmentation pipeline does to the faces of OUT.
 

@@ -78,7 +78,7 @@ class GalleryRow:
 class Gallery:
     """The content of the page. `takes_points`: whether the pipeline transforms points as well."""
 
-    out: Path
+    out: str | Path
     file: Path
     split: str
     seed: int
@@ -89,7 +89,7 @@ class Gallery:
     microseconds_per_image: float
 
     @classmethod
-    def of(cls, out: Path, file: Path, *, split: str, faces: int, variants: int, seed: int) -> Self:
+    def of(cls, out: str | Path, file: Path, *, split: str, faces: int, variants: int, seed: int) -> Self:
         """Transforms `faces` faces of a split `variants` times each.
 
         Args:

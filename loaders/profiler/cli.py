@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
+from ...pipeline.dataset.stores.argument import DatasetArgument
 from ..sampling.balance_names import BalanceName
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path), required=False)
+@click.argument("out", type=DatasetArgument(), required=False)
 @click.option("--step-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="MS",
               help="How long the device takes for a training step.")  # fmt: skip
 @click.option("--host-share", type=click.FloatRange(0, 1), default=0.2, show_default=True, metavar="SHARE",
@@ -103,7 +104,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--report", type=_FILE, metavar="FILE.json", help="Where all figures are written.")
 @click.option("--self-test", is_flag=True, help="Inject delays of known length, and see whether they are found.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def profile(out: Path | None, *, self_test: bool, **options: Any) -> None:
+def profile(out: str | Path | None, *, self_test: bool, **options: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
     A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits, 4 if nothing
@@ -116,7 +117,7 @@ def profile(out: Path | None, *, self_test: bool, **options: Any) -> None:
 
 
 def _profile(
-    out: Path, *, max_wait_share: float | None, min_headroom: float | None, against: str | None, page: Path,
+    out: str | Path, *, max_wait_share: float | None, min_headroom: float | None, against: str | None, page: Path,
     trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **options: Any,
 ) -> int:  # fmt: skip
     from .rank_processes import profile_on_ranks  # noqa: PLC0415

@@ -28,7 +28,7 @@ _ENDLESS_EPOCH_BATCHES = 10_000  # more than any run reads when each is decoded 
 class ProfileRequest:
     """The options of `facefeed profile OUT`. sweep: the numbers to try, by "workers" and "prefetch"."""
 
-    out: Path
+    out: str | Path
     step_ms: float
     host_share: float
     steps: int

@@ -34,7 +34,8 @@ RUN_HERE = {README, *(GUIDES / f"{name}.md" for name in (
     "added-columns", "augmentations", "clips", "detectors", "device", "ladder", "landmarks", "levers", "loading",
     "mixtures", "precompute", "profiling", "quickstart", "training",
 )), DOCS / "sample.md"}  # fmt: skip
-RUN_ELSEWHERE = {GUIDES / f"{name}.md" for name in ("clusters", "layouts", "loops", "monitoring")}  # by their tests
+# By the tests of these parts.
+RUN_ELSEWHERE = {GUIDES / f"{name}.md" for name in ("clusters", "layouts", "loops", "monitoring", "stores")}
 TRAINS = [GUIDES / f"{name}.md" for name in ("ladder", "levers", "training")]
 
 

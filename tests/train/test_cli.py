@@ -62,6 +62,25 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     assert second_result.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
 
 
+def test_a_dataset_in_a_store_is_trained_on_through_a_cache(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = ["--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json"]
+    local = json.loads(run(out, *settings, "--run", "local").stdout.splitlines()[-1])
+    cached = ["--set", "data.cache=cache", "--set", "data.cache_bytes=1000000000"]
+    stored = run(f"file://{out}", *settings, *cached)
+    assert stored.exit_code == 0, stored.output
+    report = json.loads(stored.stdout.splitlines()[-1])
+    assert (report["run"], report["dataset"]) == ("runs/out-quick", f"file://{out}")
+    assert (report["val"], report["test"]) == (local["val"], local["test"])
+    assert list((tmp_path / "cache").rglob("blocks/*/*/0"))
+    recorded = json.loads((tmp_path / "runs" / "out-quick" / "config.json").read_text())
+    assert recorded["dataset"]["path"] == f"file://{out}"
+    small = run(f"file://{out}", *settings, "--set", "data.cache_bytes=1000")
+    assert (small.exit_code, "facefeed: cache_bytes=1000: must be" in small.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -17,9 +17,11 @@ from assets_dataset import Clip, make_dataset
 from assets_fit import trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
 from click.testing import CliRunner
+from facefeed.loaders import FaceDataset
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.checkpoints.training_videos import hash_videos
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
 from facefeed.train.run.result import Result
@@ -188,6 +190,15 @@ def test_videos_that_were_trained_on_are_counted(out: Path, other: Path, result:
     assert trained_videos(3, 3) in warnings_of(result.checkpoint, out, "train")[0]
     assert trained_videos(3, 8) in warnings_of(result.checkpoint, out, "all")[0]
     assert warnings_of(result.checkpoint, out, "val") == warnings_of(result.checkpoint, other, "all") == []
+
+
+def test_a_dataset_in_a_store_is_measured_and_checked_for_trained_videos_like_the_folder(
+    out: Path, result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (local,), (stored,) = (evaluate(result.checkpoint, [each], split="all") for each in (out, f"file://{out}/"))
+    assert stored == replace(local, dataset=f"file://{out}/")
+    assert torch.equal(hash_videos(FaceDataset(f"file://{out}")), hash_videos(FaceDataset(out)))
 
 
 def test_videos_that_were_trained_on_are_counted_in_a_dataset_with_one_more(result: Result, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +28,9 @@ def hash_videos(dataset: FaceDataset) -> Tensor:
     names, files = index.categories("video_id"), index.categories("file")
     codes = np.unique(index.codes("video_id", rows))
     contents: dict[str, int] = {}
-    for code in np.unique(index.codes("file", rows)):
-        contents |= _content_hashes(dataset.out, Path(files[code]).stem)
+    units = [Path(files[code]).stem for code in np.unique(index.codes("file", rows))]
+    for unit, receipt in zip(units, _receipts(dataset, units), strict=True):
+        contents |= _content_hashes(unit, receipt)
     hashes = [(_hash(names[code]), contents.get(names[code], _UNKNOWN)) for code in codes]
     return torch.tensor(hashes, dtype=torch.int64).reshape(-1, 2)
 
@@ -59,12 +61,26 @@ def _columns(videos: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     return names, contents
 
 
-def _content_hashes(out: Path, unit: str) -> dict[str, int]:
-    """Returns content hashes of a unit's inputs by `video_id`; empty if its receipt is missing or damaged."""
-    path = OutPaths(out).receipt(unit)
+def _receipts(dataset: FaceDataset, units: list[str]) -> Iterable[bytes | None]:
+    """Returns the receipts of units as they are stored; None for each that is missing."""
+    if dataset.stores:
+        reader = dataset.stores.parts[0].reader
+        return reader.small_files([OutPaths(Path()).receipt(unit).as_posix() for unit in units])
+    return (_read(OutPaths(dataset.out).receipt(unit)) for unit in units)
+
+
+def _read(path: Path) -> bytes | None:
     try:
-        receipt = Receipt.from_json(path.read_bytes(), where=str(path))
-    except (CorruptDataError, OSError):
+        return path.read_bytes()
+    except OSError:
+        return None
+
+
+def _content_hashes(unit: str, stored: bytes | None) -> dict[str, int]:
+    """Returns content hashes of a unit's inputs by `video_id`; empty if its receipt is missing or damaged."""
+    try:
+        receipt = Receipt.from_json(stored or b"", where=unit)
+    except CorruptDataError:
         return {}
     return {video.video_id: _hash(video.sha256) for video in receipt.inputs if video.sha256 is not None}
 

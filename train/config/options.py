@@ -6,15 +6,18 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
 from numbers import Real
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from ...loaders.sampling.balance_names import BalanceName
 from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import UsageError
 
+if TYPE_CHECKING:
+    from ...pipeline.dataset.stores.opening import StoreOptions
+
 Loss = Literal["bce", "ce", "focal"]
 Schedule = Literal["constant", "cosine", "linear"]
-_OPTIONAL = ("frames_per_video", "num_workers")
+_OPTIONAL = ("frames_per_video", "num_workers", "cache_bytes")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +100,8 @@ class DataOptions:
             transform makes of it. Of training; validation and test have every face once.
         frames_per_video: number of evenly spaced frames of each video, in all splits; None: all.
         num_workers: loader processes; None: one per usable core.
+        cache: of a dataset at an address: the folder of a local disk that keeps what is read; None: `~/.cache`.
+        cache_bytes: most that it takes; None: half of what its disk has free.
         seed: of order and augmentations.
 
     Raises:
@@ -112,13 +117,15 @@ class DataOptions:
     balance: BalanceName = "classes"
     frames_per_video: int | None = None
     num_workers: int | None = None
+    cache: str | None = None
+    cache_bytes: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
         _check_choice("balance", self.balance, get_args(BalanceName))
         rules = {
             "batch_size": (1, 64), "image_size": (1, 224), "seed": (0, 0), "frames_per_video": (1, 32),
-            "num_workers": (0, 2),
+            "num_workers": (0, 2), "cache_bytes": (1, 200 << 30),
         }  # fmt: skip
         for name, (minimum, example) in rules.items():
             value = getattr(self, name)
@@ -133,6 +140,15 @@ class DataOptions:
             path = getattr(self, name)
             if path is not None and not (isinstance(path, str) and path):
                 raise UsageError(f"{name}={path!r}: must be the path of a pipeline's file, or None")
+        if self.cache is not None and not (isinstance(self.cache, str) and self.cache):
+            raise UsageError(f"cache={self.cache!r}: must be a folder of a local disk, or None")
+
+    @property
+    def store(self) -> StoreOptions:
+        """How a dataset at an address is read."""
+        from ...pipeline.dataset.stores.opening import StoreOptions  # noqa: PLC0415 (imports pyarrow)
+
+        return StoreOptions.of(cache=self.cache, cache_bytes=self.cache_bytes, storage_options=None)
 
 
 def _classes(classes: Any) -> tuple[str, ...]:

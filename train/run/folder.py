@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...pipeline.console import stderr_console
-from ...pipeline.dataset.manifest import Manifest
+from ...pipeline.dataset.stores.address import is_address
+from ...pipeline.dataset.stores.opening import read_manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from ...pipeline.files import DISK_IS_FULL, make_folder, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
@@ -29,7 +30,9 @@ from .checkpointer import LAST, find_checkpoint
 
 _Record = TypeVar("_Record")
 _VERSION = 1
-_RESUME_MAY_CHANGE = ("recipe", "data.num_workers", "save_every_minutes", "save_every_steps")
+_RESUME_MAY_CHANGE = (
+    "recipe", "data.num_workers", "data.cache", "data.cache_bytes", "save_every_minutes", "save_every_steps"
+)  # fmt: skip
 """Settings that may change on resume, since no weight depends on them; the last one is of runs of 0.1.0."""
 
 
@@ -42,7 +45,7 @@ class RunFolder:
         self.logs = root / "logs"
         self._config_path, self._result_path = root / "config.json", root / "result.json"
 
-    def check(self, config: Config, out: Path) -> None:
+    def check(self, config: Config, out: str | Path) -> None:
         """Raises `RefusedError` if the folder holds another run, or other files.
 
         A run without a checkpoint or result is not resumed but started again, with any settings.
@@ -61,7 +64,7 @@ class RunFolder:
         if not self._result_path.exists():  # an unfinished run may be resumed with other ranks
             stored_values, values = _without_ranks(stored_values), _without_ranks(values)
         changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
-        fingerprint = Manifest.read(out).fingerprint
+        fingerprint = read_manifest(out, config.data.store).fingerprint
         if stored.dataset.fingerprint != fingerprint:
             changes.append(f"the dataset: {stored.dataset.path} there, {out} here, with other faces")
         if changes:
@@ -76,7 +79,7 @@ class RunFolder:
         return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
     @contextmanager
-    def locked(self, config: Config, out: Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
+    def locked(self, config: Config, out: str | Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
         """Context that creates the folder, writes config.json and keeps a lock: no other process can train in it.
 
         Raises `UsageError` if the folder cannot be created, `StoppedError` if the disk is full or fails, and
@@ -150,12 +153,12 @@ _BEFORE_CONFIG = (_LOCK, "config.json.")
 """Beginnings of the names that a run has written which was ended before its config.json was complete."""
 
 
-def _config_record(config: Config, out: Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:
-    fingerprint = Manifest.read(out).fingerprint
+def _config_record(config: Config, out: str | Path, notes: Sequence[str], ranks: int) -> dict[str, Any]:
+    fingerprint = read_manifest(out, config.data.store).fingerprint
     return {
         "version": _VERSION,
         "facefeed": version("facefeed"),
-        "dataset": {"path": os.path.realpath(out), "fingerprint": fingerprint},
+        "dataset": {"path": str(out) if is_address(out) else os.path.realpath(out), "fingerprint": fingerprint},
         "config": asdict(config),
         "ranks": ranks,
         "notes": [*notes],

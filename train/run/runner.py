@@ -15,7 +15,8 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
-from ...pipeline.dataset.manifest import Manifest
+from ...pipeline.dataset.stores.address import as_out
+from ...pipeline.dataset.stores.opening import read_manifest
 from .. import levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
@@ -51,7 +52,7 @@ def train(
     finished run is not trained again.
 
     Args:
-        out: Folder of a finished dataset.
+        out: Folder of a finished dataset, or its address in an object store.
         config: Settings of the run.
         run: Folder of the run; created if it does not exist.
         callbacks: Lightning callbacks, in addition to those of the run.
@@ -74,7 +75,7 @@ def train(
         WorkerDiedError: A worker of a loader died (exit code 1).
 
     """
-    out, folder = Path(out), RunFolder(Path(run))
+    out, folder = as_out(out), RunFolder(Path(run))
     with Signals() as signals:
         data = FaceDataModule(out, config.data)
         config = replace(config, model=replace(config.model, classes=data.classes))
@@ -103,7 +104,7 @@ class _Session:
     """One process of a run, from its start to its end or stop."""
 
     def __init__(
-        self, out: Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
+        self, out: str | Path, config: Config, folder: RunFolder, signals: Signals, *, data: FaceDataModule,
         callbacks: Sequence[Callback], console: Console | None, as_json: bool,
         notes: Sequence[str],
     ) -> None:  # fmt: skip
@@ -255,8 +256,8 @@ def _parse_levers(config: Config) -> tuple[Lever, ...]:
     return parsed
 
 
-def _make_monitor(out: Path, config: Config) -> StarvationMonitor:
+def _make_monitor(out: str | Path, config: Config) -> StarvationMonitor:
     """Returns a monitor with windows short enough for a short run to have several."""
-    rows = Manifest.read(out).splits.get("train", {}).get("rows", 0)
+    rows = read_manifest(out, config.data.store).splits.get("train", {}).get("rows", 0)
     batches = config.steps or config.epochs * rows // config.data.batch_size
     return StarvationMonitor(every_n_steps=min(50, max(2, batches // 5)))

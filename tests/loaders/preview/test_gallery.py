@@ -81,6 +81,18 @@ def page_of(out: Path, pipeline: Path, path: Path, *options: Any) -> Page:
     return Page(path.read_text(encoding="utf-8"))
 
 
+def test_faces_of_a_dataset_in_a_store_are_those_of_the_folder(
+    out: Path, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    pages = []
+    for source in (out, f"file://{out}"):
+        result = run(source, pipeline, "--faces", 2, "--page", tmp_path / "page.html")
+        assert result.exit_code == 0, result.output
+        pages.append(Page((tmp_path / "page.html").read_text()).all("img"))
+    assert pages[0] == pages[1] != []
+
+
 def test_the_page_shows_every_face_and_its_variants_with_points_on_each(
     out: Path, pipeline: Path, tmp_path: Path
 ) -> None:

@@ -112,6 +112,19 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
 
 
+def test_a_dataset_in_a_store_is_profiled_like_a_folder(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    arguments = ["--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60", "--step-ms", "1",
+                 "--page", str(tmp_path / "profile.html"), "--quick", "--json"]  # fmt: skip
+    result = CliRunner().invoke(main, ["profile", f"file://{dataset}", *arguments])
+    assert result.exit_code == json.loads(result.stdout)["exit"] in (0, 1, 4), result.output
+    missing = CliRunner().invoke(main, ["profile", "file:///nowhere", *arguments])
+    assert missing.exit_code == 2
+    assert "file:///nowhere: no manifest.json, so no finished dataset" in missing.stderr
+
+
 def test_progress_that_nobody_reads_ends_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     reader, writer = os.pipe()
     os.close(reader)

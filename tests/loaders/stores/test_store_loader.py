@@ -12,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 import torch
+from assets_docs import GUIDES, blocks
 from assets_rows import damage, make_small, shown
 from assets_stores import blocks_of, s3_server, small_blocks, uploaded, without_delays
 from facefeed.loaders import Clip, FaceDataLoader, FaceDataset, Pairs
@@ -185,13 +186,14 @@ def on_s3(out: Path) -> Iterator[tuple[str, Any]]:
         files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
         files.mkdir("datasets")
         uploaded(out, files, "datasets/faces")
-        without_delays(patch, timeout_seconds=1)
+        without_delays(patch)
         yield "s3://datasets/faces", server
 
 
 def test_an_epoch_from_a_server_that_fails_now_and_then_is_that_of_the_local_dataset(
-    out: Path, cache: Path, on_s3: tuple[str, Any]
+    out: Path, cache: Path, on_s3: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    without_delays(monkeypatch, timeout_seconds=3)
     url, server = on_s3
     faults = {7: "slow_down", 11: "cut", 17: "stall"}
     server.faults = lambda number: faults.get(number % 20)
@@ -206,6 +208,19 @@ def test_an_epoch_from_a_server_that_fails_now_and_then_is_that_of_the_local_dat
     assert shown(stored) == shown(expected)
     assert server.requests == asked
     assert "not-to-be-shown" not in repr(stored.dataset.stores) + str(stored.describe())
+
+
+def test_the_example_of_the_guide_runs(
+    out: Path, cache: Path, on_s3: tuple[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (block,) = blocks("python", GUIDES / "stores.md")
+    for given, here in (("https://minio.example:9000", on_s3[1].url), ("/local/nvme/faces", str(cache))):
+        assert given in block
+        block = block.replace(given, here)
+    exec(block.replace("cache_bytes=", "num_workers=0, cache_bytes="), {"__name__": "__main__"})
+    printed = capsys.readouterr().out
+    assert "store: 0 MB of s3://datasets/faces, a cache of 214,748 MB" in printed
+    assert f"{len(blocks_of(cache))} requests, 0 MB fetched" in printed.splitlines()[-1]
 
 
 def test_a_file_that_the_store_lacks_is_named_and_not_replaced(out: Path, cache: Path, on_s3: tuple[str, Any]) -> None:
