@@ -30,15 +30,8 @@ class StoredImages:
 
     def prefetch(self, rows: Sequence[int], *, masks: bool) -> None:
         """Fetches at once what these rows need, where the dataset is in a store; `masks`: also their masks."""
-        if isinstance(self.ranges, ByteRangeReader):
-            return
-        self.ranges.prefetch(
-            [
-                range_
-                for column in (("image", "mask") if masks else ("image",))
-                for range_ in self._ranges_of(column, rows)
-            ]
-        )
+        columns = ("image", "mask") if masks else ("image",)
+        self.ranges.prefetch(range_ for column in columns for range_ in self._ranges_of(column, rows))
 
     def _ranges_of(self, column: str, rows: Sequence[int]) -> Iterator[Range]:
         index = self._index
