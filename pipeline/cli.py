@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command_group import CommandGroup
-from .errors import REASONS, UsageError
+from .errors import UsageError
 
 if TYPE_CHECKING:
     from .planning.failure_limit import FailureLimit
@@ -222,7 +222,7 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     arguments: dict[str, Any] = {
         "options": _options(given),
         "limits": limits,
-        "retry_failed": _reason(given["retry_failed"]),
+        "retry_failed": given["retry_failed"],
         "progress": progress,
         **{name: given[name] for name in names},
     }
@@ -305,12 +305,6 @@ def _percent(given: str) -> float:
     except ValueError:
         pass
     raise UsageError(f"--max-damaged {given}: must be a percentage from 0% to 100%; try 10%")
-
-
-def _reason(given: str | None) -> str | None:
-    if given and given not in REASONS:
-        raise UsageError(f"--retry-failed {given}: no such reason; use one of {', '.join(REASONS)}")
-    return given
 
 
 @click.command()

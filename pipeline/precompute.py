@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from .commit.adoption import adopt_files
@@ -27,7 +28,7 @@ from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import RefusedError, StoppedError
+from .errors import RefusedError, StoppedError, UsageError
 from .execution.batch_system import check_batch_system, job_description
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
@@ -154,6 +155,8 @@ def precompute(
     if isinstance(cluster, str):
         check_batch_system(cluster)
     retry, job_part = retry_predicate(retry_failed), job_part_of(part, retry_failed)
+    if not isinstance(max_failed, (FailureLimit, NoneType)):
+        raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
     with stop_on_any_disk_error(Path(src)):
         job, listing, config = prepare_job(
             src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,

@@ -56,8 +56,8 @@ class ImageEncoder:
     def __post_init__(self) -> None:
         if self.format not in get_args(ImageFormat):
             raise UsageError(f"format={self.format!r}: must be jpeg, png or webp; try jpeg")
-        if not 1 <= self.quality <= 100:
-            raise UsageError(f"quality={self.quality}: must lie in 1..100; try 95")
+        if not (type(self.quality) is int and 1 <= self.quality <= 100):
+            raise UsageError(f"quality={self.quality!r}: must lie in 1..100; try 95")
         if self.chroma not in get_args(Chroma):
             raise UsageError(f"chroma={self.chroma!r}: must be 420 or 444; try 420")
         if self.format == "webp" and self.chroma == "444":

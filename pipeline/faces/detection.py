@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any, Protocol, Self
 
 import numpy as np
@@ -139,12 +140,12 @@ class FaceFilter:
     min_score: float = 0.9
 
     def __post_init__(self) -> None:
-        if self.max_faces is not None and self.max_faces < 1:
-            raise UsageError(f"max_faces={self.max_faces}: must be at least 1; leave it out to keep all")
-        if self.min_face_px < 0:
-            raise UsageError(f"min_face_px={self.min_face_px}: must be at least 0 px; try 40")
-        if not 0 <= self.min_score <= 1:
-            raise UsageError(f"min_score={self.min_score}: must lie in 0..1; try 0.9")
+        if self.max_faces is not None and not (type(self.max_faces) is int and self.max_faces >= 1):
+            raise UsageError(f"max_faces={self.max_faces!r}: must be at least 1; leave it out to keep all")
+        if not (isinstance(self.min_face_px, Real) and self.min_face_px >= 0):
+            raise UsageError(f"min_face_px={self.min_face_px!r}: must be at least 0 px; try 40")
+        if not (isinstance(self.min_score, Real) and 0 <= self.min_score <= 1):
+            raise UsageError(f"min_score={self.min_score!r}: must lie in 0..1; try 0.9")
 
     def __call__(self, faces: Faces) -> Faces:
         """Return the faces that pass, in their given order."""

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Container, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from numbers import Real
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +43,12 @@ class FailureLimit:
 
     count: int | None = None
     percent: Fraction = Fraction(1)
+
+    def __post_init__(self) -> None:
+        if self.count is not None and not (type(self.count) is int and self.count >= 0):
+            raise UsageError(f"max_failed: count={self.count!r}: must be a number of inputs of at least 0; try 5")
+        if not (isinstance(self.percent, Real) and 0 <= self.percent <= 100):
+            raise UsageError(f"max_failed: percent={self.percent!r}: must be a number from 0 to 100; try 1")
 
     @classmethod
     def parse(cls, text: str) -> FailureLimit:

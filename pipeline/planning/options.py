@@ -6,6 +6,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, get_args
@@ -66,18 +67,28 @@ class Options:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not 0 <= self.min_landmark_score <= 1:
-            raise UsageError(f"min_landmark_score={self.min_landmark_score}: must lie in 0..1; try 0.5")
-        if not 0 <= self.margin <= 10:
-            raise UsageError(f"margin={self.margin}: must be 0 to 10; try 0.3")
-        if not 16 <= self.size_px <= 4096:
-            raise UsageError(f"size={self.size_px}: must be 16 to 4096 px; try 256")
+        self._check_types()
+        if not (isinstance(self.min_landmark_score, Real) and 0 <= self.min_landmark_score <= 1):
+            raise UsageError(f"min_landmark_score={self.min_landmark_score!r}: must lie in 0..1; try 0.5")
+        if not (isinstance(self.margin, Real) and 0 <= self.margin <= 10):
+            raise UsageError(f"margin={self.margin!r}: must be 0 to 10; try 0.3")
+        if not (type(self.size_px) is int and 16 <= self.size_px <= 4096):
+            raise UsageError(f"size={self.size_px!r}: must be 16 to 4096 px; try 256")
         if self.boxes not in get_args(Boxes):
             raise UsageError(f"boxes={self.boxes!r}: must be own or source; try own")
         if self.masks not in get_args(Masks):
             raise UsageError(f"masks={self.masks!r}: must be own or source; try own")
         if type(self.seed) is not int or self.seed < 0:
             raise UsageError(f"seed={self.seed!r}: must be a whole number (int) of at least 0; try 0")
+
+    def _check_types(self) -> None:
+        types = {
+            "sampling": Sampling, "keep": FaceFilter, "image": ImageEncoder, "split_ratio": SplitRatio, "align": bool,
+            "smooth": bool,
+        }  # fmt: skip
+        for name, kind in types.items():
+            if not isinstance(value := getattr(self, name), kind):
+                raise UsageError(f"{name}={value!r}: must be of type {kind.__name__}; leave it out for the default")
 
     def to_config(
         self,

@@ -7,11 +7,12 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import NoneType
 from typing import Any
 
 from ..console import first_names, plural
 from ..dataset.manifest import OutPaths
-from ..errors import UsageError
+from ..errors import REASONS, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
 from ..faces.landmarks import Landmarker
@@ -73,6 +74,7 @@ def prepare_job(
     """
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
     allowed = resolve_allowed_roots(allow_roots)
+    _refuse_wrong_types(options, limits, columns)
     options = options or Options()
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
@@ -124,6 +126,15 @@ def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
             f"min_landmark_score={options.min_landmark_score:g}: {landmarker.fingerprint} gives no scores, so no face "
             "would be rejected; use it with --landmarks mesh"
         )
+
+
+def _refuse_wrong_types(options: Any, limits: Any, columns: Any) -> None:
+    if not isinstance(options, (Options, NoneType)):
+        raise UsageError(f"options={options!r}: must be Options; try Options(margin=0.3)")
+    if not isinstance(limits, (DecoderLimits, NoneType)):
+        raise UsageError(f"limits={limits!r}: must be DecoderLimits; try DecoderLimits(deadline_seconds=60)")
+    if isinstance(columns, str):
+        raise UsageError(f"columns={columns!r}: must be a list of names; try [{columns!r}]")
 
 
 def _resolved(src: Path) -> Path:
@@ -188,8 +199,10 @@ def check_cluster_options(
         raise UsageError(f"--cluster {cluster}: needs --workers, such as 8, or 4..64 for as many as there is work for")
     if isinstance(workers, tuple):
         _check_range(*workers, cluster=cluster)
-    elif workers is not None and workers < 1:
-        raise UsageError(f"workers={workers}: must be at least 1; leave it out for as many as the machine is good for")
+    elif workers is not None and not (type(workers) is int and workers >= 1):
+        raise UsageError(
+            f"workers={workers!r}: must be at least 1; leave it out for as many as the machine is good for"
+        )
 
 
 def _check_range(minimum: int, maximum: int, *, cluster: object) -> None:
@@ -200,7 +213,12 @@ def _check_range(minimum: int, maximum: int, *, cluster: object) -> None:
 
 
 def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
-    """Predicate on failure reasons for `--retry-failed`: one `reason`, "" for all; None for none."""
+    """Predicate on failure reasons for `--retry-failed`: one `reason`, "" for all; None for none.
+
+    Raises `UsageError` where there is no such reason.
+    """
+    if reason not in (None, "", *REASONS):
+        raise UsageError(f"--retry-failed {reason}: no such reason; use one of {', '.join(REASONS)}")
     return None if reason is None else lambda failure_reason: reason in {"", failure_reason}
 
 

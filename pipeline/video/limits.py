@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from ..errors import UsageError
@@ -55,13 +56,13 @@ class DecoderLimits:
     def __post_init__(self) -> None:
         for name in ("deadline_seconds", "total_seconds", "cpu_seconds"):
             value = getattr(self, name)
-            if not (math.isfinite(value) and value > 0):
+            if not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: must be finite and above 0; try 60")
-        if not 0 <= self.max_damaged_percent <= 100:
+        if not (isinstance(self.max_damaged_percent, Real) and 0 <= self.max_damaged_percent <= 100):
             raise UsageError(f"max_damaged_percent={self.max_damaged_percent!r}: must be 0 to 100; try 10")
         for name, smallest in (("memory_bytes", 1), ("max_pixels", 1), ("threads", 1)):
             value = getattr(self, name)
-            if value < smallest:
+            if not (isinstance(value, Real) and value >= smallest):
                 raise UsageError(f"{name}={value!r}: must be at least {smallest}")
         if self.command is not None and not self.command:
             raise UsageError("command=(): must name the decoder's child process; leave the default")

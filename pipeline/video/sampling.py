@@ -56,7 +56,7 @@ class Sampling:
                 raise UsageError(f"{name}={value!r}: must be a whole number of at least 1; try 10")
         for name, example in (("fps", 3), ("fps_of_images", 25)):
             value = getattr(self, name)
-            if value is not None and not (math.isfinite(value) and value > 0):
+            if value is not None and not (isinstance(value, (int, float)) and math.isfinite(value) and value > 0):
                 raise UsageError(f"{name}={value!r}: must be a finite number above 0; try {example}")
 
     @classmethod

@@ -32,11 +32,12 @@ from click.testing import CliRunner
 from distributed import LocalCluster
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
+from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.planning.options import Options
@@ -301,6 +302,39 @@ def test_other_settings_are_refused_by_name(run: Run, make_source: MakeSource, s
         run(source, options=replace(small_options, size_px=80))
     with pytest.raises(RefusedError, match=r"detector: "):
         run(source, detector=FixedBoxDetector(boxes=((0.1, 0.1, 0.5, 0.5),)))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            lambda: {"options": {"margin": 0.3}},
+            r"options={.*}: must be Options; try Options\(margin=0\.3\)",
+        ),
+        (lambda: {"options": Options(size_px=224.5)}, r"size=224\.5: must be 16 to 4096 px"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(margin="0.3")}, "margin='0.3': must be 0 to 10"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(align="no")}, "align='no': must be of type bool"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(image="png")}, "image='png': must be of type ImageEncoder"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(seed="x")}, "seed='x': must be a whole number"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(keep=FaceFilter(max_faces=1.5))}, r"max_faces=1\.5"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(image=ImageEncoder(quality=9.5))}, r"quality=9\.5"),  # type: ignore[arg-type]
+        (lambda: {"options": Options(sampling=Sampling(fps="3"))}, "fps='3'"),  # type: ignore[arg-type]
+        (lambda: {"limits": DecoderLimits(deadline_seconds="9")}, "deadline_seconds='9'"),  # type: ignore[arg-type]
+        (lambda: {"limits": 60}, r"limits=60: must be DecoderLimits; try DecoderLimits\(deadline_seconds=60\)"),
+        (lambda: {"max_failed": "1%"}, r"max_failed='1%': must be a FailureLimit; try FailureLimit\.parse\('1%'\)"),
+        (lambda: {"max_failed": FailureLimit(count=-1)}, "max_failed: count=-1: must be a number of inputs"),
+        (lambda: {"retry_failed": "sloth"}, "retry-failed sloth: no such reason; use one of empty, not_video"),
+        (lambda: {"columns": "age"}, r"columns='age': must be a list of names; try \['age'\]"),
+        (lambda: {"workers": "2"}, "workers='2': must be at least 1"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_written(
+    make_source: MakeSource, tmp_path: Path, arguments: Callable[[], dict[str, Any]], message: str
+) -> None:
+    source = make_source("real/a.mp4")
+    with pytest.raises(UsageError, match=message):
+        precompute(source, tmp_path / "out", **arguments())
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_folder_that_holds_something_else_is_refused(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
