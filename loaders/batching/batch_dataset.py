@@ -131,8 +131,8 @@ class BatchDataset(FaceDataset):
         return replace(batch, store=self.stores.take_counts()) if self.stores else batch
 
     @property
-    def image_items(self) -> int | None:
-        """Most numbers that an image takes in the memory of a batch; None where that is not known."""
+    def max_image_numel(self) -> int | None:
+        """Most elements of an image in the memory of a batch; None where that is not known."""
         return None if self.collate_fn is not None or self.image_size is None else 3 * self.image_size**2
 
     def buffer(self, slot: int | None, num_images: int) -> BatchBuffer | JpegBuffer:

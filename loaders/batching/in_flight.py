@@ -37,26 +37,26 @@ class InFlightBatches:
     """The batches of one loader that workers prefetch, and those that training still holds.
 
     `batch_size`: images, or clips of `frames` images.
-    `image_items`: most numbers in an image as workers write it; None where that is not known, so that no memory is
+    `max_image_numel`: most elements of an image as workers write it; None where that is not known, so that no memory is
     allocated.
     """
 
     num_workers: int
     prefetch_factor: int
     batch_size: int
-    image_items: int | None
+    max_image_numel: int | None
     dtype: torch.dtype
     frames: int | None = None
 
     @property
     def num_batches(self) -> int:
         """How many may be in flight or held without new memory."""
-        return 0 if self.image_items is None else self.num_workers * self.prefetch_factor + _HELD_BY_TRAINING
+        return 0 if self.max_image_numel is None else self.num_workers * self.prefetch_factor + _HELD_BY_TRAINING
 
     @property
     def batch_bytes(self) -> int:
         """Size of one batch."""
-        return self.batch_size * (self.frames or 1) * (self.image_items or 0) * self.dtype.itemsize
+        return self.batch_size * (self.frames or 1) * (self.max_image_numel or 0) * self.dtype.itemsize
 
     @property
     def total_bytes(self) -> int:

@@ -42,7 +42,7 @@ class JpegBatchDataset(BatchDataset):
         return int(sizes.max()) if len(sizes) else 1
 
     @property
-    def image_items(self) -> int | None:
+    def max_image_numel(self) -> int | None:
         """See `BatchDataset`."""
         return self.largest_bytes
 

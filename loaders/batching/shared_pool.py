@@ -41,14 +41,14 @@ class SharedBatchPool:
 
     Args:
         slots: how many batches it holds.
-        slot_items: most numbers in a slot: images of any one size.
+        slot_numel: most elements of a slot: images of any one size.
         dtype: of the images.
         shared: False where no other process writes to it.
 
     """
 
-    def __init__(self, slots: int, slot_items: int, dtype: torch.dtype, *, shared: bool = True) -> None:
-        self.blocks = torch.empty((slots, slot_items), dtype=dtype)
+    def __init__(self, slots: int, slot_numel: int, dtype: torch.dtype, *, shared: bool = True) -> None:
+        self.blocks = torch.empty((slots, slot_numel), dtype=dtype)
         if shared:
             self.blocks.share_memory_()  # type: ignore[no-untyped-call]
         self.images_were_too_large = False

@@ -59,7 +59,7 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
     """
     (epoch, first_image), steps = sampler.position, sampler.steps_left
     last_set, delivered = sampler.position, 0
-    sampler.keeps_position = True
+    sampler.set_epoch_keeps_position = True
 
     def move(position: tuple[int, int]) -> None:
         nonlocal last_set
@@ -69,19 +69,19 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
     def advance() -> None:
         nonlocal delivered
         delivered += 1
-        sampler.begins_anew = False
+        sampler.restarts_epoch = False
         move((epoch, first_image + delivered * sampler.global_batch) if delivered < steps else (epoch + 1, 0))
 
     try:
         yield advance
     finally:
-        if sampler.begins_anew and delivered:  # before the first batch, trainers set the epoch that they resume
+        if sampler.restarts_epoch and delivered:  # before the first batch, trainers set the epoch that they resume
             sampler.position = sampler.epoch, 0
         elif delivered >= steps:
             move((epoch + 1, 0))
         elif sampler.shuffling.mode == "none":
             move((epoch, 0))
-        sampler.keeps_position = sampler.begins_anew = False
+        sampler.set_epoch_keeps_position = sampler.restarts_epoch = False
 
 
 def iterate_in_order(

@@ -139,7 +139,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         return InFlightBatches(
             num_workers=self.num_workers, prefetch_factor=self.prefetch_factor or 0,
             batch_size=self._epoch_sampler.batch_size, frames=None if clips is None else clips.clip.frames,
-            image_items=dataset.image_items,
+            max_image_numel=dataset.max_image_numel,
             dtype=torch.float32 if dataset.normalised else torch.uint8,
         )  # fmt: skip
 

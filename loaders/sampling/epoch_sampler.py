@@ -75,9 +75,9 @@ class EpochSampler(DistributedSampler[int]):
         self.drop_last, self.shuffle = drop_last, False
         self._rank, self._num_replicas = checked_ranks(rank, num_replicas)
         self.epoch, self.first_image = 0, 0
-        self.keeps_position = False
+        self.set_epoch_keeps_position = False
         """Whether `set_epoch` of the current epoch keeps the position in it: after `resume`, and during iteration."""
-        self.begins_anew = False
+        self.restarts_epoch = False
         """Whether `set_epoch` of the current epoch came during iteration: once that ends, the epoch begins anew."""
         self.counts_repeats = False
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
@@ -131,10 +131,10 @@ class EpochSampler(DistributedSampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Selects the next epoch, from its beginning, or from the position of a state that was loaded for it."""
         epoch = require_int("epoch", epoch, example=0)
-        if epoch != self.epoch or not self.keeps_position:
+        if epoch != self.epoch or not self.set_epoch_keeps_position:
             self.position = epoch, 0
         else:
-            self.begins_anew = True
+            self.restarts_epoch = True
 
     @property
     def position(self) -> tuple[int, int]:
@@ -300,13 +300,13 @@ class EpochSampler(DistributedSampler[int]):
             state, identity=self.identity(), global_batch=self.global_batch, needs_batch=self._needs_batch,
             num_images=self.num_images, unit_size=lambda: self.bound_balance.unit_size, num_steps=self._num_steps,
         )  # fmt: skip
-        self.keeps_position = True
+        self.set_epoch_keeps_position = True
 
     def copy_outside_iteration(self) -> Self:
         """A copy at the same position that no iteration moves; it computes its orders itself."""
         sampler = copy.copy(self)
         sampler.__dict__.update(
-            begins_anew=False, _prepare=None, _bound_balance_cache=None, _rows_cache=None, _repeats_cache=None
+            restarts_epoch=False, _prepare=None, _bound_balance_cache=None, _rows_cache=None, _repeats_cache=None
         )
         return sampler
 

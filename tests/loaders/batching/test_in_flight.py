@@ -28,7 +28,7 @@ def in_flight(**options: Any) -> InFlightBatches:
         "num_workers": 2,
         "prefetch_factor": 2,
         "batch_size": 64,
-        "image_items": 224 * 224 * 3,
+        "max_image_numel": 224 * 224 * 3,
         "dtype": torch.float32,
     }
     return InFlightBatches(**{**settings, **options})
@@ -38,7 +38,7 @@ def test_its_size_is_that_of_all_batches_that_may_be_under_way() -> None:
     assert (in_flight().num_batches, in_flight().batch_bytes) == (7, 64 * 224 * 224 * 3 * 4)
     assert in_flight().total_bytes == 7 * 64 * 224 * 224 * 3 * 4
     assert in_flight(dtype=torch.uint8).total_bytes * 4 == in_flight().total_bytes
-    assert (in_flight(image_items=None).num_batches, in_flight(image_items=None).total_bytes) == (0, 0)
+    assert (in_flight(max_image_numel=None).num_batches, in_flight(max_image_numel=None).total_bytes) == (0, 0)
 
 
 def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> None:
@@ -53,17 +53,17 @@ def test_in_a_container_of_64_mb_it_is_refused_with_sizes_and_the_way_out() -> N
 
 
 def test_what_fits_is_made_and_without_workers_none_of_it_is_shared() -> None:
-    small = in_flight(image_items=8 * 8 * 3)
+    small = in_flight(max_image_numel=8 * 8 * 3)
     space = SharedMemorySpace(total_bytes=64 * MB, free_bytes=small.total_bytes)
     pool = small.allocate(space)
     assert pool is not None
     assert pool.blocks.is_shared()
-    pool = in_flight(image_items=8 * 8 * 3, num_workers=0).allocate(
+    pool = in_flight(max_image_numel=8 * 8 * 3, num_workers=0).allocate(
         SharedMemorySpace(total_bytes=64 * MB, free_bytes=0)
     )
     assert pool is not None
     assert not pool.blocks.is_shared()
-    assert in_flight(image_items=None).allocate(space) is None
+    assert in_flight(max_image_numel=None).allocate(space) is None
 
 
 def test_the_room_of_this_machine_is_that_of_its_file_system(tmp_path: Path) -> None:
