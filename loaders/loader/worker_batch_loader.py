@@ -50,11 +50,12 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         A copy begins where a loader with the same settings would that loads `state_dict()`.
         """
         dataset, sampler = copy.copy(self._batch_dataset), self._epoch_sampler.copy_outside_iteration()
-        dataset.pool = None
-        sampler.prepare_requests_with(RequestPreparer(dataset))
+        dataset.pool, preparer = None, RequestPreparer(dataset)
+        sampler.prepare_requests_with(preparer)
         return {
             **self.__dict__, "dataset": dataset, "_batch_dataset": dataset, "sampler": sampler,
-            "_epoch_sampler": sampler, "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
+            "_epoch_sampler": sampler, "_request_preparer": preparer,
+            "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
             "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
         }  # fmt: skip
 
