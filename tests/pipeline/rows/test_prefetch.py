@@ -193,13 +193,14 @@ def test_frames_are_read_while_others_are_searched_and_others_cut() -> None:
 
         return come
 
-    encoder, cut = ImageEncoder(), meet_at(0)
+    cut = meet_at(0)
 
-    def encoded(crop: NDArray[np.uint8]) -> bytes:
-        cut(int(crop.max()))
-        return encoder(crop)
+    class MeetingEncoder(ImageEncoder):
+        def __call__(self, rgb: NDArray[np.uint8]) -> bytes:
+            cut(int(rgb.max()))
+            return super().__call__(rgb)
 
-    maker = maker_of(Watched(meet_at(1)), image=encoded)
+    maker = maker_of(Watched(meet_at(1)), image=MeetingEncoder())
     (batch,) = batches_of(maker, frames_of(8, meet_at(4)))
     assert batch["frame_index"].to_pylist() == list(range(8))
     maker.close()
