@@ -310,7 +310,7 @@ def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path
         ({"num_workers": -1}, "num_workers=-1: must be at least 0; try 2"),
         ({"eval_transform": ""}, "eval_transform='': must be the path of a pipeline's file, or None"),
         ({"transform": ""}, "transform='': must be the path of a pipeline's file, or None"),
-        ({"seed": "x"}, "seed='x': must be a whole number; try 0"),
+        ({"seed": "x"}, "seed='x': must be a whole number of at least 0; try 0"),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
