@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,6 +19,7 @@ NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno
 NO_FOLDER_SYNC = {errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS}
 NO_MAPPING = {errno.ENODEV}
 
+_STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
 
@@ -91,6 +93,16 @@ def read_stored(path: Path) -> bytes:
             return path.read_bytes()
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from error
+
+
+def refuse_address(path: Path, remedy: str) -> None:
+    """Raises `UsageError` where a path was given as the address of an object store, such as ``s3://bucket/faces``.
+
+    Else it would be a folder ``s3:`` of the working directory.
+    """
+    if path.parts and _STORE.fullmatch(path.parts[0]) and not Path(path.parts[0]).exists():
+        address = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
+        raise UsageError(f"{address}: is the address of an object store; {remedy}")
 
 
 def cache_folder() -> Path:

@@ -17,7 +17,7 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from ..errors import CorruptDataError, UsageError
-from ..files import read_stored, stop_on_disk_error
+from ..files import read_stored, refuse_address, stop_on_disk_error
 from ..json_records import brief, parse_json, record_of
 from .schema import READABLE_VERSIONS, SCHEMA_VERSION, check_config, face_schema
 
@@ -280,6 +280,7 @@ class Manifest:
         except FileNotFoundError as error:
             from ..lock import advice_to_wait  # noqa: PLC0415 (with rich, which no worker of a loader needs)
 
+            refuse_address(out, "this command reads folders: copy the dataset to one, or mount the store")
             if root := next((root for root in out.parents if _is_part(out, OutPaths(root))), None):
                 raise UsageError(f"{out}: is a part of the dataset {root}; give that") from error
             remedy = advice_to_wait(out) or f"run `facefeed precompute SRC {out}` to its end"

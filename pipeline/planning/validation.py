@@ -17,6 +17,7 @@ from ..faces import FaceDetector
 from ..faces.detectors.by_name import make_detector
 from ..faces.landmarks import Landmarker
 from ..faces.landmarks.by_name import make_landmarker
+from ..files import refuse_address
 from ..sources import (
     Layout,
     Listing,
@@ -72,6 +73,8 @@ def prepare_job(
             their own; where most inputs have no label, unless `allow_unlabelled`.
 
     """
+    for path in (src, out):
+        refuse_address(Path(path), "precompute reads and writes folders: mount the store, or copy from and to it")
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
     allowed = resolve_allowed_roots(allow_roots)
     _refuse_wrong_types(options, limits, columns)
@@ -198,14 +201,17 @@ def check_cluster_options(
     if isinstance(cluster, str) and workers is None:
         raise UsageError(f"--cluster {cluster}: needs --workers, such as 8, or 4..64 for as many as there is work for")
     if isinstance(workers, tuple):
-        _check_range(*workers, cluster=cluster)
+        _check_range(workers, cluster)
     elif workers is not None and not (type(workers) is int and workers >= 1):
         raise UsageError(
             f"workers={workers!r}: must be at least 1; leave it out for as many as the machine is good for"
         )
 
 
-def _check_range(minimum: int, maximum: int, *, cluster: object) -> None:
+def _check_range(workers: tuple[int, ...], cluster: object) -> None:
+    if [type(number) for number in workers] != [int, int]:
+        raise UsageError(f"workers={workers!r}: must be two whole numbers, the least and the largest; try (4, 64)")
+    minimum, maximum = workers
     if cluster is None:
         raise UsageError(f"workers={minimum}..{maximum}: a range is for --cluster; give one number")
     if not 0 <= minimum <= maximum or maximum < 1:

@@ -95,6 +95,26 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["precompute", "videos", "s3://bucket/faces"],
+        ["precompute", "s3://bucket/faces", "out"],
+        ["verify", "s3://bucket/faces"],
+        ["inspect", "s3://bucket/faces"],
+        ["export", "s3://bucket/faces", "exported", "--as", "folders"],
+    ],
+)
+def test_an_address_of_a_store_is_no_folder_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 2
+    assert result.stderr.startswith("facefeed: s3://bucket/faces: is the address of an object store; ")
+    assert not list(tmp_path.iterdir())
+
+
 @pytest.mark.parametrize("out", ["a" * 300, "file/below", "loop/out"])
 def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, tmp_path: Path, out: str) -> None:
     (tmp_path / "file").touch()

@@ -326,6 +326,8 @@ def test_other_settings_are_refused_by_name(run: Run, make_source: MakeSource, s
         (lambda: {"retry_failed": "sloth"}, "retry-failed sloth: no such reason; use one of empty, not_video"),
         (lambda: {"columns": "age"}, r"columns='age': must be a list of names; try \['age'\]"),
         (lambda: {"workers": "2"}, "workers='2': must be at least 1"),
+        (lambda: {"workers": (1, 2, 3), "cluster": "slurm"}, r"workers=\(1, 2, 3\): must be two whole numbers"),
+        (lambda: {"workers": 1, "cluster": "slurmm"}, "slurmm"),
     ],
 )
 def test_an_argument_of_a_wrong_type_is_refused_before_anything_is_written(
