@@ -25,6 +25,7 @@ from facefeed.pipeline.cli import main
 
 pytestmark = pytest.mark.slurm
 STEPS, WAITS_AT = 30, 5
+WORKER_JOBS = ("squeue", "-h", "--name=dask-worker")  # other tests may have left jobs of their own
 ONLOOKED = shlex.join([sys.executable, assets_slurm.__file__])
 TINY = (
     "--recipe", "quick", "--set", "model.backbone=test_resnet", "--set", "data.image_size=32", "--set",
@@ -195,6 +196,7 @@ def test_precompute_loses_a_job_in_mid_unit_and_makes_the_rows_of_a_local_run(
 ) -> None:
     gated.start("--workers", "1..4", passes=0)
     slurm.until(lambda: len(gated.begun()) == 2, "no two units are begun")
+    assert slurm.run(*WORKER_JOBS) != ""
     (certificate,) = gated.certificates()
     assert certificate.stat().st_mode & 0o777 == 0o600
     unit, job = gated.begun()[0]
@@ -211,7 +213,7 @@ def test_precompute_loses_a_job_in_mid_unit_and_makes_the_rows_of_a_local_run(
     begun = Counter(begun for begun, _ in gated.begun())
     assert (begun.pop(unit), set(begun.values())) == (2, {1}), "only the unit of that job is done again"
     assert gated.rows(place / "jobs") == gated.rows(source / "rows")
-    assert (gated.certificates(), slurm.run("squeue", "-h")) == ([], "")
+    assert (gated.certificates(), slurm.run(*WORKER_JOBS)) == ([], "")
 
 
 def test_precompute_is_stopped_and_leaves_no_job_and_the_same_command_finishes(
@@ -219,10 +221,11 @@ def test_precompute_is_stopped_and_leaves_no_job_and_the_same_command_finishes(
 ) -> None:
     gated.start("--workers", "2", passes=2)
     slurm.until(lambda: len(gated.begun()) == 3 and len(gated.receipts()) == 2, "no two of three units are done")
+    assert slurm.run(*WORKER_JOBS) != ""
     receipts = gated.receipts()
     gated.process.send_signal(signal.SIGTERM)
     assert gated.wait() == 130, gated.stderr()
-    slurm.until(lambda: slurm.run("squeue", "-h") == "", "jobs are left")
+    slurm.until(lambda: slurm.run(*WORKER_JOBS) == "", "jobs are left")
     assert gated.certificates() == []
     gated.open()
     gated.start("--workers", "2", passes=0)
