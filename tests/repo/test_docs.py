@@ -101,6 +101,17 @@ def test_the_readme_is_short_and_names_every_guide() -> None:
     assert [name_of(page) for page in PAGES[1:] if page.name != "index.md" and f"({name_of(page)})" not in text] == []
 
 
+def test_every_file_and_folder_that_the_map_of_the_code_names_exists() -> None:
+    text = (DOCS / "contributing.md").read_text(encoding="utf-8")
+    code_map = text[text.index("## Where things are") : text.index("## Conventions")]
+    names = set(re.findall(r"`([\w./-]+(?:\.py|/))`", code_map))
+    in_packages = {path.name for room in ("pipeline", "loaders", "train") for path in (ROOT / room).rglob("*")}
+    assert len(names) > 30
+    assert [
+        name for name in sorted(names) if not (ROOT / name).exists() and name.removesuffix("/") not in in_packages
+    ] == []
+
+
 @every_page
 def test_prose_wraps_at_a_readable_width(page: Path) -> None:
     long = [line for line in prose(page) if len(line) > MAX_LINE_CHARACTERS]
