@@ -52,12 +52,12 @@ from .planning.failure_limit import (
     refuse_known_failures,
 )
 from .planning.incremental import Changes, absence_warnings, compare_with_plan, next_plan_part
-from .planning.job_part import JobPart
+from .planning.job_share import JobShare
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan, PlanPart
 from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState
-from .planning.validation import check_cluster_options, job_part_of, prepare_job, retry_predicate
+from .planning.validation import check_cluster_options, job_share_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
 from .splits.people import spelling_warnings
@@ -86,7 +86,7 @@ class Summary:
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
     incomplete_columns: list[IncompleteSet] = field(default_factory=list)
-    part: JobPart | None = None
+    part: JobShare | None = None
     units_left: int = 0
     parts_at_work: int = 0
     equal_content: EqualContent = field(default_factory=lambda: EqualContent([], []))
@@ -154,7 +154,7 @@ def precompute(
     check_cluster_options(workers, scheduler, cluster, part)
     if isinstance(cluster, str):
         check_batch_system(cluster)
-    retry, job_part = retry_predicate(retry_failed), job_part_of(part, retry_failed)
+    retry, job_share = retry_predicate(retry_failed), job_share_of(part, retry_failed)
     if not isinstance(max_failed, (FailureLimit, NoneType)):
         raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
     with stop_on_any_disk_error(Path(src)):
@@ -165,7 +165,7 @@ def precompute(
         )  # fmt: skip
     run = _Run(
         job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(), retry=retry,
-        allow_leaks=allow_leaks, part=job_part, progress=progress or Progress.silent(),
+        allow_leaks=allow_leaks, job_share=job_share, progress=progress or Progress.silent(),
     )  # fmt: skip
     run.announce_source(src)
     make_folders(job.paths)
@@ -173,7 +173,7 @@ def precompute(
     with (
         stop_on_any_disk_error(job.out),
         remove_empty_folders_on_refusal(job.paths),
-        hold_lease(job.paths.lease, run.progress.on_wait, part=job_part, waits=cluster is not None) as lease,
+        hold_lease(job.paths.lease, run.progress.on_wait, job_share=job_share, waits=cluster is not None) as lease,
     ):
         run_state = run.load_state()
         orphans = run.clean_up(run_state, lease)
@@ -188,7 +188,7 @@ def precompute(
         parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
         manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
     return Summary(
-        manifest=manifest, part=job_part, units_left=units_left, parts_at_work=parts_at_work, listing=listing,
+        manifest=manifest, part=job_share, units_left=units_left, parts_at_work=parts_at_work, listing=listing,
         changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
         failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
         partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
@@ -208,7 +208,7 @@ class _Run:
     failure_limit: FailureLimit
     retry: Callable[[str], bool] | None
     allow_leaks: bool
-    part: JobPart | None
+    job_share: JobShare | None
     progress: Progress
 
     def announce_source(self, src: str | Path) -> None:
@@ -250,7 +250,7 @@ class _Run:
         ):
             self.progress.warn(text)
         known = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(collect_failures((), changes.refused), len(known), self.failure_limit, self.part)
+        refuse_known_failures(collect_failures((), changes.refused), len(known), self.failure_limit, self.job_share)
         return changes
 
     def extend_plan(self, run_state: RunState, changes: Changes, lease: Lease) -> RunState:
@@ -270,7 +270,7 @@ class _Run:
         grown = run_state.with_part(part) if grows else run_state
         if any(grown.pending_units()):  # before the plan grows: where nothing is done, a finished OUT stays finished
             failures, total = failures_in_source(grown, changes.refused, changes.removed)
-            refuse_known_failures(failures, total, self.failure_limit, self.part)
+            refuse_known_failures(failures, total, self.failure_limit, self.job_share)
         if grows:
             record_plan_parts(run_state)
             run_state.plan.append(run_state.paths, part)
@@ -301,12 +301,12 @@ class _Run:
     ) -> Totals:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
         job, progress = self.job, self.progress
-        pending, finished = run_state.pending_and_finished(self.part)
-        done_before = sum(1 for _ in run_state.outcomes()) if self.part is None else 0
+        pending, finished = run_state.pending_and_finished(self.job_share)
+        done_before = sum(1 for _ in run_state.outcomes()) if self.job_share is None else 0
         progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
         if not pending:
             return progress.totals
-        share = "" if self.part is None else f" of part {self.part}"
+        share = "" if self.job_share is None else f" of part {self.job_share}"
         progress.announce(f"{len(pending):,} of {plural(len(pending) + finished, 'unit')}{share} to do")
         supply = None
         with ExitStack() as stack:
@@ -322,7 +322,7 @@ class _Run:
                 progress.announce(
                     f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}"
                 )
-                client, plugin = stack.enter_context(start_unit_workers(job, count, scheduler, self.part))
+                client, plugin = stack.enter_context(start_unit_workers(job, count, scheduler, self.job_share))
             stack.enter_context(progress)
             client.subscribe_topic(plugin, progress.on_event)
             if scheduler is not None:
@@ -344,7 +344,7 @@ class _Run:
         failed than allowed, `StoppedError` where one of this run's own units is left.
         """
         out = run_state.paths.root
-        if left := units_left and sum(1 for _ in run_state.pending_units(self.part)):
+        if left := units_left and sum(1 for _ in run_state.pending_units(self.job_share)):
             raise StoppedError(
                 f"{out}: {left} units have no receipt that this host can see; run the same command again"
             )
@@ -353,7 +353,7 @@ class _Run:
             return manifest, []
         quarantine_orphans(run_state)  # of units that were split in this run
         failures, _ = failures_in_source(run_state, changes.refused, changes.removed)
-        check_failures(manifest, failures, self.failure_limit, out, self.part)
+        check_failures(manifest, failures, self.failure_limit, out, self.job_share)
         incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
         publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)

@@ -15,20 +15,20 @@ from pathlib import Path
 from ..errors import RefusedError
 from ..files import stop_on_disk_error
 from ..lock import ADVICE, HeldLock, hold_lock, is_held
-from ..planning.job_part import JobPart
+from ..planning.job_share import JobShare
 
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 120.0  # a file server may keep the lock of a host that died for longer than a heartbeat counts
 
 
 class Lease:
-    """The driver's lease, held by this process, or given up for that of `part` in `shared_with_parts`."""
+    """The driver's lease, held by this process, or given up for that of `job_share` in `shared_with_parts`."""
 
     def __init__(
-        self, path: Path, on_wait: Callable[[str], object], work: str, part: JobPart | None, *, waits: bool
+        self, path: Path, on_wait: Callable[[str], object], work: str, job_share: JobShare | None, *, waits: bool
     ) -> None:
-        self._path, self._on_wait, self._part, self._waits = path, on_wait, part, waits
-        self._work = work if part is None else f"{work} --part {part}"
+        self._path, self._on_wait, self._job_share, self._waits = path, on_wait, job_share, waits
+        self._work = work if job_share is None else f"{work} --part {job_share}"
         self._driver = ExitStack()
         self._held: HeldLock | None = None
 
@@ -53,10 +53,10 @@ class Lease:
 
         Raises `RefusedError` where the same part is at work already.
         """
-        if self._part is None:
+        if self._job_share is None:
             yield
             return
-        path = self._path.with_name(f"part-{self._part.number}-of-{self._part.count}.lease")
+        path = self._path.with_name(f"part-{self._job_share.number}-of-{self._job_share.count}.lease")
         with self._remove_after_error(), hold_lock(path, work=self._work, on_wait=self._on_wait):
             self._driver.close()
             yield
@@ -80,7 +80,7 @@ class Lease:
         """Holds the driver's lease during the block; a whole job is refused where parts are at work."""
         with self._driver:
             self._acquire()
-            if self._part is None:
+            if self._job_share is None:
                 self._refuse_parts()
             yield
 
@@ -97,11 +97,11 @@ class Lease:
                     lock = hold_lock(self._path, work=self._work, on_wait=self._on_wait)
                     self._held = self._driver.enter_context(lock)
             except RefusedError as error:
-                if self._part is None and time.monotonic() >= deadline:
+                if self._job_share is None and time.monotonic() >= deadline:
                     raise
                 if not is_announced:
                     until = "until it has planned or finished"
-                    if self._part is None:
+                    if self._job_share is None:
                         until = f"for {_WAIT_SECONDS:.0f} s at most, since it may have died"
                     self._on_wait(f"{str(error).removesuffix(ADVICE)}; waiting {until}")
                 is_announced = True
@@ -124,7 +124,7 @@ def hold_lease(
     on_wait: Callable[[str], object] = lambda _: None,
     *,
     work: str = "facefeed precompute",
-    part: JobPart | None = None,
+    job_share: JobShare | None = None,
     waits: bool = False,
 ) -> Iterator[Lease]:
     """Holds the lease of OUT during the block.
@@ -133,13 +133,13 @@ def hold_lease(
         path: the lock file.
         on_wait: called before a wait, with a sentence that says for whom.
         work: the command that holds it, for the messages of others.
-        part: the part of the job that this process is: it waits for another holder; None where it is no part.
+        job_share: the share of a process that is a part of the job, which waits for another holder; None: of no part.
         waits: whether a process that is no part waits for two minutes, too.
 
     Raises:
         RefusedError: another driver or a part of the job is at work; the message names it.
 
     """
-    lease = Lease(path, on_wait, work, part, waits=waits)
+    lease = Lease(path, on_wait, work, job_share, waits=waits)
     with lease.held():
         yield lease

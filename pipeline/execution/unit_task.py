@@ -18,7 +18,7 @@ from distributed import Client, WorkerPlugin, get_worker
 
 from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
-from ..planning.job_part import JobPart
+from ..planning.job_share import JobShare
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .batch_system import RunFiles, batch_client
@@ -29,18 +29,18 @@ from .unit_worker import UnitWorker
 
 @contextmanager
 def start_unit_workers(
-    job: JobSpec, num_workers: int, scheduler: str | None, part: JobPart | None = None
+    job: JobSpec, num_workers: int, scheduler: str | None, job_share: JobShare | None = None
 ) -> Iterator[tuple[Client, str]]:
     """Starts `num_workers` local workers or joins the cluster at `scheduler`; yields its client and the plugin's name.
 
-    `part`: the part of the job that they process, None for all of it; parts may share a cluster.
+    `job_share`: the share of the units that they process, None for all; parts of a job may have one cluster.
 
     Raises `StoppedError` where the cluster fails, also within the block.
     """
     with (
         stop_on_cluster_error(),
         local_client(num_workers) if scheduler is None else remote_client(scheduler) as client,
-        install_unit_workers(client, job, visible_gpus(), local=scheduler is None, part=part) as plugin,
+        install_unit_workers(client, job, visible_gpus(), local=scheduler is None, job_share=job_share) as plugin,
     ):
         yield client, plugin
 
@@ -67,13 +67,15 @@ def start_cluster_workers(
 
 @contextmanager
 def install_unit_workers(
-    client: Client, job: JobSpec, gpus: list[str], *, local: bool, part: JobPart | None = None
+    client: Client, job: JobSpec, gpus: list[str], *, local: bool, job_share: JobShare | None = None
 ) -> Iterator[str]:
     """Installs a `UnitWorker` for `job` in every worker, also in those that join later; yields the plugin's name.
 
     `gpus`: this machine's, assigned to `local` workers only; others keep the devices they were started with.
     """
-    plugin = UnitWorkerPlugin(job, gpus, num_local_workers=len(client.nthreads()) if local else None, part=part)
+    plugin = UnitWorkerPlugin(
+        job, gpus, num_local_workers=len(client.nthreads()) if local else None, job_share=job_share
+    )
     try:
         with suppress(ValueError):  # ValueError: there is none; a killed driver of this OUT may have left one
             client.unregister_worker_plugin(plugin.name)
@@ -90,10 +92,12 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     `num_local_workers`: the number of workers, if the driver started them on this machine; else None.
     """
 
-    def __init__(self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None, part: JobPart | None) -> None:
+    def __init__(
+        self, job: JobSpec, gpus: list[str], *, num_local_workers: int | None, job_share: JobShare | None
+    ) -> None:
         self.job, self.gpus, self.num_local_workers = job, gpus, num_local_workers
         # A shared cluster may run several jobs, but only one per OUT, or one of each of its parts.
-        self.name = f"facefeed-{hashlib.sha256(f'{job.out} {part}'.encode()).hexdigest()[:16]}"
+        self.name = f"facefeed-{hashlib.sha256(f'{job.out} {job_share}'.encode()).hexdigest()[:16]}"
         self.unit_worker: UnitWorker | None = None
         self.lock: threading.Lock | None = None
         self.setup_error: UnitError | None = None

@@ -15,7 +15,7 @@ from ..console import plural, printable
 from ..dataset.manifest import InputOutcome, Manifest
 from ..errors import TooManyFailedError, UsageError
 from ..sources import Entry
-from .job_part import JobPart
+from .job_share import JobShare
 from .run_state import RunState
 
 _MAX_LISTED = 20
@@ -101,16 +101,16 @@ def remedies_by_reason(reasons: Iterable[str]) -> tuple[bool, list[str]]:
 
 
 def refuse_known_failures(
-    failures: Sequence[Failure], total: int, failure_limit: FailureLimit, part: JobPart | None = None
+    failures: Sequence[Failure], total: int, failure_limit: FailureLimit, job_share: JobShare | None = None
 ) -> None:
     """Raises `TooManyFailedError` before the work begins, where known failures already exceed the limit.
 
-    `part`: the part of the job that this run is, None for the whole job.
+    `job_share`: the share of the units that this run processes, None for all.
     """
     allowed = failure_limit.max_failures(total)
     if len(failures) > allowed:
         accept = "" if len(failures) == total else f", or accept them with --max-failed {len(failures)}"
-        fix = _remedy(failures, f"fix them (what failed before is done again {_with_retry(part)})")
+        fix = _remedy(failures, f"fix them (what failed before is done again {_with_retry(job_share)})")
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: nothing was done", failures,
             f"{fix}, or leave them out of SRC{accept}",
@@ -122,11 +122,11 @@ def check_failures(
     failures: Sequence[Failure],
     failure_limit: FailureLimit,
     out: Path,
-    part: JobPart | None = None,
+    job_share: JobShare | None = None,
 ) -> None:
     """Raises `TooManyFailedError` where a finished run has more failures than allowed, or no row at all.
 
-    `part`: the part of the job that this run is, None for the whole job.
+    `job_share`: the share of the units that this run processes, None for all.
     """
     total = manifest.inputs["total"]
     allowed = failure_limit.max_failures(total)
@@ -136,7 +136,7 @@ def check_failures(
         accept = f", or accept them with --max-failed {len(failures)}" if manifest.rows else ""
         raise _too_many_failed(
             f"{_failure_count_text(failures, total, allowed)}: {consequence}", failures,
-            f"{_remedy(failures, f'fix them and run the same command {_with_retry(part)}')}{accept}", figures,
+            f"{_remedy(failures, f'fix them and run the same command {_with_retry(job_share)}')}{accept}", figures,
         )  # fmt: skip
     if not manifest.rows:
         raise _too_many_failed(
@@ -168,9 +168,9 @@ def _remedy(failures: Iterable[Failure], fix: str) -> str:
     return "; ".join([*([fix] if is_fixable else []), *others])
 
 
-def _with_retry(part: JobPart | None) -> str:
+def _with_retry(job_share: JobShare | None) -> str:
     """How the command processes failed inputs again: parts do not."""
-    return "with --retry-failed" + ("" if part is None else " and without --part, once all parts have ended")
+    return "with --retry-failed" + ("" if job_share is None else " and without --part, once all parts have ended")
 
 
 def _failure_count_text(failures: Sequence[Failure], total: int, allowed: int) -> str:

@@ -19,7 +19,7 @@ from ..errors import CorruptDataError
 from ..files import read_stored, stop_on_disk_error, write_durably
 from ..json_records import brief, parse_json, record_of
 from ..sources import Entry
-from .job_part import JobPart
+from .job_share import JobShare
 
 PLAN_VERSION = 1
 _TARGET_UNIT_SECONDS = 120.0
@@ -228,15 +228,15 @@ class Plan:
             )
         return cls([PlanPart.read(paths.plan / name) for name in names])
 
-    def units(self, job_part: JobPart | None = None) -> Iterator[Unit]:
-        """Every unit that no later one supersedes, or the share of `job_part` in them.
+    def units(self, job_share: JobShare | None = None) -> Iterator[Unit]:
+        """Every unit that no later one supersedes, or the share of `job_share` in them.
 
         Positions within a part of the plan count for shares, so that a unit stays in its share when the plan grows.
         """
         superseded = self._superseded_ids()
         for part in self.parts:
             for position, unit in enumerate(part.units):
-                if unit.unit_id not in superseded and (job_part is None or job_part.takes(position)):
+                if unit.unit_id not in superseded and (job_share is None or job_share.takes(position)):
                     yield unit
 
     def _superseded_ids(self) -> set[str]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from ..dataset.manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError
 from ..files import read_stored
-from .job_part import JobPart
+from .job_share import JobShare
 from .plan import Plan, PlanPart, Unit
 
 
@@ -53,16 +53,16 @@ class RunState:
         else:
             yield unit, receipt
 
-    def pending_units(self, job_part: JobPart | None = None) -> Iterator[Unit]:
-        """Units without a trusted receipt: all, or those of `job_part`."""
-        for planned in self.plan.units(job_part):
+    def pending_units(self, job_share: JobShare | None = None) -> Iterator[Unit]:
+        """Units without a trusted receipt: all, or those of `job_share`."""
+        for planned in self.plan.units(job_share):
             yield from (unit for unit, receipt in self.leaf_units(planned) if receipt is None)
 
-    def pending_and_finished(self, job_part: JobPart | None = None) -> tuple[list[Unit], int]:
+    def pending_and_finished(self, job_share: JobShare | None = None) -> tuple[list[Unit], int]:
         """`pending_units`, and the number of the others: halves of split units are counted, not what was split."""
         pending: list[Unit] = []
         finished = 0
-        for planned in self.plan.units(job_part):
+        for planned in self.plan.units(job_share):
             for unit, receipt in self.leaf_units(planned):
                 if receipt is None:
                     pending.append(unit)

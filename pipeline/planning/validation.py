@@ -29,7 +29,7 @@ from ..sources import (
 )
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
-from .job_part import JobPart
+from .job_share import JobShare
 from .listed_masks import with_masks
 from .options import JobSpec, Masks, Options, hash_config
 from .recorded import RecordedDataset
@@ -228,8 +228,8 @@ def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
     return None if reason is None else lambda failure_reason: reason in {"", failure_reason}
 
 
-def job_part_of(part: str | None, retry_failed: str | None) -> JobPart | None:
+def job_share_of(part: str | None, retry_failed: str | None) -> JobShare | None:
     """Parses the part of the job to process, None for all of it; raises `UsageError` where it cannot be one."""
     if part is not None and retry_failed is not None:
         raise UsageError("retry_failed: each part would plan the failures of the others anew; leave part (--part) out")
-    return None if part is None else JobPart.parse(part)
+    return None if part is None else JobShare.parse(part)

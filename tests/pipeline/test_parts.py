@@ -28,7 +28,7 @@ from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.lock import hold_lock
-from facefeed.pipeline.planning.job_part import JobPart
+from facefeed.pipeline.planning.job_share import JobShare
 from facefeed.pipeline.planning.options import Options
 
 
@@ -262,7 +262,7 @@ def test_failures_are_not_retried_by_parts(run: Run) -> None:
 
 def test_the_parts_take_every_unit_once() -> None:
     for number in (1, 2, 3, 7):
-        parts = [JobPart(part, number) for part in range(1, number + 1)]
+        parts = [JobShare(part, number) for part in range(1, number + 1)]
         assert [[part.takes(position) for part in parts].count(True) for position in range(20)] == [1] * 20
 
 

@@ -10,7 +10,7 @@ from facefeed.pipeline.execution.cluster import remote_client
 from facefeed.pipeline.execution.unit_task import install_unit_workers, run_unit
 from facefeed.pipeline.execution.workers import WorkerPool
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.planning.job_part import JobPart
+from facefeed.pipeline.planning.job_share import JobShare
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import list_source
@@ -32,8 +32,8 @@ def test_a_part_goes_on_while_another_joins_and_leaves_its_cluster(
             rows: int = client.submit(run_unit, unit, plugin, pure=False).result().receipt.rows
             return rows
 
-        with install_unit_workers(client, job, [], local=False, part=JobPart(1, 2)) as first:
-            with install_unit_workers(client, job, [], local=False, part=JobPart(2, 2)) as second:
+        with install_unit_workers(client, job, [], local=False, job_share=JobShare(1, 2)) as first:
+            with install_unit_workers(client, job, [], local=False, job_share=JobShare(2, 2)) as second:
                 assert rows_of(early, second) == 5
             assert rows_of(late, first) == 5
 

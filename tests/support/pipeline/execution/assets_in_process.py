@@ -52,7 +52,7 @@ def _without_cluster(process: Process) -> Iterator[None]:
     """Within the block `precompute` starts no cluster: `process` is called where there are pending units."""
 
     def process_pending_units(run: Any, run_state: RunState, *_: object) -> Any:
-        if pending := list(run_state.pending_units(run.part)):
+        if pending := list(run_state.pending_units(run.job_share)):
             process(run.job, pending)
         return run.progress.totals
 
