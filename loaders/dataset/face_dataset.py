@@ -30,7 +30,7 @@ from .cuts import Cut, WholeCrop, cuts_of
 from .decode import decode_mask, decode_rgb
 from .selected_rows import Crop, SelectedRows
 from .selection import Filters, Rows
-from .store_parts import StoreParts
+from .store_datasets import StoreDatasets
 
 Transform = Callable[..., Any]
 
@@ -105,7 +105,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._init_rows(
             out=selected.out, index=selected.index, rows=selected.rows, select=selected.select,
             read_image=images.image, read_mask=images.mask, without_68=[] if selected.has_68 else [selected.out],
-            stores=StoreParts.of([selected.index], [images]),
+            stores=StoreDatasets.of([selected.index], [images]),
         )  # fmt: skip
 
     def _init_options(
@@ -131,7 +131,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def _init_rows(
         self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
         read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[Path],
-        stores: StoreParts,
+        stores: StoreDatasets,
     ) -> None:  # fmt: skip
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
         have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.

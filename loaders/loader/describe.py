@@ -9,7 +9,7 @@ import numpy as np
 from ...pipeline.dataset.index_like import IndexLike
 from ..clips.clip_items import ClipItems
 from ..dataset.selection import Rows
-from ..dataset.store_parts import StoreParts
+from ..dataset.store_datasets import StoreDatasets
 from ..mixture.mixture_balance import MixtureBalance
 from ..sampling.balance import Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
@@ -21,9 +21,9 @@ _PAGE_BYTES = 4096
 
 
 def describe_epoch(
-    sampler: EpochSampler, *, num_workers: int, shared_bytes: int, stores: StoreParts | None = None
+    sampler: EpochSampler, *, num_workers: int, shared_bytes: int, stores: StoreDatasets | None = None
 ) -> LoaderDescription:
-    """Describes the current epoch of this rank. `stores`: the parts of the dataset that are in object stores."""
+    """Describes the current epoch of this rank. `stores`: the datasets that are in object stores."""
     dataset = sampler.dataset
     windowed = sampler.shuffling.mode == "window"
     rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
@@ -61,11 +61,11 @@ def describe_epoch(
 
 
 def _describe_stores(
-    stores: StoreParts, sampler: EpochSampler, image_rows: Rows, mean_bytes: float
+    stores: StoreDatasets, sampler: EpochSampler, image_rows: Rows, mean_bytes: float
 ) -> StoreDescription:
     """What of an epoch is in stores, with advice where the cache is too small for its order."""
     epoch_bytes, cache_bytes = stores.block_bytes(image_rows), stores.limit_bytes
-    block_bytes, advice = stores.parts[0].reader.block_bytes, ""
+    block_bytes, advice = stores.datasets[0].reader.block_bytes, ""
     mode, window = sampler.shuffling.mode, sampler.shuffling.window_images
     if mode == "full" and cache_bytes < epoch_bytes:
         images = max(round(block_bytes / mean_bytes), 1) if mean_bytes else 1

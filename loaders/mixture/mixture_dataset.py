@@ -20,7 +20,7 @@ from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset, Transform
 from ..dataset.selected_rows import Crop, SelectedRows
 from ..dataset.selection import Filters, Rows
-from ..dataset.store_parts import StoreParts
+from ..dataset.store_datasets import StoreDatasets
 from .mixed_index import MixedIndex
 from .names import Rename
 
@@ -75,7 +75,7 @@ class MixtureDataset(FaceDataset):
             read_image=_ByDataset([each.image for each in images], mixed.offsets),
             read_mask=_ByDataset([each.mask for each in images], mixed.offsets),
             without_68=[part.out for part in parts if not part.has_68],
-            stores=StoreParts.of(mixed.indexes, images),
+            stores=StoreDatasets.of(mixed.indexes, images),
         )  # fmt: skip
         if crop is None:
             _warn_of_framing(mixed)

@@ -16,7 +16,7 @@ from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.stores.counts import StoreCounts
 from ...pipeline.errors import FacefeedError
 from ..dataset.selection import Rows
-from ..dataset.store_parts import StorePart, StoreParts
+from ..dataset.store_datasets import StoreDataset, StoreDatasets
 
 _MAX_GAP_BYTES = 64 << 10  # smaller gaps are read, not skipped
 _READ_BYTES = 1 << 20
@@ -42,7 +42,7 @@ class ReadAhead:
     What is in `stores` is fetched into their cache instead. The thread ends when this object is deleted.
     """
 
-    def __init__(self, out: Path, index: IndexLike, stores: StoreParts = StoreParts()) -> None:  # noqa: B008 (frozen)
+    def __init__(self, out: Path, index: IndexLike, stores: StoreDatasets = StoreDatasets()) -> None:  # noqa: B008 (frozen)
         self._windows: queue.SimpleQueue[Rows | None] = queue.SimpleQueue()
         self._stores, self._is_over = stores.for_another_thread(), threading.Event()
         arguments = out, index, self._stores, self._windows, self._is_over
@@ -62,22 +62,26 @@ class ReadAhead:
 
 
 def _run(
-    out: Path, index: IndexLike, stores: StoreParts, windows: queue.SimpleQueue[Rows | None], is_over: threading.Event
+    out: Path,
+    index: IndexLike,
+    stores: StoreDatasets,
+    windows: queue.SimpleQueue[Rows | None],
+    is_over: threading.Event,
 ) -> None:
     while (rows := windows.get()) is not None:
         for name, start, end in byte_runs(index, stores.local(rows)):
             with suppress(OSError):  # the worker that needs the images reports the error
                 _read(out / name, start, end)
-        for part in stores.parts:
-            _fetch(part, rows, is_over)
+        for dataset in stores.datasets:
+            _fetch(dataset, rows, is_over)
 
 
-def _fetch(part: StorePart, rows: Rows, is_over: threading.Event) -> None:
-    """Fetches the blocks of a window, a few files' runs at a time, until nobody needs them any more."""
-    runs = byte_runs(part.index, part.own_rows(rows))
+def _fetch(dataset: StoreDataset, rows: Rows, is_over: threading.Event) -> None:
+    """Fetches the blocks of a window, a few runs at a time, until the loader no longer needs them."""
+    runs = byte_runs(dataset.index, dataset.own_rows(rows))
     while (some := [*islice(runs, _RUNS_AT_A_TIME)]) and not is_over.is_set():
         with suppress(FacefeedError):  # the worker that needs the images reports the error
-            part.reader.read_ahead(some)
+            dataset.reader.read_ahead(some)
 
 
 def _read(path: Path, start: int, end: int) -> None:

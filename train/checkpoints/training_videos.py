@@ -64,7 +64,7 @@ def _columns(videos: Tensor) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
 def _receipts(dataset: FaceDataset, units: list[str]) -> Iterable[bytes | None]:
     """Returns the receipts of units as they are stored; None for each that is missing."""
     if dataset.stores:
-        reader = dataset.stores.parts[0].reader
+        reader = dataset.stores.datasets[0].reader
         return reader.small_files([OutPaths(Path()).receipt(unit).as_posix() for unit in units])
     return (_read(OutPaths(dataset.out).receipt(unit)) for unit in units)
 

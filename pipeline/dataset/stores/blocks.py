@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from .cache_space import LOCK_PATIENCE_SECONDS, PART, CacheSpace, is_still, lock_within
+from .cache_space import LOCK_TIMEOUT_SECONDS, PART, CacheSpace, is_same_file, try_lock
 from .remote_files import RemoteFiles
 
 BLOCK_BYTES: Final = 4 << 20
 """Size of a block, and of a request. The last one of a file is shorter."""
 
-_ATTEMPTS = 5  # others may remove the folder of a block, or complete it, between two steps
+_ATTEMPTS = 5  # other processes may remove a block's folder, or complete the block, between two steps
 
 
 @dataclass(frozen=True)
@@ -40,19 +40,19 @@ class Block:
 class BlockCache:
     """The blocks of one state of a dataset. Picklable. Thread-safe.
 
-    A block is written beside its place, by the process that has the lock on what it writes, and then renamed: readers
-    never see half of one, and what a killed process leaves is written over or removed.
+    A block is written to a `.part` file, by the process that holds the lock on it, and then renamed: readers never see
+    an incomplete block, and the `.part` file of a killed process is overwritten or removed.
     """
 
     def __init__(self, files: RemoteFiles, space: CacheSpace, folder: Path, *, block_bytes: int) -> None:
         self.files, self.space, self._folder, self.block_bytes = files, space, folder, block_bytes
 
-    def of(self, files: RemoteFiles) -> BlockCache:
-        """The same blocks, read by others."""
+    def with_files(self, files: RemoteFiles) -> BlockCache:
+        """Returns a cache of the same blocks that fetches missing ones with `files`."""
         return BlockCache(files, self.space, self._folder, block_bytes=self.block_bytes)
 
     def path(self, name: str, number: int) -> Path:
-        """Where a block lies, if it does."""
+        """Path of a block, which may not exist."""
         return self._folder / hashlib.sha256(name.encode()).hexdigest()[:24] / str(number)
 
     def has(self, name: str, number: int) -> bool:
@@ -60,25 +60,25 @@ class BlockCache:
         return self.path(name, number).exists()
 
     @property
-    def keeps(self) -> bool:
-        """Whether what is fetched ahead will be there when it is needed."""
-        return self.space.keeps and self.space.limit_bytes >= self.block_bytes
+    def keeps_blocks(self) -> bool:
+        """Whether a block that is prefetched will be in the cache when it is needed."""
+        return self.space.is_writable and self.space.limit_bytes >= self.block_bytes
 
     def open(self, name: str, number: int) -> Block | None:
-        """A block of the cache, and marks it as used; None where it is not there, or the disk does not return it."""
+        """Opens a cached block and marks it as used; None where it is not cached, or the disk fails."""
         try:
             return _open(self.path(name, number))
         except OSError:
             return None
 
-    def load(self, name: str, number: int, *, patience_seconds: float = LOCK_PATIENCE_SECONDS) -> Block | None:
-        """A block, fetched unless it is in the cache, or another process puts it there meanwhile.
+    def load(self, name: str, number: int, *, timeout_seconds: float = LOCK_TIMEOUT_SECONDS) -> Block | None:
+        """Opens a block, after fetching it unless it is cached or another process is fetching it.
 
-        None where another process is at it for longer than `patience_seconds`. Raises as `RemoteFiles.read`.
+        None where another process takes longer than `timeout_seconds` to fetch it. Raises as `RemoteFiles.read`.
         """
         path = self.path(name, number)
         try:
-            claimed = self._claim(path, patience_seconds)
+            claimed = self._claim(path, timeout_seconds)
         except OSError as error:
             self.space.warn(error)
             return Block(data=self._fetch(name, number))
@@ -89,10 +89,10 @@ class BlockCache:
         except BaseException:
             os.close(claimed)
             raise
-        return self._keep(claimed, path, data)
+        return self._store(claimed, path, data)
 
     def fetch(self, name: str, number: int) -> Block:
-        """A block from the store, whatever the cache has; it is not kept. Raises as `RemoteFiles.read`."""
+        """Fetches a block from the store, past the cache. Raises as `RemoteFiles.read`."""
         return Block(data=self._fetch(name, number))
 
     def drop(self, name: str, number: int) -> None:
@@ -103,7 +103,7 @@ class BlockCache:
     def _fetch(self, name: str, number: int) -> bytes:
         return self.files.read(name, number * self.block_bytes, (number + 1) * self.block_bytes)
 
-    def _claim(self, path: Path, patience_seconds: float) -> int | Block | None:
+    def _claim(self, path: Path, timeout_seconds: float) -> int | Block | None:
         """The file to write a block to, locked; or the block, where another process has completed it; else None."""
         part = path.with_name(path.name + PART)
         for _ in range(_ATTEMPTS):
@@ -115,12 +115,12 @@ class BlockCache:
             except FileNotFoundError:
                 continue
             try:
-                is_locked = lock_within(descriptor, patience_seconds)
-                if is_locked and is_still(descriptor, part):
+                is_locked = try_lock(descriptor, timeout_seconds)
+                if is_locked and is_same_file(descriptor, part):
                     if not path.exists():
                         claimed, descriptor = descriptor, -1
                         return claimed
-                    part.unlink()  # made here, after another process had completed the block
+                    part.unlink()  # created here, after another process had completed the block
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -128,19 +128,19 @@ class BlockCache:
                 return None
         return None
 
-    def _keep(self, descriptor: int, path: Path, data: bytes) -> Block:
-        """Puts a block in its place; in memory where that fails, or the cache has no room."""
+    def _store(self, descriptor: int, path: Path, data: bytes) -> Block:
+        """Moves a block into the cache; keeps it in memory where that fails or the cache has no room."""
         part = path.with_name(path.name + PART)
         try:
             if self.space.reserve(len(data)):
                 self.space.write(descriptor, data)
                 part.rename(path)
-                self.space.keeps = True
+                self.space.is_writable = True
                 return _open(path)
         except OSError as error:
             self.space.warn(error)
         finally:
-            if is_still(descriptor, part):
+            if is_same_file(descriptor, part):
                 with suppress(OSError):
                     part.unlink()
             os.close(descriptor)

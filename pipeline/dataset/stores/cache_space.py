@@ -1,4 +1,4 @@
-"""`CacheSpace`: the folder of a cache and its limit, which all processes of a machine that use it keep together."""
+"""`CacheSpace`: the folder of a cache and its size limit, which all processes of a machine respect together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 _log = logging.getLogger("facefeed.stores")
 
 LAYOUT = "facefeed-store-cache-1"
-"""Folder within the cache's, whose other content is not touched. Its number changes with its layout."""
+"""Subfolder of the cache folder; nothing else in there is touched. The number changes with the layout."""
 
 PART = ".part"
 """Suffix of a block that is being written; its writer holds a lock on it."""
@@ -26,14 +26,14 @@ IN_USE = "in-use"
 EVICTED = ".evicted-"
 """Prefix of a state that is being removed."""
 
-LOCK_PATIENCE_SECONDS = 120.0
+LOCK_TIMEOUT_SECONDS = 120.0
 _POLL_SECONDS = 0.01
-_FREED_SHARE = 0.05  # of the limit, beyond what is needed, so that not every block looks for what to evict
+_EVICTION_MARGIN_SHARE = 0.05  # of the limit, evicted beyond what is needed, so that not every block scans the cache
 _GONE = {errno.ENOENT, errno.ENOTDIR, errno.ESTALE}
 
 
-def lock_within(descriptor: int, seconds: float, *, shared: bool = False) -> bool:
-    """Whether a lock on an open file was taken within so many seconds; raises `OSError` where there are no locks."""
+def try_lock(descriptor: int, seconds: float, *, shared: bool = False) -> bool:
+    """Locks an open file within `seconds`; returns whether that succeeded. Raises `OSError` without lock support."""
     deadline = time.monotonic() + seconds
     kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
     while True:
@@ -47,8 +47,8 @@ def lock_within(descriptor: int, seconds: float, *, shared: bool = False) -> boo
             return True
 
 
-def is_still(descriptor: int, path: Path) -> bool:
-    """Whether an open file is still the one at `path`."""
+def is_same_file(descriptor: int, path: Path) -> bool:
+    """Whether `path` still names the open file, which may have been removed or replaced."""
     try:
         there = path.stat()
     except OSError:
@@ -57,23 +57,23 @@ def is_still(descriptor: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
 
-class StateInUse:
-    """Keeps the folder of a state from being evicted, as long as this object is there. Picklable."""
+class StateLock:
+    """Shared lock on the folder of a state, which is not evicted while this object exists. Picklable."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self._descriptor = folder, -1
         path = folder / IN_USE
         with suppress(FileNotFoundError, NotADirectoryError):
             self._descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            locked = lock_within(self._descriptor, LOCK_PATIENCE_SECONDS, shared=True)
-            self.is_there = locked and is_still(self._descriptor, path)
+            locked = try_lock(self._descriptor, LOCK_TIMEOUT_SECONDS, shared=True)
+            self.exists = locked and is_same_file(self._descriptor, path)
             with suppress(OSError):  # a cache of another user, which can be read
                 os.utime(self._descriptor)
 
-    is_there = False
-    """Whether there is such a state."""
+    exists = False
+    """Whether the state exists and is locked."""
 
-    def __reduce__(self) -> tuple[type[StateInUse], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[StateLock], tuple[Path]]:
         return type(self), (self.folder,)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone before this object
@@ -82,16 +82,16 @@ class StateInUse:
 
 
 class CacheSpace:
-    """Keeps the files of a cache within `limit_bytes`: what was used least recently goes first. Picklable.
+    """Keeps the files of a cache within `limit_bytes` by evicting the least recently used first. Picklable.
 
-    `write` is the seam of tests, which pass a disk that is full.
+    Tests override `write` to simulate a full disk.
     """
 
     def __init__(self, cache: Path, limit_bytes: int) -> None:
         self.root, self.limit_bytes = cache / LAYOUT, limit_bytes
         self._has_counted = self._has_warned = False
-        self.keeps = True
-        """Whether the last block that was fetched could be kept, as far as the disk is concerned."""
+        self.is_writable = True
+        """Whether the disk took the last block that was written."""
 
     def __reduce__(self) -> tuple[type[CacheSpace], tuple[Path, int]]:
         return type(self), (self.root.parent, self.limit_bytes)
@@ -104,10 +104,10 @@ class CacheSpace:
             offset += os.pwrite(descriptor, view[offset:], offset)
 
     def reserve(self, size: int) -> bool:
-        """Makes room for a file, and counts it as there; False where the cache has no room for it.
+        """Makes room for a file and adds it to the bytes in use; False where the cache has no room for it.
 
-        The bytes in use are recorded in a file. A process that dies, or somebody who removes files, makes the record
-        wrong; the first reservation of each process and each eviction count anew.
+        The bytes in use are recorded in a file, which is wrong after a process was killed or files were removed by
+        hand; the first reservation of each process and each eviction recount them.
         """
         if size > self.limit_bytes:
             return False
@@ -125,8 +125,8 @@ class CacheSpace:
 
     def warn(self, error: OSError) -> None:
         """Logs once that the cache does not work, unless its files were only removed."""
-        self.keeps = error.errno in _GONE
-        if not self._has_warned and not self.keeps:
+        self.is_writable = error.errno in _GONE
+        if not self._has_warned and not self.is_writable:
             self._has_warned = True
             _log.warning(
                 "%s: %s; what is read from the store is not kept, so reading is slower; make room, or take another "
@@ -139,18 +139,18 @@ class CacheSpace:
 
     @contextmanager
     def _usage(self) -> Iterator[int | None]:
-        """The record of the bytes in use, locked; None where another process keeps it for too long."""
+        """Locks the record of the bytes in use; None where another process holds the lock for too long."""
         self.root.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.root / "usage", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
-            yield descriptor if lock_within(descriptor, LOCK_PATIENCE_SECONDS) else None
+            yield descriptor if try_lock(descriptor, LOCK_TIMEOUT_SECONDS) else None
         finally:
             os.close(descriptor)
 
-    def _evict(self, most_bytes: int) -> int:
-        """Removes what was used least recently, and what killed processes left, until there are `most_bytes` at most.
+    def _evict(self, max_bytes: int) -> int:
+        """Removes files of killed processes, then the least recently used, until at most `max_bytes` are in use.
 
-        Returns how many there are.
+        Returns the bytes in use.
         """
         for left in self.root.glob(f"*/states/{EVICTED}*"):
             shutil.rmtree(left, ignore_errors=True)
@@ -160,10 +160,10 @@ class CacheSpace:
         blocks: list[tuple[int, int, Path]] = []
         for entry in files:
             (parts if entry[2].suffix == PART else blocks).append(entry)
-        used -= sum(size for _, size, path in parts if _remove_left(path))
-        if used <= most_bytes:
+        used -= sum(size for _, size, path in parts if _remove_abandoned(path))
+        if used <= max_bytes:
             return used
-        wanted = max(most_bytes - int(self.limit_bytes * _FREED_SHARE), 0)
+        wanted = max(max_bytes - int(self.limit_bytes * _EVICTION_MARGIN_SHARE), 0)
         for _, size, path in sorted(blocks + states):
             if used <= wanted:
                 break
@@ -171,7 +171,7 @@ class CacheSpace:
         return used
 
     def _files(self) -> Iterator[tuple[int, int, Path]]:
-        """When last used, size and path of each block."""
+        """Yields time of last use (ns), bytes and path of each block."""
         for folder in self.root.glob("*/blocks/*/*"):
             with suppress(OSError), os.scandir(folder) as entries:
                 for entry in entries:
@@ -180,7 +180,7 @@ class CacheSpace:
                         yield status.st_mtime_ns, status.st_size, Path(entry.path)
 
     def _states(self) -> Iterator[tuple[int, int, Path]]:
-        """When last used, size and folder of each state of a dataset."""
+        """Yields time of last use (ns), bytes and folder of each state of a dataset."""
         for folder in self.root.glob("*/states/[!.]*"):
             with suppress(OSError):
                 sizes = sum(path.stat().st_size for path in folder.iterdir())
@@ -188,7 +188,7 @@ class CacheSpace:
 
 
 def _remove(path: Path) -> bool:
-    """Removes a block, or a state that nobody uses."""
+    """Removes a block, or a state that no process has locked; returns whether it was removed."""
     try:
         if not path.is_dir():
             path.unlink()
@@ -197,7 +197,7 @@ def _remove(path: Path) -> bool:
             return True
         descriptor = os.open(path / IN_USE, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not lock_within(descriptor, 0):
+            if not try_lock(descriptor, 0):
                 return False
             evicted = path.with_name(f"{EVICTED}{path.name}")
             path.rename(evicted)
@@ -209,12 +209,12 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def _remove_left(part: Path) -> bool:
-    """Removes a file that nobody writes any more."""
+def _remove_abandoned(part: Path) -> bool:
+    """Removes a `.part` file unless a process is writing it; returns whether it was removed."""
     try:
         descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if not lock_within(descriptor, 0):
+            if not try_lock(descriptor, 0):
                 return False
             part.unlink()
         finally:

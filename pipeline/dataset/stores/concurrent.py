@@ -1,4 +1,4 @@
-"""`on_threads`: several requests to a store at a time."""
+"""`map_on_threads`: maps a function over items with several threads, for concurrent requests to a store."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeVar
 
-REQUESTS_AT_A_TIME: Final = 8
+MAX_REQUESTS: Final = 8
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
 
-def on_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
-    """The results of a function, in the order of the items, by at most `REQUESTS_AT_A_TIME` threads.
+def map_on_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
+    """Returns the results of `function` in the order of `items`, computed by at most `MAX_REQUESTS` threads.
 
-    Raises the first error. The threads do not keep a process that ends, unlike those of an executor, which would first
-    complete what is queued.
+    Raises the first error. The threads are daemons: a process that exits does not wait for them, whereas an executor
+    would first complete its queue.
     """
     queue, results = [*items], dict[int, _Result]()
     if len(queue) == 1:
@@ -35,8 +35,7 @@ def on_threads(function: Callable[[_Item], _Result], items: Iterable[_Item]) -> 
                 errors.append(error)
 
     threads: list[Any] = [
-        threading.Thread(target=run, name="facefeed-store", daemon=True)
-        for _ in range(min(REQUESTS_AT_A_TIME, len(queue)))
+        threading.Thread(target=run, name="facefeed-store", daemon=True) for _ in range(min(MAX_REQUESTS, len(queue)))
     ]
     for thread in threads:
         thread.start()

@@ -1,4 +1,4 @@
-"""`StoreCounts`: what reading from a store took."""
+"""`StoreCounts`: requests, retries, bytes and cache hits of reading from a store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 
 @dataclass(frozen=True, kw_only=True)
 class StoreCounts:
-    """What reading from a store took. Counts add up with `+`.
+    """Requests, retries, bytes and cache hits of reading from a store. Added up by `+`.
 
     requests: sent to the store, repeated ones included. retries: how many of these were repeated after an error.
     fetched_bytes: received. hits: blocks that were in the cache when a batch needed them; misses: blocks that it had to
@@ -39,7 +39,7 @@ class StoreCounts:
 
 
 class StoreCounter:
-    """Counts, from several threads. Pickled empty: each process counts its own."""
+    """Thread-safe counter. Pickled empty: each process counts its own requests."""
 
     def __init__(self) -> None:
         self._lock, self._counts = threading.Lock(), StoreCounts()
@@ -56,7 +56,7 @@ class StoreCounter:
             self._counts += added
 
     def take(self) -> StoreCounts:
-        """The counts since the last call."""
+        """Returns the counts since the last call, and resets them."""
         with self._lock:
             taken, self._counts = self._counts, StoreCounts()
         return taken

@@ -1,4 +1,4 @@
-"""`kind_of_failure`: what an error of a store means, whichever library raises it."""
+"""`kind_of_failure`: classifies the errors of stores, whichever library raises them."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ _NO_CREDENTIALS = {
 
 
 def kind_of_failure(error: BaseException) -> Kind:
-    """What an error of a store means.
+    """Classifies an error of a store.
 
     "missing": there is no such file, or bucket. "refused": without permission, or credentials. "beyond_end": the range
     starts after the end of the file. "unusable": the request can never succeed. "transient": all else, as throttling,
     errors of the server, timeouts and cut connections; it may succeed if it is repeated.
     """
-    answer = next((kind for each in _chain(error) if (kind := _kind_of_answer(each)) is not None), None)
-    if answer is not None:
-        return answer
+    kinds = (_kind_of_response(each) for each in _chain(error))
+    kind = next((kind for kind in kinds if kind is not None), None)
+    if kind is not None:
+        return kind
     if isinstance(error, PermissionError):
         return "refused"
     if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
@@ -39,8 +40,8 @@ def kind_of_failure(error: BaseException) -> Kind:
     return "unusable" if isinstance(error, (TypeError, ValueError, NotImplementedError)) else "transient"
 
 
-def _kind_of_answer(error: BaseException) -> Kind | None:
-    """What an error of a library means, by its code or the status of the store's answer; None of other errors."""
+def _kind_of_response(error: BaseException) -> Kind | None:
+    """Classifies an error by its code or the status of the store's response; None where it has neither."""
     if type(error).__name__ in _NO_CREDENTIALS:
         return "refused"
     status = _status(error)
@@ -49,12 +50,12 @@ def _kind_of_answer(error: BaseException) -> Kind | None:
 
 
 def is_missing_bucket(error: BaseException) -> bool:
-    """Whether there is not even the bucket."""
+    """Whether the bucket does not exist."""
     return any(code_of(each) == "NoSuchBucket" for each in _chain(error))
 
 
 def code_of(error: BaseException) -> str | None:
-    """The code of an error of S3, such as "SlowDown"; None of others."""
+    """Code of an S3 error, such as "SlowDown"; None for other errors."""
     response = getattr(error, "response", None)
     details = response.get("Error") if isinstance(response, dict) else None
     code = details.get("Code") if isinstance(details, dict) else None
@@ -62,7 +63,7 @@ def code_of(error: BaseException) -> str | None:
 
 
 def _status(error: BaseException) -> int | None:
-    """The status of an HTTP answer that an error is about."""
+    """Status of the HTTP response that caused an error."""
     if type(error).__module__ == "aiohttp.http_exceptions":  # a connection that broke, although its code is 400
         return None
     response: Any = getattr(error, "response", None)
@@ -77,7 +78,7 @@ def _status(error: BaseException) -> int | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """The error and those that caused it."""
+    """Yields the error and its causes."""
     seen: list[BaseException] = []
     while error is not None and error not in seen:
         seen.append(error)

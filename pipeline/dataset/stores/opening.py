@@ -20,8 +20,8 @@ from ..manifest import Manifest, OutPaths
 from ..open_dataset import open_dataset
 from .address import StoreAddress, is_address
 from .blocks import BLOCK_BYTES, BlockCache
-from .cache_space import IN_USE, CacheSpace, StateInUse, lock_within
-from .concurrent import on_threads
+from .cache_space import IN_USE, CacheSpace, StateLock, try_lock
+from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .reader import StoreReader
 from .remote_files import MissingInStoreError, RemoteFiles
@@ -31,7 +31,7 @@ _ATTEMPTS = 3
 
 _MIN_CACHE_BYTES = 64 << 20
 _ANNOUNCED_BYTES = 64 << 20
-_OPEN_PATIENCE_SECONDS = 3600.0
+_OPEN_TIMEOUT_SECONDS = 3600.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ def open_store(url: str, options: StoreOptions) -> OpenStore:
 
     """
     address, space = StoreAddress(url, options.storage_options), options.space()
-    source = _Source(RemoteFiles(address, StoreCounter()), space)
+    source = _StateCache(RemoteFiles(address, StoreCounter()), space)
     in_use = source.open_state()
     manifest, index = open_dataset(in_use.folder)
     index.restore = Restore(source, in_use.folder)
@@ -136,7 +136,7 @@ class IsCurrent:
 class Restore:
     """Fetches a state again where somebody has removed it from the cache, if the store still has it."""
 
-    source: _Source
+    source: _StateCache
     folder: Path
 
     def __call__(self) -> None:
@@ -146,7 +146,7 @@ class Restore:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _StateCache:
     """Manifest and index of a dataset in a store, and where its states lie in the cache."""
 
     files: RemoteFiles
@@ -156,14 +156,14 @@ class _Source:
     def root(self) -> Path:
         return self.space.root / self.files.address.key
 
-    def open_state(self) -> StateInUse:
+    def open_state(self) -> StateLock:
         """The current state, fetched unless the cache has it."""
         for _ in range(_ATTEMPTS - 1):
             with suppress(CorruptDataError):
                 return self._open_state()
         return self._open_state()
 
-    def _open_state(self) -> StateInUse:
+    def _open_state(self) -> StateLock:
         manifest = self._read_manifest()
         try:
             _, version = self.files.size_and_version("index.arrow")
@@ -171,19 +171,19 @@ class _Source:
             raise UsageError(f"{self.files.address}: has no index.arrow; copy all of OUT but _tmp and plan") from error
         folder = self.root / "states" / hashlib.sha256(manifest + version.encode()).hexdigest()[:16]
         with stop_on_disk_error(folder):
-            if (in_use := StateInUse(folder)).is_there:
+            if (in_use := StateLock(folder)).exists:
                 return in_use
             folder.parent.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
-                if not lock_within(lock, _OPEN_PATIENCE_SECONDS):
+                if not try_lock(lock, _OPEN_TIMEOUT_SECONDS):
                     raise StoppedError(f"{folder.parent}: another process has been fetching the index for an hour")
-                if not (in_use := StateInUse(folder)).is_there:
+                if not (in_use := StateLock(folder)).exists:
                     self._fetch(folder, manifest, version)
-                    in_use = StateInUse(folder)
+                    in_use = StateLock(folder)
             finally:
                 os.close(lock)
-        if not in_use.is_there:
+        if not in_use.exists:
             raise CorruptDataError(f"{folder}: was removed as it was opened; open it again")
         return in_use
 
@@ -238,7 +238,7 @@ class _Source:
                 data = self.files.read(path.name, start, min(start + BLOCK_BYTES, size))
                 os.pwrite(file.fileno(), data, start)
 
-            on_threads(fetch, range(0, size, BLOCK_BYTES))
+            map_on_threads(fetch, range(0, size, BLOCK_BYTES))
         if current != version or self.files.size_and_version(path.name) != (size, version):
             raise CorruptDataError(
                 f"{address}: was replaced as it was read; open it again once it is copied to the store completely"

@@ -1,4 +1,4 @@
-"""`StoreReader`: byte ranges of a dataset's files in a store, by blocks of a local cache."""
+"""`StoreReader`: reads byte ranges of a dataset's files in a store through a local cache of blocks."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any, Final, TypeVar
 
 from ..byte_ranges import MissingFileError, Range
 from .blocks import Block, BlockCache
-from .cache_space import StateInUse
-from .concurrent import on_threads
+from .cache_space import StateLock
+from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .remote_files import MissingInStoreError, RemoteFiles
 
@@ -24,7 +24,7 @@ class StoreReader:
     `is_current`: whether the store still has this state of the dataset. `in_use`: keeps its index in the cache.
     """
 
-    def __init__(self, cache: BlockCache, is_current: Callable[[], bool], in_use: StateInUse | None = None) -> None:
+    def __init__(self, cache: BlockCache, is_current: Callable[[], bool], in_use: StateLock | None = None) -> None:
         self._cache, self.is_current, self._in_use = cache, is_current, in_use
         self.where = str(cache.files.address)
         self.remedy = "run `facefeed verify` on the folder that it was copied from, and copy the file again"
@@ -34,10 +34,12 @@ class StoreReader:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self._cache, self.is_current, self._in_use)
 
-    def another(self) -> StoreReader:
-        """A reader of the same files for another thread, with its own counts."""
+    def for_another_thread(self) -> StoreReader:
+        """Returns a reader of the same files with its own connections and counts."""
         files = self._cache.files
-        return StoreReader(self._cache.of(RemoteFiles(files.address, StoreCounter())), self.is_current, self._in_use)
+        return StoreReader(
+            self._cache.with_files(RemoteFiles(files.address, StoreCounter())), self.is_current, self._in_use
+        )
 
     def __del__(self) -> None:
         for block in self._blocks.values():
@@ -50,7 +52,7 @@ class StoreReader:
 
     @property
     def limit_bytes(self) -> int:
-        """Most that the cache takes."""
+        """Limit of the cache in bytes."""
         return self._cache.space.limit_bytes
 
     @property
@@ -65,25 +67,25 @@ class StoreReader:
         where it does not return it.
         """
         return b"".join(
-            self._part(name, number, offset, offset + size) for number in self._numbers(offset, offset + size)
+            self._read_block(name, number, offset, offset + size) for number in self._numbers(offset, offset + size)
         )
 
     def read_again(self, name: str, offset: int, size: int) -> bytes | None:
-        """Reads a range that came damaged from the store itself, since what the cache has may be.
+        """Reads a damaged range from the store again, since the copy in the cache may be what is damaged.
 
-        None where that was done before: then it is damaged in the store.
+        None where that was done before: then the store's copy is damaged.
         """
         keys = {(name, number) for number in self._numbers(offset, offset + size)} - self._reread
         if not keys:
             return None
         self._reread |= keys
         for key in keys:
-            self._forget(key)
+            self._close(key)
             self._cache.drop(*key)
         return self.read(name, offset, size)
 
     def small_files(self, names: Sequence[str]) -> list[bytes | None]:
-        """Small files as they are in the store now, several at a time; None for those that it lacks."""
+        """Reads small files from the store, not the cache, concurrently; None for files that it lacks."""
 
         def read(name: str) -> bytes | None:
             try:
@@ -91,12 +93,12 @@ class StoreReader:
             except MissingInStoreError:
                 return None
 
-        return on_threads(read, names)
+        return map_on_threads(read, names)
 
     def prefetch(self, ranges: Iterable[Range]) -> None:
-        """Fetches the blocks of all these ranges that are not in the cache, several at a time; counts them as used.
+        """Fetches the blocks of `ranges` that are not in the cache, concurrently; counts hits and misses.
 
-        Errors are those of the first block that has any; raises as `read`.
+        Raises as `read`, the error of the block that failed first.
         """
         missing = []
         for key in dict.fromkeys(self._keys(ranges)):
@@ -105,66 +107,66 @@ class StoreReader:
             else:
                 missing.append(key)
         self.counter.add(misses=len(missing))
-        for key, block in zip(missing, on_threads(self._load, missing), strict=True):
-            self._hold(key, block)
+        for key, block in zip(missing, map_on_threads(self._load, missing), strict=True):
+            self._keep_open(key, block)
 
     def read_ahead(self, ranges: Iterable[Range]) -> None:
-        """Fetches what is missing into the cache, except what another process is at; keeps nothing open.
+        """Fetches missing blocks into the cache, except those that another process is fetching; opens none.
 
-        Does nothing while the cache keeps nothing: all would be fetched twice.
+        Does nothing while the cache cannot keep blocks: each would be fetched twice.
         """
-        if not self._cache.keeps:
+        if not self._cache.keeps_blocks:
             return
-        on_threads(self._load_unless_busy, dict.fromkeys(self._keys(ranges)))
+        map_on_threads(self._load_unless_busy, dict.fromkeys(self._keys(ranges)))
 
-    def _part(self, name: str, number: int, start: int, end: int) -> bytes:
-        """What a block has of a range of its file."""
+    def _read_block(self, name: str, number: int, start: int, end: int) -> bytes:
+        """Reads the bytes of one block that lie in `start` .. `end` of its file."""
         first = number * self._cache.block_bytes
         bounds = max(start - first, 0), min(end - first, self._cache.block_bytes)
         key = name, number
         try:
             return self._block(key).read(*bounds)
-        except OSError:  # the local disk failed, which the store does not
-            self._forget(key)
-            self._hold(key, self._asked(lambda: self._cache.fetch(*key), name))
+        except OSError:  # the local disk failed; the store may still return the block
+            self._close(key)
+            self._keep_open(key, self._with_missing_file_error(lambda: self._cache.fetch(*key), name))
             return self._blocks[key].read(*bounds)
 
     def _block(self, key: _Key) -> Block:
         block = self._blocks.pop(key, None)
         if block is None:
             block = self._cache.open(*key) or self._load(key)
-        self._hold(key, block)
+        self._keep_open(key, block)
         return block
 
-    def _hold(self, key: _Key, block: Block) -> None:
+    def _keep_open(self, key: _Key, block: Block) -> None:
         """Keeps a block open, and closes the one that was used least recently."""
-        self._forget(key)
+        self._close(key)
         self._blocks[key] = block
         if len(self._blocks) > _OPEN_BLOCKS:
-            self._forget(next(iter(self._blocks)))
+            self._close(next(iter(self._blocks)))
 
-    def _forget(self, key: _Key) -> None:
+    def _close(self, key: _Key) -> None:
         if (block := self._blocks.pop(key, None)) is not None:
             block.close()
 
     def _load(self, key: _Key) -> Block:
-        block = self._asked(lambda: self._cache.load(*key), key[0])
-        # A process that is paused may keep its lock for ever.
-        return self._asked(lambda: self._cache.fetch(*key), key[0]) if block is None else block
+        block = self._with_missing_file_error(lambda: self._cache.load(*key), key[0])
+        # A process that is paused may hold its lock forever.
+        return self._with_missing_file_error(lambda: self._cache.fetch(*key), key[0]) if block is None else block
 
     def _load_unless_busy(self, key: _Key) -> None:
-        block = self._asked(lambda: self._cache.load(*key, patience_seconds=0), key[0])
+        block = self._with_missing_file_error(lambda: self._cache.load(*key, timeout_seconds=0), key[0])
         if block is not None:
             block.close()
 
-    def _asked(self, load: Callable[[], _Loaded], name: str) -> _Loaded:
+    def _with_missing_file_error(self, load: Callable[[], _Loaded], name: str) -> _Loaded:
         try:
             return load()
         except MissingInStoreError as error:
             raise MissingFileError(f"{self.where}/{name}: not in the store; {self.remedy}") from error
 
     def _numbers(self, start: int, end: int) -> range:
-        """The blocks that a range lies in."""
+        """Numbers of the blocks that a range overlaps."""
         size = self._cache.block_bytes
         return range(start // size, -(-end // size))
 

@@ -21,7 +21,7 @@ _log = logging.getLogger("facefeed.stores")
 REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; a store that stops answering is then asked again."""
 
-_MOST_BYTES = 1 << 30
+_MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _PACKAGES = {
     "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
@@ -72,7 +72,7 @@ class RemoteFiles:
 
     def read_all(self, name: str) -> bytes:
         """Reads a small file; raises as `read`."""
-        return self.read(name, 0, _MOST_BYTES)  # a range: s3fs would first ask for the size of a whole file
+        return self.read(name, 0, _MAX_BYTES)  # a range: s3fs would first ask for the size of a whole file
 
     def size_and_version(self, name: str) -> tuple[int, str]:
         """Size of a file, and a hash that changes with its content; raises as `read`."""

@@ -95,7 +95,7 @@ def test_torchs_own_loader_reads_a_batch_at_once(out: Path, cache: Path) -> None
     for dataset in (stored, pickle.loads(pickle.dumps(stored))):
         batches = torch.utils.data.DataLoader(dataset, batch_size=16)
         assert shown(batches) == shown(torch.utils.data.DataLoader(local, batch_size=16))
-    assert stored.stores.parts[0].reader.counter.take().requests == len(blocks_of(cache))
+    assert stored.stores.datasets[0].reader.counter.take().requests == len(blocks_of(cache))
     assert stored.out != local.out
 
 

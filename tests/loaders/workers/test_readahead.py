@@ -17,7 +17,7 @@ import pytest
 from assets_random import examples
 from assets_rows import ColumnsOnly, RowsOnly, make_small, order_of, rows_seen, stored_rows
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.dataset.store_parts import StoreParts
+from facefeed.loaders.dataset.store_datasets import StoreDatasets
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.workers.readahead import ReadAhead, byte_runs
 from facefeed.loaders.workers.request_preparer import RequestPreparer
@@ -138,7 +138,7 @@ def readaheads(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
 def windowed_sampler(count: int, batch_size: int, **options: Any) -> EpochSampler:
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
     source: Any = SimpleNamespace(
-        out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=StoreParts()
+        out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=StoreDatasets()
     )
     order.prepare_requests_with(RequestPreparer(source))
     return order
@@ -192,7 +192,7 @@ def test_without_windows_nothing_is_read_ahead(readaheads: list[FakeReadAhead], 
 def test_windows_follow_the_batches_where_videos_are_counted(readaheads: list[FakeReadAhead]) -> None:
     rows = RowsOnly({"label": [0] * 1000, "video_id": [f"video {number // 2}" for number in range(1000)]})
     order = order_of(rows, 50, "window", window_images=128, max_per_video=2)
-    source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None, clips=None, stores=StoreParts())
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None, clips=None, stores=StoreDatasets())
     order.prepare_requests_with(RequestPreparer(source))
     list(order)
     assert [len(window) for window in readaheads[0].windows] == [150] * 6 + [100]

@@ -20,7 +20,7 @@ SIZE = 1000
 
 @pytest.fixture(autouse=True)
 def _frees_no_more_than_needed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cache_space, "_FREED_SHARE", 0)
+    monkeypatch.setattr(cache_space, "_EVICTION_MARGIN_SHARE", 0)
 
 
 class Zeros(RemoteFiles):
@@ -133,7 +133,7 @@ def test_of_two_that_want_a_block_one_fetches_it_and_the_other_waits(tmp_path: P
     threads[0].start()
     while not list(tmp_path.rglob("0.part")):
         threads[0].join(0.01)
-    assert second.load("file", 0, patience_seconds=0) is None  # it does not wait
+    assert second.load("file", 0, timeout_seconds=0) is None  # it does not wait
     threads.append(threading.Thread(target=lambda: loaded.append(second.load("file", 0))))
     threads[1].start()
     first.files.gate.set()

@@ -144,7 +144,7 @@ def test_a_cache_that_somebody_removes_is_fetched_again(out: Path, cache: Path) 
     assert images_of(store) == local_images(out)
     text = pickle.dumps(store)
     shutil.rmtree(cache)
-    images = StoredImages(store.index, store.reader.another())
+    images = StoredImages(store.index, store.reader.for_another_thread())
     assert [images.image(row) for row in range(len(store.index))] == local_images(out)
     assert images_of(pickle.loads(text)) == local_images(out)
 
