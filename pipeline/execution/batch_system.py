@@ -30,16 +30,16 @@ from ..interrupts import sigint_handler_kept
 from .certificate import write_certificate
 from .cluster import DASK_CONFIG, client_of
 
-_CLOSE_SECONDS = 60.0
-_LIST_SECONDS = 30.0
+_CLOSE_TIMEOUT_SECONDS = 60.0
+_LIST_TIMEOUT_SECONDS = 30.0
 _WORKER_MEMORY_GB = 4
 
 
 @dataclass(frozen=True)
 class BatchSystem:
-    """One batch system. `log_options`: directives that keep it from writing a log of its own.
+    """One batch system. `log_options`: directives that discard its own log of a job.
 
-    `list_command`: lists the user's jobs that wait or run, each in a line that begins with its number.
+    `list_command`: prints the user's queued and running jobs, one per line, which begins with the job's number.
     """
 
     cluster_class: str
@@ -49,10 +49,10 @@ class BatchSystem:
     log_options: tuple[str, ...]
 
     def queued_job_ids(self) -> set[str] | None:
-        """Numbers of the user's jobs that wait or run; None where the batch system does not answer."""
+        """Numbers of the user's queued and running jobs; None where the command fails."""
         command = [word.format(user=getuser()) for word in self.list_command]
         try:
-            listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIST_SECONDS)
+            listed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_LIST_TIMEOUT_SECONDS)
         except (OSError, subprocess.SubprocessError):
             return None
         return set(re.findall(r"^\s*(\d+)", listed.stdout, flags=re.MULTILINE))
@@ -70,7 +70,7 @@ BATCH_SYSTEMS = {
 
 @dataclass(frozen=True)
 class RunFiles:
-    """Files of one run, in a folder that all nodes see: its certificate, and a log for each job."""
+    """Files of one run, in a folder that all nodes see: its certificate, and one log per job."""
 
     stem: Path
 
@@ -80,7 +80,7 @@ class RunFiles:
         return self.stem.with_name(f"{self.stem.name}.pem")
 
     def last_log_line(self) -> str | None:
-        """The last line of the newest log; None where no job has written any."""
+        """The last line of the newest log; None where all logs are empty or missing."""
         logs = sorted(self.stem.parent.glob(f"{self.stem.name}-*.log"), key=lambda path: path.stat().st_mtime_ns)
         lines = [line for path in logs for line in path.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else None
@@ -92,7 +92,7 @@ class RunFiles:
 
 
 def check_batch_system(name: str) -> None:
-    """Raises `UsageError` where there is no such system, no jobs can be submitted from here, or settings are wrong."""
+    """Raises `UsageError` where `name` is no batch system, is not installed here, or its settings are wrong."""
     if (system := BATCH_SYSTEMS.get(name)) is None:
         raise UsageError(f"--cluster {name}: must be {', '.join(BATCH_SYSTEMS)} or a Python file")
     try:
@@ -103,7 +103,7 @@ def check_batch_system(name: str) -> None:
         ) from error
     if shutil.which(system.submit_command) is None:
         raise UsageError(
-            f"--cluster {name}: there is no {system.submit_command} here; run this where jobs are submitted"
+            f"--cluster {name}: {system.submit_command} is not on the PATH; run this on a host that submits jobs"
         )
     try:
         job_description(name)
@@ -122,7 +122,7 @@ def _example(name: str) -> str:
 
 
 def job_description(name: str) -> str:
-    """Describes a job of the batch system by its settings. Raises `ValueError` and others where these are wrong."""
+    """Describes the resources of one job, from the settings. Raises `ValueError` and others where these are wrong."""
     files = RunFiles(Path(os.devnull))
     job = _cluster_class(name).job_cls("tls://scheduler:0", name="worker", **_job_options(name, files))
     walltime = dask.config.get(f"jobqueue.{name}.walltime")
@@ -134,16 +134,16 @@ def job_description(name: str) -> str:
 
 @contextmanager
 def batch_client(name: str, folder: Path) -> Iterator[tuple[Client, RunFiles]]:
-    """Starts a scheduler here whose workers will be jobs; none is submitted yet. At the end cancels all of them.
+    """Starts a Dask scheduler whose workers are jobs, submitted later; cancels all jobs at the end of the block.
 
-    Connections are TLS, with a certificate that is made for this run. `folder`: where it and the jobs' logs are.
+    Connections are TLS, with a certificate of this run alone. `folder`: for the certificate and the jobs' logs.
     """
     files = RunFiles(folder / f"cluster-{uuid.uuid4().hex[:12]}")
     try:
         write_certificate(files.certificate)
         with (
-            client_of(partial(_start, name, files), close_seconds=_CLOSE_SECONDS) as client,
-            # Dask would cancel jobs that are back in the queue for so long; the run itself looks for jobs that ended.
+            client_of(partial(_start, name, files), close_seconds=_CLOSE_TIMEOUT_SECONDS) as client,
+            # Dask would cancel jobs that were requeued for that long; `WorkerSupply` detects jobs that ended.
             dask.config.set({"distributed.deploy.lost-worker-timeout": "1000 days"}),
         ):
             yield client, files
@@ -156,9 +156,9 @@ def _start(name: str, files: RunFiles) -> Any:
     return _cluster_class(name)(
         **_job_options(name, files),
         security=_security(files),
-        # Dask's pages ask nobody who they are.
+        # Dask's pages require no login.
         scheduler_options={"dashboard_address": "127.0.0.1:0", **configured, "dashboard": False},
-        silence_logs=False,  # they are
+        silence_logs=False,  # `client_of` does
     )
 
 
@@ -173,7 +173,7 @@ def _jobqueue() -> Any:
 
 
 def _job_options(name: str, files: RunFiles) -> dict[str, Any]:
-    """What the settings leave open, and what a worker of facefeed needs."""
+    """Arguments of a job: defaults for what the settings omit, and what a worker of facefeed requires."""
     system = BATCH_SYSTEMS[name]
 
     def setting(key: str) -> Any:
@@ -203,10 +203,10 @@ def _job_options(name: str, files: RunFiles) -> dict[str, Any]:
 
 
 class _FileSecurity(Security):  # type: ignore[misc]  # distributed is untyped
-    """A certificate in a file. The role of a worker is for the job's script alone, which is a shell's."""
+    """A certificate in a file. The config of the role "worker" goes into the job script alone, so it is quoted."""
 
     def get_tls_config_for_role(self, role: str) -> dict[str, Any]:
-        """Quotes paths in the role of a worker: dask-jobqueue puts them into the script as they are."""
+        """Quotes the paths of the role "worker": dask-jobqueue writes them into the script unquoted."""
         config: dict[str, Any] = super().get_tls_config_for_role(role)
         if role != "worker":
             return config

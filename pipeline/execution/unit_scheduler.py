@@ -135,7 +135,7 @@ class UnitScheduler:
         now = self._refreshed_at = self._clock()
         self._workers = self._pool.workers()
         self._replaced &= self._workers.keys()
-        for attempt, worker, has_crashed in self._lost.decided(self._workers.values()):
+        for attempt, worker, has_crashed in self._lost.pop_decided(self._workers.values()):
             (self._on_worker_crashed if has_crashed else self._on_job_lost)(attempt, worker)
         if self._supply is not None:
             waiting = len(self._queue) + len(self._retries) + len(self._suspects) + len(self._lost)

@@ -1,4 +1,4 @@
-"""Supplies a run with the workers of its cluster: as many as asked for, new ones for jobs that have ended."""
+"""Scales the cluster of a run to the requested number of workers, and replaces jobs that ended."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ _MAX_FAILED_STARTS = 3
 
 
 class Reporter(Protocol):
-    """Receives what a user should know."""
+    """Receives messages for the user."""
 
     def on_wait(self, reason: str) -> None:
-        """The run waits for workers."""
+        """Reports that the run waits for workers."""
 
     def warn(self, text: str) -> None:
-        """Some workers could not be started."""
+        """Reports that some workers could not be started."""
 
 
 class WorkerSupply:
-    """Keeps `minimum` to `maximum` workers of `cluster`, no more than there are units; None: those that it has.
+    """Scales `cluster` to one worker per unfinished unit, within `limits` (minimum, maximum); None: never scales it.
 
-    Dask's own adaptive scaling goes by the tasks that its scheduler knows of, which are one a worker here.
+    Dask's adaptive scaling counts the tasks of its scheduler, of which a run submits only one per worker.
 
-    `files`: logs of the jobs, if facefeed has set them up.
+    `files`: of a run whose jobs facefeed submits, for their logs.
     """
 
     def __init__(
@@ -51,26 +51,26 @@ class WorkerSupply:
         self._cluster, self._limits, self._reporter, self._files, self._clock = cluster, limits, reporter, files, clock
         if limits is not None and isinstance(cluster, SpecCluster) and cluster.new_spec is None:
             raise StoppedError(
-                f"--cluster: {type(cluster).__name__} has the workers that it was made with; leave --workers out and "
-                "run this again"
+                f"--cluster: {type(cluster).__name__} has a fixed set of workers; leave --workers out and run "
+                "this again"
             )
         system_name = getattr(getattr(cluster, "job_cls", None), "config_name", None)
         self._batch_system = BATCH_SYSTEMS.get(str(system_name))
         self._seen: set[str] = set()
         self._num_failed_starts = 0
-        self._wanted = -1
+        self._target_workers = -1
         self._check_at = self._submit_at = -math.inf
         self._is_waiting = False
 
     @property
     def expects_workers(self) -> bool:
-        """Whether workers may still come, however long that takes."""
+        """Whether workers may still join, however long that takes."""
         if self._limits is None:
             return not self._seen
         return not isinstance(self._cluster, SpecCluster) or bool(self._cluster.worker_spec)
 
     def adjust(self, num_units: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
-        """Starts or ends workers; `num_units`: units that are not finished; `busy`: workers that have one.
+        """Starts or stops workers; `num_units`: unfinished units; `busy`: workers that are processing one.
 
         Raises `StoppedError` where none can be started, or one has several threads.
         """
@@ -101,35 +101,35 @@ class WorkerSupply:
                     "cluster's workers with one thread each and run this again"
                 )
 
-    def _scale(self, wanted: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
+    def _scale(self, target_workers: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
         now = self._clock()
-        if wanted == self._wanted and now < self._check_at:
+        if target_workers == self._target_workers and now < self._check_at:
             return
         if isinstance(self._cluster, SpecCluster):
             ended = self._ended_jobs(workers) if now >= self._check_at else set()
             self._count_failed_starts(ended, workers)
-            self._scale_jobs(self._num_jobs(wanted), ended, busy)
-        elif wanted != self._wanted:
-            self._cluster.scale(wanted)
-        self._wanted, self._check_at = wanted, now + _CHECK_SECONDS
+            self._scale_jobs(self._num_jobs(target_workers), ended, busy)
+        elif target_workers != self._target_workers:
+            self._cluster.scale(target_workers)
+        self._target_workers, self._check_at = target_workers, now + _CHECK_SECONDS
 
-    def _num_jobs(self, wanted: int) -> int:
-        """Number of jobs for so many workers: a job may have several."""
+    def _num_jobs(self, num_workers: int) -> int:
+        """Number of jobs that `num_workers` workers need: a job may have several."""
         jobqueue = sys.modules.get("dask_jobqueue.core")
         is_jobqueue = jobqueue is not None and isinstance(self._cluster, jobqueue.JobQueueCluster)
         processes = self._cluster._dummy_job.worker_processes if is_jobqueue else 1  # noqa: SLF001 (nothing else has it)
-        return math.ceil(wanted / processes)
+        return math.ceil(num_workers / processes)
 
     def _ended_jobs(self, workers: Collection[Worker]) -> set[Any]:
-        """Names of submitted jobs that neither wait nor run; none where the batch system does not answer."""
+        """Names of submitted jobs that are neither queued nor running; none where these cannot be listed."""
         if self._batch_system is None or (queued := self._batch_system.queued_job_ids()) is None:
             return set()
         ended = {name for name, job in self._cluster.workers.items() if job.job_id and job.job_id not in queued}
-        present = {worker.name for worker in workers}  # a worker counts for more than a list that may lack its job
+        present = {worker.name for worker in workers}  # overrides the list, which may lack a job that has just started
         return {name for name in ended if not _workers_of(name, present)}
 
     def _count_failed_starts(self, ended: set[str], workers: Collection[Worker]) -> None:
-        """Raises `StoppedError` where jobs end again and again before a worker of theirs has come."""
+        """Raises `StoppedError` where several jobs in a row ended before any of their workers joined."""
         for name in ended:
             own = _workers_of(name, self._seen)
             self._num_failed_starts += not own
@@ -144,9 +144,9 @@ class WorkerSupply:
         self._reporter.warn(f"{text}; going on with {plural(len(workers), 'worker')}")
         self._num_failed_starts, self._submit_at = 0, self._clock() + _RESUBMIT_SECONDS
 
-    def _scale_jobs(self, jobs: int, ended: set[Any], busy: Collection[Worker]) -> None:
-        names = ended | self._surplus_jobs(len(self._cluster.worker_spec) - len(ended) - jobs, ended, busy)
-        error = self._cluster.sync(self._set_jobs, names, jobs if self._clock() >= self._submit_at else 0)
+    def _scale_jobs(self, num_jobs: int, ended: set[Any], busy: Collection[Worker]) -> None:
+        names = ended | self._surplus_jobs(len(self._cluster.worker_spec) - len(ended) - num_jobs, ended, busy)
+        error = self._cluster.sync(self._resize, names, num_jobs if self._clock() >= self._submit_at else 0)
         if error is None:
             return
         left = len(self._cluster.worker_spec)
@@ -155,11 +155,11 @@ class WorkerSupply:
                 f"--cluster: no job could be submitted ({error}); all finished units are kept: fix that and run the "
                 "same command again"
             )
-        self._reporter.warn(f"{left} of {plural(jobs, 'job')} could be submitted, the others not ({error})")
+        self._reporter.warn(f"submitted {left} of {plural(num_jobs, 'job')}; submitting the others failed ({error})")
         self._submit_at = self._clock() + _RESUBMIT_SECONDS
 
     def _surplus_jobs(self, count: int, ended: set[Any], busy: Collection[Worker]) -> set[Any]:
-        """Names of up to `count` jobs without work, those first that have not started."""
+        """Names of up to `count` jobs without busy workers; those that have not started come first."""
         if count <= 0 or self._limits is None or self._limits[0] == self._limits[1]:
             return set()
 
@@ -167,13 +167,13 @@ class WorkerSupply:
         idle = [name for name in self._cluster.worker_spec if name not in ended and not _workers_of(name, busy_names)]
         return set(sorted(idle, key=lambda name: bool(_workers_of(name, self._seen)))[:count])
 
-    async def _set_jobs(self, superfluous: set[Any], jobs: int) -> str | None:
-        """Cancels and submits jobs, on the cluster's loop; returns why some could not be submitted."""
+    async def _resize(self, surplus: set[Any], num_jobs: int) -> str | None:
+        """Cancels `surplus` jobs, submits new ones up to `num_jobs`; returns the error of submitting, if any."""
         cluster = self._cluster
-        if superfluous:
-            await cluster.scale_down(superfluous)
+        if surplus:
+            await cluster.scale_down(surplus)
         # `scale` would submit in the background, where an error is lost.
-        while len(cluster.worker_spec) < jobs:
+        while len(cluster.worker_spec) < num_jobs:
             cluster.worker_spec.update(cluster.new_worker_spec())
         try:
             await cluster
@@ -189,12 +189,12 @@ class WorkerSupply:
 
 
 def _workers_of(job: object, workers: Collection[str]) -> set[str]:
-    """Those of the names of `workers` that are of a job: it has the job's name, or several have it with a number."""
+    """Names of those workers that belong to `job`: the job's own name, or that and a number where it has several."""
     return {worker for worker in workers if worker == str(job) or worker.startswith(f"{job}-")}
 
 
 def _one_line(error: Exception) -> str:
-    """What the batch system has written to its standard error, or the error itself."""
+    """Standard error of the submit command, or else the text of the error."""
     text = str(error)
     own = text.partition("stderr:\n")[2].strip() or text
     return "; ".join(line.strip() for line in own.splitlines() if line.strip())

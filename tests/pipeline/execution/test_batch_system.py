@@ -141,7 +141,7 @@ def test_where_no_jobs_are_submitted_from_is_refused_before_anything_is_written(
     monkeypatch.setenv("PATH", str(tmp_path))
     result = run(make_source("real/a.mp4"), tmp_path / "out", "--cluster", "sge", "--workers", "2")
     assert (result.exit_code, (tmp_path / "out").exists()) == (2, False)
-    assert "--cluster sge: there is no qsub here; run this where jobs are submitted" in result.stderr
+    assert "--cluster sge: qsub is not on the PATH; run this on a host that submits jobs" in result.stderr
 
 
 def test_settings_that_cannot_be_used_are_refused_with_an_example(programs: Path) -> None:
@@ -260,7 +260,7 @@ def test_a_cluster_of_a_fixed_size_is_not_asked_for_a_number(make_source: MakeSo
     own.write_text("\n".join(lines))
     result = run(make_source("real/a.mp4"), tmp_path / "out", "--cluster", str(own), "--workers", "2")
     assert result.exit_code == 75
-    assert "--cluster: SpecCluster has the workers that it was made with; leave --workers out" in result.stderr
+    assert "--cluster: SpecCluster has a fixed set of workers; leave --workers out" in result.stderr
 
 
 def test_the_cluster_of_a_users_file_makes_the_rows_of_a_local_run(make_source: MakeSource, tmp_path: Path) -> None:
