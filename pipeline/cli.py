@@ -309,7 +309,7 @@ def _percent(given: str) -> float:
 
 @click.command()
 @click.argument("out", type=click.Path(path_type=Path))
-@click.option("--rebuild-index", is_flag=True, help="First make the index anew from the files.")
+@click.option("--rebuild-index", is_flag=True, help="First rebuild the index from the files.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.

@@ -118,7 +118,7 @@ def _share(totals: Totals) -> str:
     if totals.units_done_elsewhere:
         done += f"; {plural(totals.units_done_elsewhere, 'unit')} skipped, which another process had finished by then"
     if totals.units_in_vain:
-        done += f"; {plural(totals.units_in_vain, 'unit')} done in vain, which another process finished first"
+        done += f"; {plural(totals.units_in_vain, 'unit')} discarded, which another process published first"
     return done
 
 
@@ -140,9 +140,9 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     seconds, size_bytes = expected.seconds, expected.size_bytes
     time_off = 100 * (summary.seconds / max(seconds.likely, 1e-9) - 1)
     size_off = 100 * (summary.totals.size_bytes / max(size_bytes.likely, 1e-9) - 1)
-    said = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
+    forecast_text = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
-        f"the dry run, with {plural(expected.workers, 'worker')}, said {said} "
+        f"the dry run, with {plural(expected.workers, 'worker')}, predicted {forecast_text} "
         f"and {filesize.decimal(round(size_bytes.likely))}; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
         f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"

@@ -41,7 +41,7 @@ _STEPS_BACK_SECONDS = (0, 1)
 
 
 class OnTheFlyFaces:
-    """The faces of a finished OUT, each made anew from its video: `(image, label)`, as `FaceDataset` gives it.
+    """The faces of a finished OUT, each recomputed from its video: `(image, label)`, as `FaceDataset` gives it.
 
     image: float32 (3, `image_size`, `image_size`), RGB, normalised by ImageNet's mean and standard deviation; but for
     the stored crop's JPEG the pixels that a loader of OUT gives for the same position. label: int, -1 where unknown.
@@ -141,10 +141,10 @@ class OnTheFlyFaces:
         return f"{self._video(row)}, frame {self.index.value('frame_index', row)}"
 
     def _remedy(self) -> str:
-        told = f"was {self.out} made from {self.src} as it is now, with {self.detector!r}?"
+        text = f"was {self.out} made from {self.src} as it is now, with {self.detector!r}?"
         if self.detector.fingerprint != self.detector_fingerprint:
-            told += f" Its faces were found by {self.detector_fingerprint}: give that detector"
-        return told
+            text += f" Its faces were found by {self.detector_fingerprint}: give that detector"
+        return text
 
 
 def read_frame(path: Path, frame_index: int, pts_seconds: float, root: Path) -> Rgb:

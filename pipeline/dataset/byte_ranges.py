@@ -129,7 +129,7 @@ class ByteRangeReader:
         also_after = f", also after {attempts}" if error.errno in _TRANSIENT_ERRNOS else ""
         return StoppedError(
             f"{self._root / name}: {error.strerror} ({errno.errorcode[error.errno or 0]}){also_after}: storage does "
-            "not return the file, so its images can be neither used nor called damaged; see to the disk or mount of "
+            "not return the file, so its images can be neither used nor called damaged; check the disk or mount of "
             f"{self._root}, then resume"
         )
 

@@ -76,5 +76,5 @@ def _warning(what: str, inputs: Sequence[InputOutcome]) -> str:
     names = ", ".join(outcome.video_id for outcome in inputs[:_MAX_LISTED])
     more = f" and {len(inputs) - _MAX_LISTED:,} more" if len(inputs) > _MAX_LISTED else ""
     was, then = ("it was", "it is") if len(inputs) == 1 else ("they were", "they are")
-    again = f"with --retry-failed decode_error {then} judged anew"
+    again = f"with --retry-failed decode_error {then} judged again"
     return f"{what}, since {was} judged by another limit{known}: {names}{more}; {again}"

@@ -231,5 +231,5 @@ def retry_predicate(reason: str | None) -> Callable[[str], bool] | None:
 def job_share_of(part: str | None, retry_failed: str | None) -> JobShare | None:
     """Parses the part of the job to process, None for all of it; raises `UsageError` where it cannot be one."""
     if part is not None and retry_failed is not None:
-        raise UsageError("retry_failed: each part would plan the failures of the others anew; leave part (--part) out")
+        raise UsageError("retry_failed: each part would plan the failures of the others again; leave part (--part) out")
     return None if part is None else JobShare.parse(part)

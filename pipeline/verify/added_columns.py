@@ -61,7 +61,7 @@ def _indexed_sets(out: Path) -> dict[str, str]:
 
 
 def _check_set(column_set: ColumnSet, units: Sequence[Receipt], intact: Container[str]) -> Iterator[Finding]:
-    remedy = f"delete the file and run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
+    remedy = f"delete the file and run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
     for unit in units:
         path = column_set.unit_file(unit.unit)
         location = path.relative_to(column_set.root).as_posix()
@@ -80,7 +80,7 @@ def _check_set(column_set: ColumnSet, units: Sequence[Receipt], intact: Containe
             raise_if_disk_failed(path, error)
             detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
             if not path.exists():
-                remedy = f"run `{column_set.command}`, which makes it anew, or `{column_set.remove_command}`"
+                remedy = f"run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
             yield Finding("columns", location, detail if isinstance(error, FacefeedError) else repr(error), remedy)
 
 

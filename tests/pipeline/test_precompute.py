@@ -513,7 +513,7 @@ def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_req
     assert warnings(40) == ""
     assert warnings(0) == (
         "1 partial input has more damage than --max-damaged 0% allows and keeps its rows, since it was judged by "
-        "another limit (20%): real/scratched.mp4; with --retry-failed decode_error it is judged anew"
+        "another limit (20%): real/scratched.mp4; with --retry-failed decode_error it is judged again"
     )
     assert (written(out), table(out)) == (before, rows)
     assert warnings(0, retry_failed="decode_error") == ""
@@ -523,7 +523,7 @@ def test_inputs_that_another_limit_of_damage_decided_are_named_and_redone_on_req
     before = written(out)
     assert warnings(20) == (
         "1 input failed as decode_error that --max-damaged 20% may allow and stays failed, since it was judged by "
-        "another limit (0%): real/scratched.mp4; with --retry-failed decode_error it is judged anew"
+        "another limit (0%): real/scratched.mp4; with --retry-failed decode_error it is judged again"
     )
     assert written(out) == before
     assert warnings(20, retry_failed="") == ""

@@ -36,7 +36,7 @@ _OPEN_TIMEOUT_SECONDS = 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class StoreOptions:
-    """Where what is read from a store is kept, and how the store is reached; raises `UsageError` on other values.
+    """Options of the cache and of the connection to a store; raises `UsageError` on invalid values.
 
     cache: a folder of a local disk; None: facefeed's own below ``~/.cache``. cache_bytes: most that it takes there;
     None: half of what the disk has free. storage_options: of the store's fsspec file system; never printed.
@@ -57,7 +57,7 @@ class StoreOptions:
     def of(
         cls, *, cache: str | Path | None, cache_bytes: int | None, storage_options: Mapping[str, Any] | None
     ) -> Self:
-        """The options as arguments give them."""
+        """Creates options from a loader's arguments; raises `UsageError` on a `cache` that is no folder name."""
         if cache is not None and (not isinstance(cache, (str, Path)) or not str(cache)):
             raise UsageError(f"cache={cache!r}: must be a folder of a local disk, such as '/local/nvme/faces'")
         return cls(
@@ -118,7 +118,7 @@ def read_manifest(out: str | Path, options: StoreOptions) -> Manifest:
 
 @dataclass(frozen=True)
 class IsCurrent:
-    """Whether the store still has a state of a dataset, as far as can be read."""
+    """Whether the store still has a state of a dataset; assumed where its manifest cannot be read."""
 
     files: RemoteFiles
     fingerprint: str
@@ -140,7 +140,7 @@ class Restore:
     folder: Path
 
     def __call__(self) -> None:
-        """Called before another process opens the index."""
+        """Restores the state; called before another process opens the index."""
         if not (self.folder / IN_USE).exists():
             self.source.open_state()
 
@@ -168,7 +168,9 @@ class _StateCache:
         try:
             _, version = self.files.size_and_version("index.arrow")
         except MissingInStoreError as error:
-            raise UsageError(f"{self.files.address}: has no index.arrow; copy all of OUT but _tmp and plan") from error
+            raise UsageError(
+                f"{self.files.address}: has no index.arrow; copy all of OUT except _tmp and plan"
+            ) from error
         folder = self.root / "states" / hashlib.sha256(manifest + version.encode()).hexdigest()[:16]
         with stop_on_disk_error(folder):
             if (in_use := StateLock(folder)).exists:
@@ -184,7 +186,7 @@ class _StateCache:
             finally:
                 os.close(lock)
         if not in_use.exists:
-            raise CorruptDataError(f"{folder}: was removed as it was opened; open it again")
+            raise CorruptDataError(f"{folder}: was removed while it was opened; open it again")
         return in_use
 
     def _read_manifest(self) -> bytes:
@@ -193,7 +195,7 @@ class _StateCache:
             return self.files.read_all("manifest.json")
         except MissingInStoreError as error:
             raise UsageError(
-                f"{address}: no manifest.json, so no finished dataset; see to the address, or copy a finished OUT there"
+                f"{address}: no manifest.json, so no finished dataset; check the address, or copy a finished OUT there"
             ) from error
 
     def _fetch(self, folder: Path, manifest: bytes, version: str) -> None:
@@ -219,7 +221,7 @@ class _StateCache:
             with path.open("rb") as written:
                 os.fsync(written.fileno())
         sync_folder(attempt)
-        shutil.rmtree(folder, ignore_errors=True)  # what is left of one of which somebody has removed a part
+        shutil.rmtree(folder, ignore_errors=True)  # left by somebody who has removed some of its files
         attempt.rename(folder)
         sync_folder(folder.parent)
 
@@ -228,7 +230,7 @@ class _StateCache:
         address = self.files.address
         if not self.space.reserve(size + extra_bytes):
             raise UsageError(
-                f"cache_bytes={self.space.limit_bytes}: the index of {address} alone takes {size:,}; give more"
+                f"cache_bytes={self.space.limit_bytes}: the index of {address} alone takes {size:,}; increase it"
             )
         if size > _ANNOUNCED_BYTES and sys.stderr.isatty():
             sys.stderr.write(f"facefeed: fetching the index of {address}, {size / 1e6:,.0f} MB\n")
@@ -241,5 +243,5 @@ class _StateCache:
             map_on_threads(fetch, range(0, size, BLOCK_BYTES))
         if current != version or self.files.size_and_version(path.name) != (size, version):
             raise CorruptDataError(
-                f"{address}: was replaced as it was read; open it again once it is copied to the store completely"
+                f"{address}: was replaced while it was read; open it again once the copy to the store is complete"
             )

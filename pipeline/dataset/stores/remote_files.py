@@ -19,7 +19,7 @@ from .failures import code_of, is_missing_bucket, kind_of_failure
 _log = logging.getLogger("facefeed.stores")
 
 REQUEST_TIMEOUT_SECONDS = 60.0
-"""Longest that a request may take; a store that stops answering is then asked again."""
+"""Longest that a request may take; after that the request is retried."""
 
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
@@ -103,22 +103,22 @@ class RemoteFiles:
         if kind == "missing" and not is_missing_bucket(error):
             raise MissingInStoreError(name) from error
         if kind == "missing":
-            raise UsageError(f"{self.address}: there is no such bucket ({reason}); see to the address") from None
+            raise UsageError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
         if kind == "refused":
             raise UsageError(
-                f"{where}: the store refuses to read it ({reason}); see to the credentials, their rights and the "
+                f"{where}: the store refuses to read it ({reason}); check the credentials, their rights and the "
                 "address, then run the same command again"
             ) from None
         if kind == "unusable":
-            raise UsageError(f"{where}: cannot be read ({reason}); see to the address and storage_options") from None
+            raise UsageError(f"{where}: cannot be read ({reason}); check the address and storage_options") from None
         if delay_seconds is None:
             raise StoppedError(
                 f"{where}: {reason}, also after {len(RETRY_DELAYS_SECONDS)} further attempts within "
-                f"{sum(RETRY_DELAYS_SECONDS):.0f} s: the store does not return the file; see to the store, the network "
+                f"{sum(RETRY_DELAYS_SECONDS):.0f} s: the store does not return the file; check the store, the network "
                 "and endpoint_url, then resume"
             ) from None
         if delay_seconds >= _LONG_DELAY_SECONDS:
-            _log.warning("%s: %s; asking again in %.0f s", where, reason, delay_seconds)
+            _log.warning("%s: %s; retrying in %.0f s", where, reason, delay_seconds)
         return delay_seconds
 
     def _reason(self, error: Exception) -> str:
@@ -127,7 +127,7 @@ class RemoteFiles:
         return self.address.redact(first if code is None or code in first else f"{code}: {first}")
 
     def _filesystem(self) -> tuple[Any, str]:
-        """The file system of this process, and the path of the dataset in it; made on first use, also after a fork."""
+        """The file system of this process and the dataset's path in it; created on first use, again after a fork."""
         opened = self._opened
         if opened is None or opened[0] != os.getpid():
             if opened is not None:
@@ -158,7 +158,7 @@ def _open_filesystem(address: StoreAddress) -> tuple[Any, str]:
     except (TypeError, ValueError) as error:
         known = "s3, gs, az, hf, file"
         raise UsageError(
-            f"{address}: cannot be opened ({address.redact(str(error))}); see to the address, such as "
+            f"{address}: cannot be opened ({address.redact(str(error))}); check the address, such as "
             f"s3://bucket/faces ({known} and others of fsspec), and to storage_options"
         ) from None
     return files, str(path).rstrip("/")

@@ -96,7 +96,7 @@ def test_a_damaged_file_of_columns_is_one_finding_that_names_it(copy: Path, dama
     assert result.exit_code == 1
     first = "" if damage == "missing" else "delete the file and "
     assert result.stderr.splitlines()[-1] == (
-        f"columns: {first}run `facefeed add {copy} {FILE}:Colour`, which makes it anew, or `facefeed "
+        f"columns: {first}run `facefeed add {copy} {FILE}:Colour`, which recomputes it, or `facefeed "
         f"remove {copy} colour`"
     )
 

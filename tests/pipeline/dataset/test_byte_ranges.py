@@ -36,7 +36,7 @@ def test_a_range_is_read_and_ends_with_the_file(tmp_path: Path) -> None:
 def test_a_missing_file_and_one_that_storage_does_not_return_differ(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").touch()
-    with pytest.raises(StoppedError, match=r"folder: Is a directory \(EISDIR\): .* see to the disk"):
+    with pytest.raises(StoppedError, match=r"folder: Is a directory \(EISDIR\): .* check the disk"):
         ByteRangeReader(tmp_path).read("folder", 0, 1)
     for gone, reason in (("gone", "No such file or directory"), ("file/gone", "Not a directory")):
         with pytest.raises(MissingFileError, match=rf"gone: {reason}; run `facefeed verify"):
@@ -82,6 +82,6 @@ def test_a_failure_of_storage_that_passes_is_waited_for(tmp_path: Path, failure:
 @pytest.mark.parametrize("failure", [errno.EIO, errno.ESTALE, errno.ETIMEDOUT], ids=errno.errorcode.get)
 def test_a_failure_of_storage_that_lasts_ends_the_run_and_is_not_called_damage(tmp_path: Path, failure: int) -> None:
     storage = FailingStorage(*[failure] * 100)
-    with pytest.raises(StoppedError, match=rf"{errno.errorcode[failure]}.*35 s.*see to the disk or mount"):
+    with pytest.raises(StoppedError, match=rf"{errno.errorcode[failure]}.*35 s.*check the disk or mount"):
         ByteRangeReader(letters(tmp_path, "a"), storage).read("a", 0, 1)
     assert storage.waited == list(RETRY_DELAYS_SECONDS)

@@ -260,7 +260,8 @@ def test_nothing_is_made_and_the_word_is_good(
     report.print_summary(summary, src, out)
     messages = capsys.readouterr().err
     assert re.search(
-        r"the dry run, with 2 workers, said .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)", messages
+        r"the dry run, with 2 workers, predicted .* and .*; it took .* \([+-]\d+ %\) and made .* \([+-]\d+ %\)",
+        messages,
     ), messages
 
     second_run = run_dry(src, out, small_options, cluster_address)

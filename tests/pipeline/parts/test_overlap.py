@@ -90,8 +90,8 @@ def test_the_report_names_what_another_process_did_of_the_share(
     report.print_summary(first, folder / "src", folder / "out")
     text = capsys.readouterr().err
     assert "2 units skipped, which another process had finished by then" in text
-    assert "1 unit done in vain, which another process finished first" in text
+    assert "1 unit discarded, which another process published first" in text
     report.print_summary(other, folder / "src", folder / "out")
     text = capsys.readouterr().err
     assert "skipped" not in text
-    assert "in vain" not in text
+    assert "discarded" not in text

@@ -87,7 +87,7 @@ def test_a_store_that_never_answers_stops_the_run_with_what_to_do(
 
 def test_an_endpoint_where_nobody_listens_is_named(tmp_path: Path, server: MisbehavingServer) -> None:
     options = {**server.options, "endpoint_url": "http://127.0.0.1:9"}
-    with pytest.raises(StoppedError, match=r"s3://datasets/faces/manifest.json: .*127.0.0.1:9.* see to the store"):
+    with pytest.raises(StoppedError, match=r"s3://datasets/faces/manifest.json: .*127.0.0.1:9.* check the store"):
         opened(URL, tmp_path, storage_options=options)
 
 
