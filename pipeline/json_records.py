@@ -116,7 +116,7 @@ def _tuple(arguments: tuple[Any, ...]) -> _Converter:
     return partial(_tuple_of, [_converter(each) for each in arguments])
 
 
-def _anything(value: Any) -> Any:
+def _any_value(value: Any) -> Any:
     return value
 
 
@@ -179,7 +179,7 @@ def _dict_of(inner: _Converter, value: Any) -> dict[str, Any]:
     return {key: inner(each) for key, each in value.items()}
 
 
-_SCALARS: dict[Any, _Converter] = {Any: _anything, str: _text, int: _integer, float: _number, bool: _boolean}
+_SCALARS: dict[Any, _Converter] = {Any: _any_value, str: _text, int: _integer, float: _number, bool: _boolean}
 _GENERICS: dict[Any, Callable[[tuple[Any, ...]], _Converter]] = {
     Literal: lambda allowed: partial(_one_of, allowed),
     Union: _union,

@@ -121,7 +121,7 @@ class ClipItems:
         drawn = self._drawn(at, epoch)
         if are_pairs:
             for real in range(0, len(at), 2):
-                drawn[real] = self._beside(int(at[real]), int(drawn[real + 1]))
+                drawn[real] = self._nearest_real_clip(int(at[real]), int(drawn[real + 1]))
         return self.table.clips(drawn)
 
     def _drawn(self, at: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
@@ -135,10 +135,10 @@ class ClipItems:
         drawn: NDArray[np.int64] = np.minimum((uniform * sizes).astype(np.int64), sizes - 1)
         return table.segment_starts[at] + drawn
 
-    def _beside(self, at: int, fake: int) -> int:
-        """The candidate of the item's video and label that begins nearest to a fake one in frames, at its place.
+    def _nearest_real_clip(self, at: int, fake: int) -> int:
+        """The candidate of the item's video and label whose first frame is nearest to that of a fake clip.
 
-        Where no clip begins with a face at the fake's place, that of whoever is there.
+        It shows the face at the same place of the frame, or any other where no clip begins with that face.
         """
         table = self.table
         firsts = table.runs.rows[table.firsts[table.group_starts[at] : table.group_ends[at]]]

@@ -92,8 +92,8 @@ def check_maker(maker: ColumnMaker, faces: pa.Schema, others: Iterable[ColumnSet
     known = {*faces.names, *RESERVED_NAMES} - set(own)
     for field in maker.columns:
         if field.name in known or field.name in of_others:
-            whose = _whose(field.name, faces, of_others.get(field.name))
-            raise UsageError(f"{who}: column {field.name!r} is {whose}")
+            conflict = _name_conflict(field.name, faces, of_others.get(field.name))
+            raise UsageError(f"{who}: column {field.name!r} is {conflict}")
         if not own and not _is_allowed(field.type):
             raise UsageError(
                 f"{who}: column {field.name!r} is {field.type}: must be a number of 8 to 64 bits, a string, or a list "
@@ -111,8 +111,8 @@ def _check_columns(who: str, columns: object) -> None:
             raise UsageError(f"{who}: column {name!r}: must be letters, digits and underscores")
 
 
-def _whose(name: str, faces: pa.Schema, other: ColumnSet | None) -> str:
-    """Whose column a name is, `other`: of this set; and what to do."""
+def _name_conflict(name: str, faces: pa.Schema, other: ColumnSet | None) -> str:
+    """Which columns a new name conflicts with, and what to do; `other`: the added set that has it, if any."""
     if name in faces.names:
         return "in this dataset already; give it another name"
     if other is None:

@@ -55,14 +55,14 @@ class AddProgress:
 
     def on_wait(self, reason: str) -> None:
         """Reports why the command waits."""
-        self._say(reason, "waiting", why=reason)
+        self._report(reason, "waiting", why=reason)
 
     def on_stopping(self) -> None:
         """Reports that the command is stopping; from any thread."""
         self._is_stopping = True
-        self._say("stopping, files of finished units are kept; once more ends at once", "stopping")
+        self._report("stopping, files of finished units are kept; once more ends at once", "stopping")
 
-    def _say(self, text: str, event: str, **values: Any) -> None:
+    def _report(self, text: str, event: str, **values: Any) -> None:
         if self._console.is_terminal:
             self._console.print(escape(printable(text)))
         else:

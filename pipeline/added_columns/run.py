@@ -106,7 +106,7 @@ def add_columns(
     if isinstance(maker, str):
         source, load = absolute_source(maker), partial(load_column_maker, maker)
     else:
-        source, load = f"{describe(maker)}(...)", partial(_itself, maker)
+        source, load = f"{describe(maker)}(...)", partial(_identity, maker)
     loaded = load()
     with _claimed(out, "facefeed add", on_wait) as (run_state, manifest, lease):
         column_set = _begin(out, loaded, source, manifest, run_state)
@@ -174,7 +174,7 @@ def _default_num_workers(maker: ColumnMaker) -> int:
     return gpus or num_workers_without_gpu()
 
 
-def _itself(maker: ColumnMaker) -> ColumnMaker:
+def _identity(maker: ColumnMaker) -> ColumnMaker:
     return maker
 
 

@@ -97,11 +97,11 @@ def _compute(maker: ColumnMaker, faces: StoredFaces, schema: pa.Schema) -> list[
     except WrongValuesError as error:
         raise _failed(maker, str(error), faces) from error
     except (Exception, SystemExit) as error:
-        culprit, raised = _culprit(maker, faces) or (faces, error)
+        culprit, raised = _first_failing_face(maker, faces) or (faces, error)
         raise _failed(maker, f"raised {describe_error(raised, *_files_of(maker))}", culprit) from error
 
 
-def _culprit(maker: ColumnMaker, faces: StoredFaces) -> tuple[StoredFaces, BaseException] | None:
+def _first_failing_face(maker: ColumnMaker, faces: StoredFaces) -> tuple[StoredFaces, BaseException] | None:
     """The first face that the maker fails on alone, and how."""
     for number, image in enumerate(faces.images):
         face = StoredFaces([image], faces.rows.slice(number, 1))

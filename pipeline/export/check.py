@@ -66,7 +66,7 @@ def _stored(
 ) -> Iterator[tuple[str, int | None, bool]]:
     """Path, size (None: missing) and whether the content is right, of every listed file; reads on all cores."""
 
-    def look(listed: tuple[str, str]) -> tuple[str, int | None, bool]:
+    def check_file(listed: tuple[str, str]) -> tuple[str, int | None, bool]:
         digest, relative = listed
         path = destination.root / relative
         try:
@@ -81,7 +81,7 @@ def _stored(
     listed = destination.listed_files()
     with ThreadPoolExecutor(usable_cores(), thread_name_prefix="facefeed-export") as pool:
         while chunk := [*islice(listed, _FILES_AT_ONCE)]:
-            yield from pool.map(look, chunk)
+            yield from pool.map(check_file, chunk)
             on_files(len(chunk))
 
 

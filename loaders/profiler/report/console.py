@@ -31,7 +31,7 @@ def console_report(profile: Profile, gate: Gate) -> str:
         ),
         *_trials(profile),
         *_advice(profile),
-        f"  {_how(live)}, {live.images_per_second:,.0f} images/s; "
+        f"  {_worker_setup(live)}, {live.images_per_second:,.0f} images/s; "
         f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
         f"  steady after {verdict.num_transient_steps:,} steps, judged on {verdict.num_steps:,}{_epoch(verdict)}",
     ]
@@ -132,7 +132,7 @@ def _epoch(verdict: Verdict) -> str:
     )
 
 
-def _how(live: Recording) -> str:
+def _worker_setup(live: Recording) -> str:
     if not live.batch_timings:
         return "not one of torch's loaders"
     return f"{live.num_workers} workers x {live.prefetch_factor} batches ahead" if live.num_workers else "no workers"

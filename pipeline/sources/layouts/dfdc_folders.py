@@ -65,7 +65,7 @@ def refuse_unread_metadata(src: Path, read: Collection[Path], unlabelled: Iterab
         found = [path for path in (src / folder / _METADATA, src / folder / TABLE) if _gives_labels(path)]
         if found and src / folder not in read:
             path = (folder / found[0].name).as_posix()
-            meant = _meant(folder.parts)
+            meant = _dfdc_folder_name(folder.parts)
             remedy = f"did you mean {f'{meant}/{found[0].name}'!r}" if meant else "is its folder called as the set's"
             raise UsageError(
                 f"{src}: {path!r} is not read, so that the files below {folder.as_posix()!r} would have no label; "
@@ -77,8 +77,8 @@ def _gives_labels(path: Path) -> bool:
     return _has_columns(path) if path.name == TABLE else _is_metadata(path)
 
 
-def _meant(folders: Sequence[str]) -> str | None:
-    """The first of `folders` that is called as one of the set, or its right name where it nearly is."""
+def _dfdc_folder_name(folders: Sequence[str]) -> str | None:
+    """The first of `folders` that has a name of the dataset, or the correct name where it is misspelt."""
     for name in folders:
         if _PART.fullmatch(spelling_key(name)) or split_of_folder(name) in _HELD_OUT:
             return name

@@ -100,7 +100,7 @@ def _lanes_plot(recording: Recording, began: float, seconds: float, *, in_parts:
     lanes = {pid: lane for lane, pid in enumerate(sorted(shown)[:_MOST_LANES])}
     names = [f"worker {lane + 1}" if recording.num_workers else "loading" for lane in lanes.values()]
     names += ["loop waits", "step"]
-    every = (*_making(recording, lanes, in_parts=in_parts), *_loop(recording, len(lanes)))
+    every = (*_loading_blocks(recording, lanes, in_parts=in_parts), *_loop(recording, len(lanes)))
     fig = figures.rows_plot(names, "ms", (0.0, seconds * 1e3))
     _draw(fig, [block for block in every if block.right > began and block.left < began + seconds], began)
     return fig
@@ -124,7 +124,7 @@ def _draw(fig: figure, blocks: list[_Block], began: float) -> None:
     figures.hover(fig, [drawn], ("", "@what"), ("took", "@takes{0,0.00} ms"), ("batch", "@step"))
 
 
-def _making(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
+def _loading_blocks(recording: Recording, lanes: dict[int, int], *, in_parts: bool) -> Iterator[_Block]:
     colour = UNSPLIT_BATCH if in_parts and recording.stage_seconds else LOADING
     for number, timing in enumerate(recording.batch_timings):
         if timing.pid in lanes and in_parts and timing.stage_seconds:
