@@ -29,7 +29,7 @@ def is_several(datasets: Any) -> bool:
 def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, str | Path]:
     """The folders, and addresses, of a mixture by the names of its datasets: their own last part where none is given.
 
-    Raises `UsageError` on what is no folder, on a name with "/", or where two have one name.
+    Raises `UsageError` on what is no folder, on a name with "/", where two have one name, or one folder has two.
     """
     items: list[tuple[Any, Any]]
     if isinstance(datasets, Mapping):
@@ -58,7 +58,21 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, st
                 f"{{'first': {str(folders[name])!r}, 'second': {str(out)!r}}}"
             )
         folders[name] = out if is_address(out) else Path(out)
+    _refuse_repeated(folders)
     return folders
+
+
+def _refuse_repeated(folders: Mapping[str, str | Path]) -> None:
+    """Rows of a dataset that is given twice would be drawn as those of two, and pass for other videos."""
+    names: dict[str, str] = {}
+    for name, out in folders.items():
+        identity = str(out).rstrip("/") if is_address(out) else os.path.realpath(out)
+        if identity in names:
+            raise UsageError(
+                f"dataset: {names[identity]!r} and {name!r} are the same folder, {out}, whose rows would be drawn "
+                f"twice; give it once, and weights= where it should be drawn more often"
+            )
+        names[identity] = name
 
 
 def _is_path(out: Any) -> bool:

@@ -164,10 +164,20 @@ def test_filters_of_what_the_mixture_numbers_or_names_in_another_way_are_refused
 
 
 def test_links_are_called_as_they_are_and_not_as_what_they_lead_to(folder: Path, tmp_path: Path) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).symlink_to(folder / "plain")
+    for name, target in (("one", "plain"), ("two", "dense")):
+        (tmp_path / name).symlink_to(folder / target)
     loader = FaceDataLoader([tmp_path / "one", tmp_path / "two"], num_workers=0)
     assert [each.name for each in loader.describe().datasets] == ["one", "two"]
+
+
+def test_one_dataset_under_two_names_is_refused_since_its_rows_would_count_as_those_of_two(
+    folder: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "link").symlink_to(folder / "plain")
+    with pytest.raises(UsageError, match="'plain' and 'link' are the same folder, .*; give it once, and weights="):
+        FaceDataLoader([folder / "plain", tmp_path / "link"], num_workers=0)
+    with pytest.raises(UsageError, match="'first' and 'second' are the same folder, s3://b/x/,"):
+        FaceDataLoader({"first": "s3://b/x", "second": "s3://b/x/"}, num_workers=0)
 
 
 def test_a_column_that_one_dataset_lacks_is_named_with_its_folder(folder: Path) -> None:
