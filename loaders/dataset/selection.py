@@ -59,12 +59,29 @@ _UINT64_REMEDY = "give a number for a column of uint64 as pyarrow.scalar(2**63, 
 def _filter_expression(filters: Filters) -> pc.Expression:
     if isinstance(filters, pc.Expression):
         return filters
+    if not _are_triples(filters):
+        raise UsageError(
+            f'filters={filters!r}: must be a list of (column, operator, value), such as [("score", ">", 0.9)], '
+            "a list of such lists, of which one has to hold, or an expression of pyarrow.compute"
+        )
     try:
         return pq.filters_to_expression(filters)
     except OverflowError as error:
         raise UsageError(f"filters={filters!r}: {error}; {_UINT64_REMEDY}") from error
     except (TypeError, ValueError, LookupError) as error:
         raise UsageError(f'filters={filters!r}: {error}; try [("score", ">", 0.9)]') from error
+
+
+def _are_triples(filters: Any) -> bool:
+    """Whether these are filters in pyarrow's notation: triples, or lists of triples."""
+    if not isinstance(filters, (list, tuple)) or not filters:
+        return False
+    lists = [filters] if _is_triple(filters[0]) else filters
+    return all(isinstance(each, (list, tuple)) and each and all(map(_is_triple, each)) for each in lists)
+
+
+def _is_triple(condition: Any) -> bool:
+    return isinstance(condition, (list, tuple)) and len(condition) == 3 and isinstance(condition[0], str)
 
 
 def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
