@@ -27,6 +27,7 @@ from ..sources import (
     with_columns,
     with_splits_from,
 )
+from ..sources.layout import LAYOUT_MEMBERS
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
 from .job_share import JobShare
@@ -77,7 +78,8 @@ def prepare_job(
         refuse_address(Path(path), "precompute reads and writes folders: mount the store, or copy from and to it")
     src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
     allowed = resolve_allowed_roots(allow_roots)
-    _refuse_wrong_types(options, limits, columns)
+    _refuse_wrong_types(options, limits, columns, splits)
+    _refuse_other_objects(layout, detector, landmarker)
     options = options or Options()
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
@@ -131,13 +133,31 @@ def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
         )
 
 
-def _refuse_wrong_types(options: Any, limits: Any, columns: Any) -> None:
+def _refuse_wrong_types(options: Any, limits: Any, columns: Any, splits: Any) -> None:
     if not isinstance(options, (Options, NoneType)):
         raise UsageError(f"options={options!r}: must be Options; try Options(margin=0.3)")
     if not isinstance(limits, (DecoderLimits, NoneType)):
         raise UsageError(f"limits={limits!r}: must be DecoderLimits; try DecoderLimits(deadline_seconds=60)")
     if isinstance(columns, str):
         raise UsageError(f"columns={columns!r}: must be a list of names; try [{columns!r}]")
+    if not isinstance(splits, (str, os.PathLike, NoneType)):
+        raise UsageError(f"splits={splits!r}: must be the path of a file, such as 'splits.json', or None")
+
+
+def _refuse_other_objects(layout: Any, detector: Any, landmarker: Any) -> None:
+    for name, value, members in (
+        ("layout", layout, LAYOUT_MEMBERS),
+        ("detector", detector, ("fingerprint", "frames_at_once", "detect")),
+        ("landmarker", landmarker, ("fingerprint", "is_dense", "locate")),
+    ):
+        if isinstance(value, type):
+            raise UsageError(f"{name}={value.__name__}: is a class; give an object of it, {name}={value.__name__}()")
+        if isinstance(value, str):
+            continue
+        if missing := [member for member in members if not hasattr(value, member)]:
+            raise UsageError(
+                f"{name}={value!r}: must be a name, or an object with {', '.join(members)}; has no {', '.join(missing)}"
+            )
 
 
 def _resolved(src: Path) -> Path:

@@ -14,7 +14,7 @@ from .listing import MAX_CLASSES, Entry, Listing
 from .media.allowed_roots import resolved_root
 from .media.media_files import printable_name
 
-_MEMBERS = ("name", "needs", "fits", "read")
+LAYOUT_MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "docs/guides/layouts.md shows how"
 
 
@@ -58,9 +58,9 @@ def load_layout(file: Path) -> Layout:
     layout: Any = getattr(module, "layout", None)
     if isinstance(layout, type):
         raise UsageError(f"--layout {file}: `layout` is a class; end the file with `layout = {layout.__name__}()`")
-    if missing := [name for name in _MEMBERS if not hasattr(layout, name)]:
+    if missing := [name for name in LAYOUT_MEMBERS if not hasattr(layout, name)]:
         what = f"its `layout` lacks {', '.join(missing)}" if layout is not None else "defines no `layout`"
-        raise UsageError(f"--layout {file}: {what}; it must be an object with {', '.join(_MEMBERS)}: {_GUIDE}")
+        raise UsageError(f"--layout {file}: {what}; it must be an object with {', '.join(LAYOUT_MEMBERS)}: {_GUIDE}")
     user_layout: Layout = layout
     return user_layout
 
