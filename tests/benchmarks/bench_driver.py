@@ -150,7 +150,7 @@ class SleepingPlugin(UnitWorkerPlugin):
     """Installs a `SleepingUnitWorker` in each worker."""
 
     def __init__(self, job: JobSpec, seconds: float) -> None:
-        super().__init__(job, [], num_local_workers=None, part=None)
+        super().__init__(job, [], num_local_workers=None, job_share=None)
         self.seconds = seconds
 
     def _set_up(self, worker: Any) -> None:
