@@ -174,7 +174,7 @@ def feeding(workers: int, unit_seconds: float, repeats: int, units_each: int = 1
             make_folders(job.paths)
             with (
                 LocalCluster(
-                    n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None
+                    n_workers=workers, threads_per_worker=1, processes=False, dashboard_address=None, memory_limit=0
                 ) as cluster,
                 Client(cluster) as client,
             ):
