@@ -22,7 +22,14 @@ from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
 from ..execution.cluster import exit_if_imported_by_worker
-from ..files import make_folder, stop_on_any_disk_error, stop_on_disk_error, sync_folder, write_durably
+from ..files import (
+    make_folder,
+    refuse_address,
+    stop_on_any_disk_error,
+    stop_on_disk_error,
+    sync_folder,
+    write_durably,
+)
 from ..planning.options import hash_config
 from ..planning.plan import Plan
 from ..planning.run_state import RunState
@@ -102,6 +109,7 @@ def add_columns(
     if workers is not None and workers < 1:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per core")
     out = Path(out)
+    refuse_address(out, "columns are added in a folder: mount the store, or copy from and to it")
     load: LoadMaker
     if isinstance(maker, str):
         source, load = absolute_source(maker), partial(load_column_maker, maker)

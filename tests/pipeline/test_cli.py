@@ -102,6 +102,8 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
         ["precompute", "s3://bucket/faces", "out"],
         ["verify", "s3://bucket/faces"],
         ["inspect", "s3://bucket/faces"],
+        ["add", "s3://bucket/faces", "no_such_maker.py:Colour"],
+        ["remove", "s3://bucket/faces", "colour"],
         ["export", "s3://bucket/faces", "exported", "--as", "folders"],
     ],
 )
