@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import pickle
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -176,8 +177,8 @@ def test_a_copy_of_a_loader_in_mid_epoch_or_after_it_goes_on_where_that_one_woul
 
 @pytest.mark.parametrize("copied", COPIES, ids=["deepcopy", "pickle"])
 @pytest.mark.parametrize("mixed", [False, True], ids=["one dataset", "a mixture"])
-def test_a_loader_of_clips_in_windows_is_copied_too(dataset: Path, copied: Any, mixed: bool) -> None:
-    data: Any = {"one": dataset, "other": dataset} if mixed else dataset
+def test_a_loader_of_clips_in_windows_is_copied_too(dataset: Path, tmp_path: Path, copied: Any, mixed: bool) -> None:
+    data: Any = {"one": dataset, "other": shutil.copytree(dataset, tmp_path / "other")} if mixed else dataset
     fields = ("image", "row")
     loader = FaceDataLoader(data, 2, clip=Clip(frames=2), shuffle="window", num_workers=0, image_size=8, fields=fields)
     iterator = iter(loader)

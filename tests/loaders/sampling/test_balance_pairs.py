@@ -160,7 +160,7 @@ def test_where_no_class_is_called_real_rows_of_two_labels_are_pairs_and_it_is_sa
 
 
 def test_a_state_of_pairs_by_track_number_is_refused(dataset: Path) -> None:
-    for out in (dataset, {"one": dataset, "other": dataset}):
+    for out in (dataset, [dataset]):
         loader = FaceDataLoader(out, balance=Pairs(), image_size=8, batch_size=8, num_workers=0)
         state = loader.state_dict()
         loader.load_state_dict(state)

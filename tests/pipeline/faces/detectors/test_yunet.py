@@ -306,7 +306,7 @@ def test_videos_are_precomputed_with_it_and_the_manifest_says_so(
     assert figures["rows"] > 0
     fingerprint = YuNetDetector(stand_in, min_score=0.5).fingerprint
     assert Manifest.read(out).config["detector"] == fingerprint
-    assert "the dry run, with 2 workers, said" in result.stderr
+    assert "the dry run, with 2 workers, predicted" in result.stderr
 
     before = {path.name: path.stat().st_mtime_ns for path in OutPaths(out).receipts.iterdir()}
     assert run("--detector", f"yunet:{stand_in}").exit_code == 0
