@@ -6,6 +6,7 @@ import errno
 import mmap
 import os
 import re
+import tempfile
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -103,6 +104,15 @@ def refuse_address(path: Path, remedy: str) -> None:
     if path.parts and _STORE.fullmatch(path.parts[0]) and not Path(path.parts[0]).exists():
         address = f"{path.parts[0]}//{'/'.join(path.parts[1:])}"
         raise UsageError(f"{address}: is the address of an object store; {remedy}")
+
+
+def can_make_files_in(folder: Path) -> bool:
+    """Whether a file can be made in a folder, by trial: the superuser has all permissions, also where none can be."""
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
 
 
 def cache_folder() -> Path:

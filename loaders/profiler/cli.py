@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -36,6 +37,22 @@ class _Share(click.ParamType):  # type: ignore[type-arg]
             number = -1.0
         if not 0 < number < 1:
             self.fail(f"{value!r}: must be a share such as 1% or 0.01", param, ctx)
+        return number
+
+
+class _Factor(click.ParamType):  # type: ignore[type-arg]
+    """A positive number such as 1.3."""
+
+    name = "factor"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """A finite number above 0."""
+        try:
+            number = float(value)
+        except ValueError:
+            number = math.nan
+        if not 0 < number < math.inf:
+            self.fail(f"{value!r}: must be a number above 0, such as 1.3", param, ctx)
         return number
 
 
@@ -96,7 +113,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
 @click.option("--max-wait", "max_wait_share", type=_Share(), metavar="SHARE",
               help="Exit with 1 unless waiting surely is at most this, such as 1%.")  # fmt: skip
-@click.option("--min-headroom", type=click.FloatRange(min=0, min_open=True), metavar="X",
+@click.option("--min-headroom", type=_Factor(), metavar="X",
               help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
 @click.option("--confidence", type=_Share(), default=0.95, show_default=True, metavar="SHARE")
 @click.option("--page", type=_FILE, default=Path("profile.html"), show_default=True, help="Where the page is written.")
@@ -148,6 +165,8 @@ def _check_options(request: ProfileRequest, against: str | None, axes: list[str]
             raise click.UsageError(f"--{name} and --sweep {name}=...: give one of them")
         if axes.count(name) > 1:
             raise click.UsageError(f"--sweep {name}=...: given twice; write all numbers into one, as {name}=1,2,4")
+    if request.verify and request.quick:
+        raise click.UsageError("--verify follows advice, which --quick does not give; leave one of them out")
     if axes and request.verify:
         raise click.UsageError("--verify and --sweep: both try other settings; give one of them")
     if request.ranks > 1 and (request.verify or against):
@@ -178,11 +197,13 @@ def _progress_display() -> Iterator[Callable[..., None]]:
 
 def _check_files(files: list[tuple[str, Path | None]]) -> None:
     """Refuses, before anything is measured, files that cannot be written or are named twice."""
+    from ...pipeline.files import can_make_files_in  # noqa: PLC0415
+
     used_paths = set[Path]()
     for option, path in files:
         if path is None:
             continue
-        if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
+        if not can_make_files_in(path.parent):
             raise click.UsageError(f"{option} {path}: cannot be written there; name a file in a folder that is")
         if path.resolve() in used_paths:
             raise click.UsageError(f"{option} {path}: is named twice; give each its own file")
@@ -201,12 +222,13 @@ def _write_reports(
 
     code = gate.exit_code(result.verdict)
     values = {**report_values(result, gate), "exit": code}
+    click.echo(console_report(result, gate), err=True)  # first: a page that cannot be written does not cost the result
     write_page(result, gate, page)
     if trace is not None:
         write_trace(result, trace)
     if report is not None:
         write_atomically(json.dumps(values, indent=1), report, "--report")
-    click.echo(f"{console_report(result, gate)}\n  page: {page}", err=True)
+    click.echo(f"  page: {page}", err=True)
     if as_json:
         click.echo(json.dumps(values))
     return code

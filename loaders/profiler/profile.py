@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
+from .arguments import check_arguments
 from .measure.measured_loop import Step
 from .measure.ranks import default_rank_group
 from .measure.variants import torch_loader_of
@@ -47,10 +48,13 @@ def profile(
         progress: called with the current activity, steps done and steps in all.
 
     Raises:
-        UsageError: an argument is out of range, or the loader cannot be iterated again.
+        UsageError: an argument is out of range or of a wrong type, or the loader cannot be iterated again.
 
     """
-    _check_arguments(loader, steps, confidence)
+    check_arguments(
+        loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches, against=against,
+        verify=verify, quick=quick,
+    )  # fmt: skip
     with _random_state_preserved(loader), default_rank_group() as ranks:
         if ranks.world_size > 1 and (verify or against):
             raise UsageError(
@@ -63,19 +67,6 @@ def profile(
             progress=progress or _no_progress, ranks=ranks,
         )  # fmt: skip
         return _measure_and_explain(measurement, against or {}, verify=verify, quick=quick)
-
-
-def _check_arguments(loader: Any, steps: int, confidence: float) -> None:
-    if steps < 50:
-        raise UsageError(f"steps={steps}: must be at least 50; try 4000")
-    if not 0 < confidence < 1:
-        raise UsageError(f"confidence={confidence}: must be between 0 and 1; try 0.95")
-    if isinstance(loader, Iterator):
-        raise UsageError(f"{type(loader).__name__}: can be iterated only once; give a loader, or a list of batches")
-    if isinstance(loader, Mapping) or not hasattr(loader, "__iter__"):
-        raise UsageError(
-            f"{type(loader).__name__}: has no batches to iterate over; give a loader, or a list of batches"
-        )
 
 
 def _measure_and_explain(

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Mapping
 from itertools import zip_longest
 
+from ....pipeline.console import plural
 from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
 from ..measure.recording import Recording
@@ -135,7 +136,9 @@ def _epoch(verdict: Verdict) -> str:
 def _worker_setup(live: Recording) -> str:
     if not live.batch_timings:
         return "not one of torch's loaders"
-    return f"{live.num_workers} workers x {live.prefetch_factor} batches ahead" if live.num_workers else "no workers"
+    if not live.num_workers:
+        return "no workers"
+    return f"{plural(live.num_workers, 'worker')} x {live.prefetch_factor} batches ahead"
 
 
 def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from ....pipeline.console import plural
 from ..verdict.result import Profile, SweepResult
 from ..verdict.verdict import VerdictKind
 
@@ -41,7 +42,7 @@ def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profil
 def describe_settings(settings: Settings) -> str:
     """The settings as text."""
     workers, prefetch = settings
-    return f"{workers} workers x {prefetch} ahead" if workers else "no workers"
+    return f"{plural(workers, 'worker')} x {prefetch} ahead" if workers else "no workers"
 
 
 def _sort_key(result: SweepResult) -> tuple[int, float, tuple[int, int]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from ....pipeline.console import plural
 from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
@@ -99,8 +100,8 @@ class LoaderMeasurement:
 
     def _short_epoch_error(self, num_batches: int) -> UsageError:
         return UsageError(
-            f"an epoch has {num_batches} batches, of which {self.loop.max_in_flight} are made ahead: it ends before "
-            "its steady state; give more data, a smaller batch_size or fewer workers"
+            f"an epoch has {plural(num_batches, 'batch', 'batches')}, and {self.loop.max_in_flight} can be made ahead: "
+            "it ends before its steady state; give more data, a smaller batch_size or fewer workers"
         )
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:

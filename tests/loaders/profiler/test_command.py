@@ -159,6 +159,10 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
         (["--page", "x.html", "--report", "x.html"], "--report x.html: is named twice"),
         (["--workers", "0", "--prefetch", "2"], "there is nobody to work ahead"),
         (["--against", "naive"], "belong together"),
+        (["--verify", "--quick"], "--verify follows advice, which --quick does not give"),
+        (["--min-headroom", "inf"], "'inf': must be a number above 0, such as 1.3"),
+        (["--min-headroom", "nan"], "'nan': must be a number above 0, such as 1.3"),
+        (["--page", "/proc/x.html"], "--page /proc/x.html: cannot be written there"),
         (["--step-ms", "inf"], "needs more than 0 seconds"),
     ],
 )

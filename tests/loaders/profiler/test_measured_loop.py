@@ -350,13 +350,42 @@ def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
     with pytest.raises(UsageError, match="can be iterated only once"):
         profile((batch for batch in [torch.zeros(1)] * 100), lambda _: None)
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
-    with pytest.raises(UsageError, match="an epoch has 1 batches, of which 2 are made ahead"):
+    with pytest.raises(UsageError, match="an epoch has 1 batch, and 2 can be made ahead"):
         profile(short, lambda _: None, steps=50, quick=True)
     for unusable in ({"a": 1}, 5):
         with pytest.raises(UsageError, match=f"{type(unusable).__name__}: has no batches to iterate over"):
             profile(unusable, lambda _: None)
-    with pytest.raises(UsageError, match="confidence=95: must be between 0 and 1"):
-        profile([torch.zeros(1)], lambda _: None, confidence=95)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"confidence": 95}, "confidence=95: must be between 0 and 1"),
+        ({"confidence": "0.9"}, "confidence='0.9': must be between 0 and 1"),
+        ({"loader": "faces"}, r"loader='faces': is a path; .* FaceDataLoader\('faces'\)"),
+        ({"step": None}, "step=None: must be a function of a batch"),
+        ({"steps": 60.5}, r"steps=60\.5: must be a whole number of at least 50"),
+        ({"steps": "60"}, "steps='60': must be a whole number of at least 50"),
+        ({"steps": float("nan")}, "steps=nan: must be a whole number of at least 50"),
+        ({"epoch_batches": 0}, "epoch_batches=0: must be a number of batches, or None"),
+        ({"epoch_batches": -1}, "epoch_batches=-1: must be a number of batches, or None"),
+        ({"against": 5}, "against=5: must be loaders by their names"),
+        ({"against": {"a": 3}}, r"against\['a'\]: int: has no batches to iterate over"),
+        ({"device": "gpu"}, "device='gpu': cannot be used .*; try 'cuda', or None for the host"),
+        ({"device": "cuda:99"}, "device='cuda:99': cannot be used .*; try 'cuda', or None for the host"),
+        ({"verify": True, "quick": True}, "verify follows advice, which quick does not give"),
+    ],
+    ids=str,
+)
+def test_arguments_that_cannot_be_meant_are_refused_before_a_batch_is_loaded(
+    arguments: dict[str, Any], message: str
+) -> None:
+    class Unread(list[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            raise AssertionError("a batch was loaded")
+
+    with pytest.raises(UsageError, match=message):
+        profile(**{"loader": Unread(), "step": len, **arguments})
 
 
 def test_images_are_counted_wherever_a_batch_has_them() -> None:

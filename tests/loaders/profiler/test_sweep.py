@@ -87,7 +87,7 @@ def test_the_command_measures_each_setting_and_the_best_again(dataset: Path, tmp
     assert {row["num_workers"] for row in report["sweep"]} == {0, 1}
     assert report["workers"] == report["sweep"][0]["num_workers"]
     lines = result.stderr.splitlines()
-    assert lines[:2] == ["profiling setting 1 of 2, no workers", "profiling setting 2 of 2, 1 workers x 2 ahead"]
+    assert lines[:2] == ["profiling setting 1 of 2, no workers", "profiling setting 2 of 2, 1 worker x 2 ahead"]
 
 
 @pytest.mark.parametrize("numbers", ["workers", "workers=", "workers=4..1", "workers=-1", "threads=1..2", "prefetch=0"])

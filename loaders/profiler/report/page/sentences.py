@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .....pipeline.console import plural
 from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Table
 from ...estimate.bounds import BoundedEstimate
@@ -243,7 +244,8 @@ def _shared(profile: Profile) -> str:
 def surroundings(profile: Profile) -> dict[str, str]:
     """The environment that the figures hold for."""
     about, live = environment(), profile.live
-    loader = f"{live.num_workers} workers x {live.prefetch_factor} batches ahead" if live.num_workers else "no workers"
+    workers = f"{plural(live.num_workers, 'worker')} x {live.prefetch_factor} batches ahead"
+    loader = workers if live.num_workers else "no workers"
     return {
         "Loader": loader if live.batch_timings else "not one of torch's",
         "Step": profile.step_name,

@@ -9,6 +9,7 @@ from bokeh.models import ColumnDataSource
 from bokeh.models.annotations.labels import Label
 from bokeh.plotting import figure
 
+from .....pipeline.console import plural
 from .....pipeline.page import figures
 from .....pipeline.page.figures import INK, MUTED, SOFT
 from .....pipeline.page.formats import milliseconds, percent
@@ -216,8 +217,8 @@ def distributions(profile: Profile) -> Section | None:
     if hidden:
         figures.mark(batches, hidden * 1e3, colour=WAIT)
         queue_note = (
-            f"The dashed line is {live.num_workers} workers x {live.prefetch_factor} batches ahead x a step of "
-            f"{milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: "
+            f"The dashed line is {plural(live.num_workers, 'worker')} x {live.prefetch_factor} batches ahead x a step "
+            f"of {milliseconds(profile.own_verdict.median_step_seconds)} = {milliseconds(hidden)}: "
             "a batch that takes longer cannot be hidden by the queue, however fast the others are. "
             f"{int((load > hidden).sum()):,} of {len(load):,} did."
         )
