@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...pipeline.errors import UsageError
+from ..whole_numbers import optional_int, require_int
 from .arguments import check_arguments
 from .measure.measured_loop import Step
 from .measure.ranks import default_rank_group
@@ -51,10 +52,9 @@ def profile(
         UsageError: an argument is out of range or of a wrong type, or the loader cannot be iterated again.
 
     """
-    check_arguments(
-        loader, step, steps=steps, confidence=confidence, device=device, epoch_batches=epoch_batches, against=against,
-        verify=verify, quick=quick,
-    )  # fmt: skip
+    check_arguments(loader, step, confidence=confidence, device=device, against=against, verify=verify, quick=quick)
+    steps = require_int("steps", steps, minimum=50, example=DEFAULT_STEPS)
+    epoch_batches = optional_int("epoch_batches", epoch_batches, minimum=1, example=1000)
     with _random_state_preserved(loader), default_rank_group() as ranks:
         if ranks.world_size > 1 and (verify or against):
             raise UsageError(

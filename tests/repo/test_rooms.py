@@ -184,7 +184,7 @@ LAYERS = {
         profiler __main__
     """,
     "loaders.profiler": """
-        estimate
+        arguments estimate
         measure
         verdict
         trials
