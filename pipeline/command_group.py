@@ -47,7 +47,7 @@ class CommandGroup(click.Group):
             exec("")  # noqa: S102 (else Python ends by the signal where the interrupt came within an `exec` of text)
             message, code, details = _interrupted(ctx.invoked_subcommand, is_dry_run=is_dry_run), INTERRUPTED, {}
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             ctx.exit(1)
         except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
@@ -59,7 +59,14 @@ class CommandGroup(click.Group):
                 click.echo(json.dumps({**details, "error": message, "exit": code}))
         except KeyboardInterrupt:  # Ctrl-C pressed twice
             code = INTERRUPTED
+        except OSError:  # standard output may be on the full disk
+            _discard_output()
         return ctx.exit(code)
+
+
+def _discard_output() -> None:
+    """Sends the rest of standard output nowhere; else Python would fail to write it once more when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _interrupted(command: str | None, *, is_dry_run: bool) -> str:

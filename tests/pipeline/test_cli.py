@@ -293,6 +293,21 @@ def test_a_timeout_reaches_the_decoder(
     assert [limits.deadline_seconds for limits in seen] == [900]
 
 
+def test_a_full_disk_under_standard_output_leaves_one_line_and_the_exit_code(
+    make_source: MakeSource, tmp_path: Path
+) -> None:
+    for source, code, message in (
+        (tmp_path / "none", 2, "no such file or folder"),
+        (make_source("real/a.mp4"), 75, "No space left on device"),
+    ):
+        command = command_line("precompute", source, tmp_path / "out", "--dry-run", "--json")
+        with Path("/dev/full").open("w") as full:
+            ended = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=120)
+        assert ended.returncode == code
+        assert "Traceback" not in ended.stderr
+        assert message in ended.stderr.splitlines()[-1]
+
+
 def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
     missing = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
     assert missing.exit_code == 2
