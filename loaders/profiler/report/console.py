@@ -11,7 +11,7 @@ from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
 from ..measure.recording import Recording
 from ..verdict.gate import Gate
-from ..verdict.no_advice import how_to_decide, no_advice_reason
+from ..verdict.no_advice import beside_advice, no_advice_reason
 from ..verdict.result import STEP_PART_LABELS, Profile
 from ..verdict.verdict import Verdict, VerdictKind
 
@@ -80,8 +80,8 @@ def _advice(profile: Profile) -> list[str]:
         rows.append(f"    give the loader {profile.verified.name}: {profile.verified.verdict.kind}")
     if not rows and profile.verdict.kind is not VerdictKind.FED:
         rows = [f"    {no_advice_reason(profile)}"]
-    elif to_decide := how_to_decide(profile):
-        rows.append(f"    {to_decide}")
+    elif rows and (beside := beside_advice(profile)):
+        rows.append(f"    {beside}")
     return ["  what would help", *rows] if rows else []
 
 

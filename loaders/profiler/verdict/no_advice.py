@@ -1,4 +1,4 @@
-"""The sentences that replace advice where there is none, and lead to a verdict: why, and what to do."""
+"""The sentences that replace advice where there is none, or stand below it: why, and what to do."""
 
 from __future__ import annotations
 
@@ -19,6 +19,9 @@ _FIRST_TRIES = {
 """What to try against each cause of waiting, named as in `Profile.step_part_seconds`."""
 
 
+_LONGER_EPOCHS = "More data, smaller batches, or epochs that go through the data several times"
+
+
 def no_advice_reason(profile: Profile) -> str:
     """Why `profile.advice` is empty and what to do, for every kind of verdict."""
     verdict = profile.verdict
@@ -27,11 +30,29 @@ def no_advice_reason(profile: Profile) -> str:
     if to_decide := how_to_decide(profile):
         return f"{_what_to_try(profile)} {to_decide}"
     if verdict.kind is not VerdictKind.INCONCLUSIVE and is_slow_only_at_epoch_start(verdict):
-        return ("The loader keeps up once its queue is filled; epochs are too short for that to matter. More data, "
-                "smaller batches, or epochs that go through the data several times wait less.")  # fmt: skip
+        return (
+            "The loader keeps up once its queue is filled; epochs are too short for that to matter. "
+            f"{_LONGER_EPOCHS} wait less."
+        )
     if verdict.kind is VerdictKind.INCONCLUSIVE or not verdict.num_starved_steps:
         return "Measure again, with more steps and while nothing else runs on the machine."
     return _reason_despite_waits(profile)
+
+
+def beside_advice(profile: Profile) -> str:
+    """What the advice, which is on the steady state, leaves open; empty where that is nothing."""
+    return " ".join(filter(None, (how_to_decide(profile), _epoch_start_note(profile.verdict))))
+
+
+def _epoch_start_note(verdict: Verdict) -> str:
+    """What to do where most of an epoch's waiting is at its beginning."""
+    epoch, steady_share = verdict.epoch_wait_share, verdict.wait_share.value
+    if epoch is None or epoch.value - steady_share <= max(steady_share, STARVED_ABOVE):
+        return ""
+    return (
+        f"This is on the time when the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches begins "
+        f"with an empty one, and waits {epoch.value:.0%} of its time. {_LONGER_EPOCHS} wait less."
+    )
 
 
 def how_to_decide(profile: Profile) -> str:

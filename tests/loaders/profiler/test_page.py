@@ -209,6 +209,21 @@ def test_epochs_that_begin_slowly_are_named_as_what_is_wrong() -> None:
     )
 
 
+def test_advice_on_the_steady_state_names_epochs_that_begin_with_an_empty_queue(tmp_path: Path) -> None:
+    profile = starved()
+    verdict = judge(
+        profile.live, emulated=True, num_cores=4, epoch=EpochStarts(num_batches=9, start_wait_seconds=(0.5, 0.6))
+    )
+    short = replace(profile, verdict=verdict)
+    assert profile.advice
+    note = "But an epoch of 9 batches begins with an empty one, and waits"
+    write_page(short, Gate(), tmp_path / "page.html")
+    assert note in source_text(tmp_path / "page.html")
+    assert note in " ".join(console_report(short, Gate()).split())
+    long = replace(profile, verdict=replace(verdict, epoch_wait_share=verdict.wait_share))
+    assert note not in " ".join(console_report(long, Gate()).split())
+
+
 def rarely_late() -> Profile:
     """Batches in time, but for one in 1,000, which takes 16 steps; nothing is advised."""
     load = np.full(4000, STEP)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from .....pipeline.page import html
 from ...verdict.gate import Gate
-from ...verdict.no_advice import how_to_decide, no_advice_reason
+from ...verdict.no_advice import beside_advice, no_advice_reason
 from ...verdict.result import Profile
 from ...verdict.verdict import VerdictKind
 from . import sentences
@@ -35,7 +35,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         banner=banner,
         changes=sentences.changes(profile),
         no_advice_reason=no_advice_reason(profile),
-        to_decide=how_to_decide(profile),
+        beside_advice=beside_advice(profile),
         sustained=sentences.sustained(profile),
         transport_note=sentences.transport_note(profile),
         estimators=sentences.estimators(profile),
