@@ -99,9 +99,10 @@ class LoaderMeasurement:
         )
 
     def _short_epoch_error(self, num_batches: int) -> UsageError:
+        ahead, remedy = self.loop.max_in_flight, "give more data or a smaller batch_size"
         return UsageError(
-            f"an epoch has {plural(num_batches, 'batch', 'batches')}, and {self.loop.max_in_flight} can be made ahead: "
-            "it ends before its steady state; give more data, a smaller batch_size or fewer workers"
+            f"an epoch has {plural(num_batches, 'batch', 'batches')}, and {ahead} can be made ahead: it ends before "
+            f"its steady state; {remedy}{', or take fewer workers' if ahead else ''}"
         )
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:

@@ -352,6 +352,18 @@ def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
     with pytest.raises(UsageError, match="an epoch has 1 batch, and 2 can be made ahead"):
         profile(short, lambda _: None, steps=50, quick=True)
+    with pytest.raises(UsageError, match=r"an epoch has 1 batch, and 0 can be made ahead: .* smaller batch_size$"):
+        profile([torch.zeros(1)], lambda _: None, steps=50, quick=True)
+    passes = iter([[torch.zeros(1)] * 5, []])
+
+    class Emptied(list[torch.Tensor]):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            return iter(next(passes))
+
+        __len__ = None  # type: ignore[assignment]
+
+    with pytest.raises(UsageError, match="the loader has no batches when it is iterated again"):
+        profile(Emptied(), lambda _: None, steps=50, quick=True)
     for unusable in ({"a": 1}, 5):
         with pytest.raises(UsageError, match=f"{type(unusable).__name__}: has no batches to iterate over"):
             profile(unusable, lambda _: None)
