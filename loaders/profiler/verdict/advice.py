@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from ....pipeline.console import plural
 from ..measure.recording import Recording
 from .verdict import FED_BELOW, Verdict, VerdictKind
 from .what_if import WhatIfModel
@@ -194,8 +195,8 @@ def _more_cores(model: WhatIfModel, current_share: float) -> list[Advice]:
         return []
     doubled = replace(queue, num_workers=max(2 * queue.num_workers, 1), prefetch_factor=queue.prefetch_factor or 2)
     change = (
-        f"the loop and {queue.num_workers} workers want more than the {num_cores} cores; "
-        f"with {2 * num_cores} and workers {queue.num_workers} -> {doubled.num_workers}"
+        f"the loop and {plural(queue.num_workers, 'worker')} need more than {plural(num_cores, 'core')}; "
+        f"with {2 * num_cores} cores and workers {queue.num_workers} -> {doubled.num_workers}"
     )
     return [
         Advice(

@@ -52,7 +52,7 @@ def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_ar
     crowded = recording_of(np.full(600, 3.5 * STEP), busy=1.0, loop=0.2)
     advice = advise(crowded, num_cores=2)
     assert not [item for item in advice if item.settings]
-    cores = find_advice(advice, "want more than the 2 cores; with 4 and workers 2 -> 4")
+    cores = find_advice(advice, "need more than 2 cores; with 4 cores and workers 2 -> 4")
     assert cores.predicted_wait_share < cores.current_wait_share / 2
 
 
