@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 
 import albumentations
@@ -113,10 +112,10 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         """The `SelfBlend` that it contains, which makes fakes of real faces."""
         return next((transform for transform in leaves(self) if isinstance(transform, SelfBlend)), None)
 
-    def check_dataset(self, labels: Sequence[str], *, without_68: Sequence[Path]) -> None:
+    def check_dataset(self, labels: Sequence[str], *, without_68: Sequence[str]) -> None:
         """Raises `UsageError` where a transform needs what a dataset of these labels has not, or misses some faces.
 
-        `without_68`: the folders of datasets, of a mixture of some, that have no `landmarks_68`.
+        `without_68`: the folders, or addresses, of datasets, of a mixture of some, that have no `landmarks_68`.
         """
         check_given("face_transform", self, _GIVEN)
         for transform in leaves(self):

@@ -104,7 +104,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         images = selected.images
         self._init_rows(
             out=selected.out, index=selected.index, rows=selected.rows, select=selected.select,
-            read_image=images.image, read_mask=images.mask, without_68=[] if selected.has_68 else [selected.out],
+            read_image=images.image, read_mask=images.mask,
+            without_68=[] if selected.has_68 else [selected.index.where],
             stores=StoreDatasets.of([selected.index], [images]),
         )  # fmt: skip
 
@@ -130,11 +131,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def _init_rows(
         self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
-        read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[Path],
+        read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[str],
         stores: StoreDatasets,
     ) -> None:  # fmt: skip
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
-        have not. `without_68`: folders of the datasets whose rows have no `landmarks_68`.
+        have not. `without_68`: folders, or addresses, of the datasets whose rows have no `landmarks_68`.
         """
         self.out, self.index, self.labels = out, index, index.labels
         self._real_class = real_class(index.labels)

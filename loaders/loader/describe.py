@@ -94,8 +94,9 @@ def _describe_mixture(sampler: EpochSampler) -> tuple[MixedDataset, ...]:
     total, drawn = sum(bound.shares), bound.images_of_each
     return tuple(
         MixedDataset(
-            name=name, out=index.outs[number], items=int(items[number]), share=bound.shares[number] / total,
-            drawn=drawn[number], passes=drawn[number] / bound.bounds[number].num_images,
+            name=name, out=index.indexes[number].address or index.outs[number], items=int(items[number]),
+            share=bound.shares[number] / total, drawn=drawn[number],
+            passes=drawn[number] / bound.bounds[number].num_images,
         )
         for number, name in enumerate(index.names)
     )  # fmt: skip

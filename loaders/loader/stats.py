@@ -145,12 +145,12 @@ _MAX_NAMED = 10
 
 @dataclass(frozen=True, kw_only=True)
 class MixedDataset:
-    """One dataset of a mixture. items: its selected images, or clips. share: of every batch, 0 to 1. drawn: items of
-    an epoch. passes: how often an epoch passes through it.
+    """One dataset of a mixture. out: its folder, or address. items: its selected images, or clips. share: of every
+    batch, 0 to 1. drawn: items of an epoch. passes: how often an epoch passes through it.
     """
 
     name: str
-    out: Path
+    out: Path | str
     items: int
     share: float
     drawn: int

@@ -66,7 +66,9 @@ class MixedIndex:
     def _common_schema(self) -> pa.Schema:
         for name, index in zip(self.names, self.indexes, strict=True):
             if DATASET_COLUMN in index.schema.names:
-                raise UsageError(f"{name} ({index.out}): has a column {DATASET_COLUMN}, which mixtures add themselves")
+                raise UsageError(
+                    f"{name} ({index.where}): has a column {DATASET_COLUMN}, which mixtures add themselves"
+                )
         schemas = [index.schema for index in self.indexes]
         newest = next((schema for schema in schemas if _FRAME_NUMBER in schema.names), schemas[0])
         fields = [
@@ -108,9 +110,9 @@ class MixedIndex:
                 continue
             for name, index in zip(self.names, self.indexes, strict=True):
                 if column not in index.schema.names:
-                    hints.append(f"; {name} ({index.out}) has no {column}{index.hints(column)}")
+                    hints.append(f"; {name} ({index.where}) has no {column}{index.hints(column)}")
                 elif (kind := index.schema.field(column).type) != kinds[column]:
-                    hints.append(f"; {name} ({index.out}) has {column} as {kind}, another as {kinds[column]}")
+                    hints.append(f"; {name} ({index.where}) has {column} as {kind}, another as {kinds[column]}")
         return "".join(hints)
 
     def datasets_without(self, label: str) -> str:
@@ -183,7 +185,7 @@ class MixedIndex:
 
     def _category(self, dataset: int, name: str, text: str) -> str:
         if name == "file":
-            return str(self.outs[dataset] / text)
+            return f"{self.indexes[dataset].where}/{text}"
         if name in ID_COLUMNS:
             return f"{self.names[dataset]}/{text}"
         return str(self._renamed(dataset, name, text))

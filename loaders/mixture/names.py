@@ -98,7 +98,7 @@ def check_rename(rename: Any, indexes: Mapping[str, Index]) -> Rename:
             for name, new in names.items():
                 if name not in own:
                     raise UsageError(
-                        f"rename: {dataset} ({index.out}) has no {column} {name!r}; it has {', '.join(own) or 'none'}"
+                        f"rename: {dataset} ({index.where}) has no {column} {name!r}; it has {', '.join(own) or 'none'}"
                     )
                 if not isinstance(new, str) or not new:
                     raise UsageError(f"rename: {dataset}: {column}: {name!r} -> {new!r}: must be a name")

@@ -28,12 +28,14 @@ class Index:
     All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path and
     what tells its state from others: see `reopen_index`.
     `added`: fingerprints of the sets of added columns that it has, by name. `restore`: called in another process before
-    it opens the index, of a dataset whose folder is a cache that may have been removed meanwhile.
+    it opens the index, of a dataset whose folder is a cache that may have been removed meanwhile. `address`: of such a
+    dataset's store.
     """
 
     def __init__(self, out: Path) -> None:
         self.out = Path(out)
         self.restore: Callable[[], None] | None = None
+        self.address: str | None = None
         path = layout.current_index_path(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
@@ -60,14 +62,19 @@ class Index:
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
 
     def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Any, ...]]:
-        return reopen_index, (self.out, self.fingerprint, column_origins(self.schema), self.restore)
+        return reopen_index, (self.out, self.fingerprint, column_origins(self.schema), self.restore, self.address)
 
     def __len__(self) -> int:
         return self.num_rows
 
+    @property
+    def where(self) -> str:
+        """The address of the dataset, or its folder, for messages."""
+        return self.address or str(self.out)
+
     def hints(self, text: str) -> str:
         """The end of a message on `text`: where else the columns are that it names, and what adds them; else ""."""
-        known = {name: with_folder(hint, self.out) for name, hint in self._missing.items()}
+        known = {name: with_folder(hint, self.where) for name, hint in self._missing.items()}
         hints = {name: hint for name, hint in self._stored_elsewhere().items() if name not in self.schema.names} | known
         named = dict.fromkeys(hint for name, hint in hints.items() if re.search(rf"\b{name}\b", text))
         return "".join(f"; {hint}" for hint in named)
@@ -242,7 +249,11 @@ class Index:
 
 
 def reopen_index(
-    out: Path, fingerprint: str, origins: dict[str, str], restore: Callable[[], None] | None
+    out: Path,
+    fingerprint: str,
+    origins: dict[str, str],
+    restore: Callable[[], None] | None,
+    address: str | None,
 ) -> Index | OutdatedIndex:
     """The index of OUT in another process, if it still has the rows and the columns that it had in the first one."""
     if restore is not None:
@@ -250,7 +261,7 @@ def reopen_index(
         if not layout.current_index_path(out).exists():  # the store has another state by now
             return OutdatedIndex(out)
     index = Index(out)
-    index.restore = restore
+    index.restore, index.address = restore, address
     is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
     return index if is_same else OutdatedIndex(out)
 

@@ -102,7 +102,7 @@ def open_store(url: str, options: StoreOptions) -> OpenStore:
     source = _StateCache(RemoteFiles(address, StoreCounter()), space)
     in_use = source.open_state()
     manifest, index = open_dataset(in_use.folder)
-    index.restore = Restore(source, in_use.folder)
+    index.restore, index.address = Restore(source, in_use.folder), str(address)
     rows = hashlib.sha256(f"{manifest.fingerprint} {BLOCK_BYTES}".encode()).hexdigest()[:16]
     blocks = BlockCache(
         RemoteFiles(address, StoreCounter()), space, source.root / "blocks" / rows, block_bytes=BLOCK_BYTES

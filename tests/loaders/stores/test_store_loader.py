@@ -16,6 +16,7 @@ from assets_docs import GUIDES, blocks
 from assets_rows import damage, make_small, shown
 from assets_stores import blocks_of, s3_server, small_blocks, uploaded, without_delays
 from facefeed.loaders import Clip, FaceDataLoader, FaceDataset, Pairs
+from facefeed.loaders.augment import MouthCrop
 from facefeed.loaders.batching.batch_dataset import BatchDataset
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.stores import opening
@@ -108,6 +109,19 @@ def test_a_mixture_takes_addresses_beside_folders(out: Path, cache: Path) -> Non
     counts = stored.stats().store
     assert counts is not None
     assert counts.requests == len(blocks_of(cache)) > 0
+
+
+def test_messages_name_the_address_and_not_the_folder_of_the_cache(out: Path, cache: Path) -> None:
+    other = Path(shutil.copytree(out, out.with_name("other")))
+    settings: dict[str, Any] = {"cache": cache, "cache_bytes": 1 << 30}
+    loader = pickle.loads(pickle.dumps(loader_of([address_of(out), other], **settings)))
+    assert [str(each.out) for each in loader.describe().datasets] == [address_of(out), str(other)]
+    assert f"; {address_of(out)}" in str(loader.describe())
+    for source in (address_of(out), [address_of(out), other]):
+        with pytest.raises(UsageError, match=f"MouthCrop: needs landmarks_68, which {address_of(out)} lacks; run"):
+            loader_of(source, face_transform=[MouthCrop()], **settings)
+    with pytest.raises(UsageError, match=rf"rename: out \({address_of(out)}\) has no label 'nobody'"):
+        loader_of([address_of(out), other], rename={"out": {"label": {"nobody": "real"}}}, **settings)
 
 
 def test_windows_are_fetched_before_batches_need_them(out: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
