@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,6 +83,7 @@ def _parse_range(text: str) -> list[int]:
 
 
 _MOST_DIGITS = 4  # nobody has so many workers
+_LINE_SECONDS = 30.0
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -177,7 +179,7 @@ def _check_options(request: ProfileRequest, against: str | None, axes: list[str]
 
 @contextmanager
 def _progress_display() -> Iterator[Callable[..., None]]:
-    """Yields a function that shows progress: one status line in a terminal, one line an activity in a pipe."""
+    """Yields a function that shows progress: a status line; in a pipe a line an activity, and one each 30 s."""
     from ...pipeline.console import stderr_console  # noqa: PLC0415
 
     console = stderr_console()
@@ -186,11 +188,15 @@ def _progress_display() -> Iterator[Callable[..., None]]:
             yield lambda what, how_far="": status.update(what + how_far)
         return
     shown = set[str]()
+    next_at = time.monotonic() + _LINE_SECONDS
 
-    def show(what: str, _how_far: str = "") -> None:
-        if what not in shown:
+    def show(what: str, how_far: str = "") -> None:
+        nonlocal next_at
+        is_due = time.monotonic() >= next_at
+        if what not in shown or is_due:
+            console.print(what + how_far if is_due else what, markup=False)
             shown.add(what)
-            console.print(what, markup=False)
+            next_at = time.monotonic() + _LINE_SECONDS
 
     yield show
 

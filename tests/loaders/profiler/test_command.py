@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
 import pytest
@@ -13,6 +14,7 @@ from assets_loaders import slowly
 from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.profiler import cli
 from facefeed.loaders.profiler.cli import _progress_display
 from facefeed.loaders.profiler.cli import profile as command
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
@@ -133,6 +135,20 @@ def test_progress_that_nobody_reads_ends_no_profile(monkeypatch: pytest.MonkeyPa
         with _progress_display() as show:
             show("profiling the loader", ": 1 of 2 steps")
             show("profiling the beginning of an epoch", "")
+
+
+def test_a_log_shows_every_30_s_how_far_a_profile_is(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(cli, "time", SimpleNamespace(monotonic=lambda: now))
+    with _progress_display() as show:
+        for now in range(0, 100, 10):
+            show("profiling the loader", f": {now} of 100 steps")
+    assert capsys.readouterr().err.splitlines() == [
+        "profiling the loader", "profiling the loader: 30 of 100 steps", "profiling the loader: 60 of 100 steps",
+        "profiling the loader: 90 of 100 steps",
+    ]  # fmt: skip
 
 
 def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None:
