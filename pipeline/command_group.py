@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
@@ -54,12 +55,13 @@ class CommandGroup(click.Group):
             message = f"{where}{error.strerror or error}; fix that and run the same command again"
             code, details = StoppedError.exit_code, {}
         try:
-            click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
+            with suppress(OSError):  # standard error may be on the full disk
+                click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
             if as_json:
                 click.echo(json.dumps({**details, "error": message, "exit": code}))
         except KeyboardInterrupt:  # Ctrl-C pressed twice
             code = INTERRUPTED
-        except OSError:  # standard output may be on the full disk
+        except OSError:  # as may standard output
             _discard_output()
         return ctx.exit(code)
 

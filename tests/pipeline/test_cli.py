@@ -308,6 +308,13 @@ def test_a_full_disk_under_standard_output_leaves_one_line_and_the_exit_code(
         assert message in ended.stderr.splitlines()[-1]
 
 
+def test_a_full_disk_under_standard_error_leaves_the_json_object(tmp_path: Path) -> None:
+    command = command_line("precompute", tmp_path / "none", tmp_path / "out", "--json")
+    with Path("/dev/full").open("w") as full:
+        ended = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, text=True, check=False, timeout=120)
+    assert ended.returncode == json.loads(ended.stdout)["exit"] == 2
+
+
 def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
     missing = CliRunner().invoke(main, ["precompute", str(tmp_path / "gone"), str(tmp_path / "out")])
     assert missing.exit_code == 2
