@@ -106,8 +106,8 @@ def refuse_address(path: Path, remedy: str) -> None:
         raise UsageError(f"{address}: is the address of an object store; {remedy}")
 
 
-def can_make_files_in(folder: Path) -> bool:
-    """Whether a file can be made in a folder, by trial: the superuser has all permissions, also where none can be."""
+def can_create_files_in(folder: Path) -> bool:
+    """Whether a file can be created in a folder, by trial: the superuser has all permissions, also where it fails."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

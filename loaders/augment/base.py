@@ -8,6 +8,7 @@ from typing import Any
 
 from albumentations import BasicTransform
 
+from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.errors import UsageError
 from .albumentations_internals import ALL_TARGETS
 from .points import FacePoints, face_points_from
@@ -50,10 +51,10 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
 
     def missing_68(self, out: Path | str = "OUT") -> UsageError:
         """The error where the dataset, in `out` if that is known, has no `landmarks_68`, and it needs them."""
-        dataset = "this dataset" if out == "OUT" else str(out)
-        return UsageError(
-            f"{type(self).__name__}: needs landmarks_68, which {dataset} lacks; run `facefeed add {out} landmarks`"
-        )
+        dataset, remedy = "this dataset" if out == "OUT" else str(out), f"run `facefeed add {out} landmarks`"
+        if is_address(out):
+            remedy = "run `facefeed add OUT landmarks` on the folder that it was copied from, and copy it again"
+        return UsageError(f"{type(self).__name__}: needs landmarks_68, which {dataset} lacks; {remedy}")
 
     def draw_name(self, weights: Mapping[str, float], available: Iterable[str]) -> str | None:
         """One of the `available` names, drawn by weight; None where none of them has a weight."""

@@ -177,12 +177,12 @@ def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: in
     return items
 
 
-def _parts(dataset: FaceDataset) -> list[tuple[str, Path, tuple[int, int]]]:
-    """Name, folder, and rows from and to of each dataset of a mixture; of a single one, "" and all rows."""
+def _parts(dataset: FaceDataset) -> list[tuple[str, Any, tuple[int, int]]]:
+    """Name, `Index`, and rows from and to of each dataset of a mixture; of a single one, "" and all rows."""
     mixture = as_mixed(dataset.index)
     if mixture is None:
-        return [("", dataset.out, (0, len(dataset.index)))]
-    return list(zip(mixture.names, mixture.outs, pairwise(mixture.offsets), strict=True))
+        return [("", dataset.index, (0, len(dataset.index)))]
+    return list(zip(mixture.names, mixture.indexes, pairwise(mixture.offsets), strict=True))
 
 
 def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
@@ -190,7 +190,7 @@ def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
 
     Raises `UsageError` where clips would be of all these frames.
     """
-    first, *others = (Manifest.read(out).config.get("sampling", {}) for _, out, _ in _parts(dataset))
+    first, *others = (Manifest.read(index.out).config.get("sampling", {}) for _, index, _ in _parts(dataset))
     if all(sampling == first for sampling in others):
         return first  # type: ignore[no-any-return]
     if clip.max_gap_seconds is None and dataset.frames_per_video is None:
@@ -206,11 +206,11 @@ def _check_clip_times(dataset: FaceDataset, clip: Clip) -> None:
     if clip.max_gap_seconds is None:
         return
     rows = dataset.rows[frame_numbers(dataset.index, dataset.rows) >= 0]
-    for _, out, (start, end) in _parts(dataset):
-        if ((rows >= start) & (rows < end)).any() and "fps_of_images" not in Manifest.read(out).config:
+    for _, index, (start, end) in _parts(dataset):
+        if ((rows >= start) & (rows < end)).any() and "fps_of_images" not in Manifest.read(index.out).config:
             raise UsageError(
-                f"Clip: max_gap_seconds={clip.max_gap_seconds!r}: {out} has folders of frames, whose times are not "
-                "known; leave it out, so that their numbers count, or run precompute with --fps-of-images"
+                f"Clip: max_gap_seconds={clip.max_gap_seconds!r}: {index.where} has folders of frames, whose times are "
+                "not known; leave it out, so that their numbers count, or run precompute with --fps-of-images"
             )
 
 

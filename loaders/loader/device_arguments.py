@@ -86,10 +86,13 @@ def check_device_decoding(decode: Any, dataset: FaceDataset, *, collate_fn: Any,
             "take decode='workers'"
         )
     mixed = as_mixed(dataset.index)
-    for out in [dataset.out] if mixed is None else mixed.outs:
-        stored = Manifest.read(out).image_format
+    indexes: Sequence[Any] = [dataset.index] if mixed is None else mixed.indexes
+    for index in indexes:
+        stored = Manifest.read(index.out).image_format
         if stored != "jpeg":
-            raise UsageError(f"decode='device': the crops of {out} are {stored}, not JPEG; take decode='workers'")
+            raise UsageError(
+                f"decode='device': the crops of {index.where} are {stored}, not JPEG; take decode='workers'"
+            )
     _check_pin_memory("decode='device'", device, pin_memory=pin_memory)
     check_can_decode(torch.device(device or "cpu"))
 

@@ -69,8 +69,8 @@ def _refuse_repeated(folders: Mapping[str, str | Path]) -> None:
         identity = str(out).rstrip("/") if is_address(out) else os.path.realpath(out)
         if identity in names:
             raise UsageError(
-                f"dataset: {names[identity]!r} and {name!r} are the same folder, {out}, whose rows would be drawn "
-                f"twice; give it once, and weights= where it should be drawn more often"
+                f"dataset: {names[identity]!r} and {name!r} are the same dataset, whose rows would be drawn twice; "
+                "give it once, and weights= where it should be drawn more often"
             )
         names[identity] = name
 

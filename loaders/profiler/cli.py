@@ -203,13 +203,13 @@ def _progress_display() -> Iterator[Callable[..., None]]:
 
 def _check_files(files: list[tuple[str, Path | None]]) -> None:
     """Refuses, before anything is measured, files that cannot be written or are named twice."""
-    from ...pipeline.files import can_make_files_in  # noqa: PLC0415
+    from ...pipeline.files import can_create_files_in  # noqa: PLC0415
 
     used_paths = set[Path]()
     for option, path in files:
         if path is None:
             continue
-        if not can_make_files_in(path.parent):
+        if not can_create_files_in(path.parent):
             raise click.UsageError(f"{option} {path}: cannot be written there; name a file in a folder that is")
         if path.resolve() in used_paths:
             raise click.UsageError(f"{option} {path}: is named twice; give each its own file")

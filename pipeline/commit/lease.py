@@ -133,7 +133,7 @@ def hold_lease(
         path: the lock file.
         on_wait: called before a wait, with a sentence that says for whom.
         work: the command that holds it, for the messages of others.
-        job_share: the share of a process that is a part of the job, which waits for another holder; None: of no part.
+        job_share: the share that this process runs, None for the whole job; a part waits for another holder.
         waits: whether a process that is no part waits for two minutes, too.
 
     Raises:

@@ -83,7 +83,7 @@ class OutdatedIndex:
     Every use raises `CorruptDataError`: later than unpickling, which ends a worker process without an answer.
     """
 
-    def __init__(self, out: Path) -> None:
+    def __init__(self, out: Path | str) -> None:
         self._out = out
 
     def __getattr__(self, name: str) -> Any:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ...pipeline.files import can_make_files_in
+from ...pipeline.files import can_create_files_in
 from ..config.recipes import RECIPES
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> No
     """
     if out is None and options["module"] is None:
         raise click.UsageError("give OUT, or --module PATH:CLASS with a module that brings its own batches")
-    if not can_make_files_in(page.parent):
+    if not can_create_files_in(page.parent):
         raise click.UsageError(f"--page {page}: cannot be written there; name a file in a folder that is")
     sys.exit(_run(out, page=page, as_json=as_json, **options))
 

@@ -170,7 +170,9 @@ class MeasuredLoop:
         if batch is self:
             batch, is_first = next(self._open_iterator(), self), True
             if batch is self and self.first_batch_seconds:
-                raise UsageError("the loader has no batches when it is iterated again; give one that has, each time")
+                raise UsageError(
+                    "the loader has no batches when it is iterated again; give one that has them every time"
+                )
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds

@@ -74,10 +74,15 @@ class Index:
 
     def hints(self, text: str) -> str:
         """The end of a message on `text`: where else the columns are that it names, and what adds them; else ""."""
-        known = {name: with_folder(hint, self.where) for name, hint in self._missing.items()}
+        known = {name: self._with_place(hint) for name, hint in self._missing.items()}
         hints = {name: hint for name, hint in self._stored_elsewhere().items() if name not in self.schema.names} | known
         named = dict.fromkeys(hint for name, hint in hints.items() if re.search(rf"\b{name}\b", text))
         return "".join(f"; {hint}" for hint in named)
+
+    def _with_place(self, hint: str) -> str:
+        if self.address is None:
+            return with_folder(hint, str(self.out))
+        return f"{hint} on the folder that it was copied from, and copy it again"
 
     def _stored_elsewhere(self) -> dict[str, str]:
         """Columns that OUT has and the index has not, each with where it is."""
@@ -233,7 +238,9 @@ class Index:
 
     def _damage(self, name: str, error: ValueError) -> CorruptDataError:
         remedy = f"run `facefeed verify {self.out} --rebuild-index`"
-        return CorruptDataError(f"{self.out}: index.arrow: column {name}: {error}; {remedy}")
+        if self.address is not None:
+            remedy = f"remove {self.out}, so that it is fetched again"
+        return CorruptDataError(f"{self.where}: index.arrow: column {name}: {error}; {remedy}")
 
     def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
         row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
@@ -259,11 +266,11 @@ def reopen_index(
     if restore is not None:
         restore()
         if not layout.current_index_path(out).exists():  # the store has another state by now
-            return OutdatedIndex(out)
+            return OutdatedIndex(address or out)
     index = Index(out)
     index.restore, index.address = restore, address
     is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
-    return index if is_same else OutdatedIndex(out)
+    return index if is_same else OutdatedIndex(address or out)
 
 
 def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:

@@ -174,9 +174,9 @@ def test_one_dataset_under_two_names_is_refused_since_its_rows_would_count_as_th
     folder: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "link").symlink_to(folder / "plain")
-    with pytest.raises(UsageError, match=r"'plain' and 'link' are the same folder, .*; give it once, and weights="):
+    with pytest.raises(UsageError, match=r"'plain' and 'link' are the same dataset, .*; give it once, and weights="):
         FaceDataLoader([folder / "plain", tmp_path / "link"], num_workers=0)
-    with pytest.raises(UsageError, match="'first' and 'second' are the same folder, s3://b/x/,"):
+    with pytest.raises(UsageError, match="'first' and 'second' are the same dataset, whose"):
         FaceDataLoader({"first": "s3://b/x", "second": "s3://b/x/"}, num_workers=0)
 
 

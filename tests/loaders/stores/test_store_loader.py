@@ -118,7 +118,10 @@ def test_messages_name_the_address_and_not_the_folder_of_the_cache(out: Path, ca
     assert [str(each.out) for each in loader.describe().datasets] == [address_of(out), str(other)]
     assert f"; {address_of(out)}" in str(loader.describe())
     for source in (address_of(out), [address_of(out), other]):
-        with pytest.raises(UsageError, match=f"MouthCrop: needs landmarks_68, which {address_of(out)} lacks; run"):
+        lacking = (
+            f"MouthCrop: needs landmarks_68, which {address_of(out)} lacks; run `facefeed add OUT landmarks` on the"
+        )
+        with pytest.raises(UsageError, match=lacking):
             loader_of(source, face_transform=[MouthCrop()], **settings)
     with pytest.raises(UsageError, match=rf"rename: out \({address_of(out)}\) has no label 'nobody'"):
         loader_of([address_of(out), other], rename={"out": {"label": {"nobody": "real"}}}, **settings)
