@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
@@ -48,27 +47,29 @@ class CommandGroup(click.Group):
             exec("")  # noqa: S102 (else Python ends by the signal where the interrupt came within an `exec` of text)
             message, code, details = _interrupted(ctx.invoked_subcommand, is_dry_run=is_dry_run), INTERRUPTED, {}
         except BrokenPipeError:
-            _discard_output()
+            _discard(sys.stdout)
             ctx.exit(1)
         except OSError as error:  # a disk or network that fails outside of the code that handles it
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; fix that and run the same command again"
             code, details = StoppedError.exit_code, {}
         try:
-            with suppress(OSError):  # standard error may be on the full disk
+            try:
                 click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
+            except OSError:  # standard error may be on the full disk
+                _discard(sys.stderr)
             if as_json:
                 click.echo(json.dumps({**details, "error": message, "exit": code}))
         except KeyboardInterrupt:  # Ctrl-C pressed twice
             code = INTERRUPTED
         except OSError:  # as may standard output
-            _discard_output()
+            _discard(sys.stdout)
         return ctx.exit(code)
 
 
-def _discard_output() -> None:
-    """Sends the rest of standard output nowhere; else Python would fail to write it once more when it ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _discard(stream: TextIO) -> None:
+    """Sends the rest of a stream nowhere; else Python would fail to write it once more when it ends, with code 120."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _interrupted(command: str | None, *, is_dry_run: bool) -> str:
