@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
+from click.core import ParameterSource
 
 from ...pipeline.dataset.stores.argument import DatasetArgument
 from ..sampling.balance_names import BalanceName
@@ -84,6 +85,7 @@ def _parse_range(text: str) -> list[int]:
 
 _MOST_DIGITS = 4  # nobody has so many workers
 _LINE_SECONDS = 30.0
+_OPTIONS_OF_THE_SELF_TEST = {"self_test", "page", "as_json"}
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
 
@@ -132,6 +134,8 @@ def profile(out: str | Path | None, *, self_test: bool, **options: Any) -> None:
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
         raise click.UsageError("give OUT, or --self-test, which needs none")
+    if self_test:
+        _refuse_options_of_a_profile()
     sys.exit(_self_test(options["page"], as_json=options["as_json"]) if out is None else _profile(out, **options))
 
 
@@ -154,6 +158,15 @@ def _profile(
 
         result = profile_on_ranks(request, progress) if request.ranks > 1 else request.run(progress)
     return _write_reports(result, gate, page=page, trace=trace, report=report, as_json=as_json)
+
+
+def _refuse_options_of_a_profile() -> None:
+    """Refuses options that the self-test would ignore."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
+        if given and parameter.name not in _OPTIONS_OF_THE_SELF_TEST:
+            raise click.UsageError(f"{parameter.opts[0]}: the self-test has loaders and steps of its own; leave it out")
 
 
 def _check_options(request: ProfileRequest, against: str | None, axes: list[str]) -> None:

@@ -102,7 +102,7 @@ class ColumnSet:
         """What computes what is missing of it: a command or, where the maker was an object, a call."""
         if self.source.endswith("(...)"):
             return f"add_columns(OUT, {self.source})"
-        return f"{_add_to(str(self.root))}{shlex.quote(self.source)}"
+        return f"{_add_to(self.root)}{shlex.quote(self.source)}"
 
     @property
     def remove_command(self) -> str:
@@ -205,9 +205,9 @@ class IncompleteSet:
         return str(replace(self, column_set=replace(self.column_set, root=Path("OUT"))))
 
 
-def with_folder(portable: str, out: str) -> str:
-    """A text of `IncompleteSet.portable` for the dataset in `out`, a folder or an address."""
-    return portable.replace(_add_to("OUT"), _add_to(out), 1)
+def with_folder(portable: str, out: Path) -> str:
+    """A text of `IncompleteSet.portable` for the dataset in `out`."""
+    return portable.replace(_add_to(Path("OUT")), _add_to(out), 1)
 
 
 def read_column_sets(out: Path) -> list[ColumnSet]:
@@ -268,8 +268,8 @@ def remove_files_of(out: Path, units: Sequence[str]) -> None:
         sync_folder(folder)
 
 
-def _add_to(out: str) -> str:
-    return f"facefeed add {shlex.quote(out)} "
+def _add_to(out: Path) -> str:
+    return f"facefeed add {shlex.quote(str(out))} "
 
 
 def _is_indexed(field: pa.Field) -> bool:

@@ -155,6 +155,13 @@ def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None
     assert {option.name: option.default for option in command.params}["steps"] == DEFAULT_STEPS
 
 
+@pytest.mark.parametrize("options", [["--report", "x.json"], ["--ranks", "2"], ["--max-wait", "1%"], ["--quick"]])
+def test_an_option_that_the_self_test_would_ignore_is_refused(options: list[str]) -> None:
+    result = CliRunner().invoke(main, ["profile", "--self-test", *options])
+    assert result.exit_code == 2
+    assert f"{options[0]}: the self-test has loaders and steps of its own; leave it out" in result.stderr
+
+
 @pytest.mark.parametrize(("option", "value"), [("--max-wait", "2"), ("--max-wait", "x"), ("--confidence", "95")])
 def test_a_share_that_is_none_is_refused(dataset: Path, option: str, value: str) -> None:
     result = CliRunner().invoke(main, ["profile", str(dataset), option, value])
