@@ -107,7 +107,7 @@ def refuse_address(path: Path, remedy: str) -> None:
 
 
 def can_create_files_in(folder: Path) -> bool:
-    """Whether a file can be created in a folder, by trial: the superuser has all permissions, also where it fails."""
+    """Whether a file can be created in a folder: by trial, since permissions do not show it to the superuser."""
     try:
         with tempfile.TemporaryFile(dir=folder):
             return True

@@ -144,7 +144,7 @@ def _prepare(
     """Returns a dataset with its `_label_mapping`, or why it cannot be evaluated."""
     try:
         dataset = _dataset(out, split, data)
-        return dataset, _label_mapping(model, dataset)
+        return dataset, _label_mapping(model, dataset, out)
     except UsageError as error:
         return error
 
@@ -176,13 +176,16 @@ def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
     return dataset
 
 
-def _label_mapping(model: FaceClassifier, dataset: FaceDataset) -> torch.Tensor:
-    """Maps each label of the dataset, and -1 (the last entry), to the model's label of the same class name."""
+def _label_mapping(model: FaceClassifier, dataset: FaceDataset, out: str | Path) -> torch.Tensor:
+    """Maps each label of the dataset, and -1 (the last entry), to the model's label of the same class name.
+
+    Raises `UsageError`, which names the dataset as `out`, on a class that the model does not know.
+    """
     known = model.options.classes
     present = {int(label) for label in np.unique(dataset.index.numbers("label", dataset.rows)) if label >= 0}
     if unknown := [dataset.labels[label] for label in sorted(present) if dataset.labels[label] not in known]:
         raise UsageError(
-            f"{dataset.out}: has faces of the class {', '.join(unknown)}, and the checkpoint knows {', '.join(known)} "
+            f"{out}: has faces of the class {', '.join(unknown)}, and the checkpoint knows {', '.join(known)} "
             "alone; leave it out, or train on a dataset with these classes"
         )
     return torch.tensor([known.index(name) if name in known else -1 for name in dataset.labels] + [-1])

@@ -95,11 +95,6 @@ class StoreDatasets:
         return self.datasets[0].reader.limit_bytes
 
     @property
-    def addresses(self) -> dict[Path, str]:
-        """Address of each dataset by the folder of its index."""
-        return {dataset.index.out: dataset.reader.where for dataset in self.datasets}
-
-    @property
     def remedies(self) -> dict[Path, Any]:
         """Advice on damaged images of each dataset, by the folder of its index."""
         return {dataset.index.out: dataset.reader.remedy for dataset in self.datasets}

@@ -81,7 +81,7 @@ def _describe_stores(
                 f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before they are used; "
                 f"or window_images={max(window // 2, BLOCK_ROWS)}"
             )
-    addresses = tuple(dict.fromkeys(stores.addresses.values()))
+    addresses = tuple(dict.fromkeys(dataset.index.where for dataset in stores.datasets))
     return StoreDescription(addresses=addresses, epoch_bytes=epoch_bytes, cache_bytes=cache_bytes, advice=advice)
 
 

@@ -169,7 +169,7 @@ class MixedIndex:
         return self._gather(rows, lambda dataset, own: codes[dataset][self.indexes[dataset].codes(name, own)])
 
     def categories(self, name: str) -> list[str]:
-        """See `Index`; ids of videos, sources and people begin with the name of their dataset, files are absolute."""
+        """See `Index`; ids begin with the name of their dataset, files with its folder or address."""
         return self._merge(name)[0]
 
     def _merge(self, name: str) -> tuple[list[str], list[NDArray[np.int32]]]:

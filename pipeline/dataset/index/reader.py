@@ -81,7 +81,7 @@ class Index:
 
     def _with_place(self, hint: str) -> str:
         if self.address is None:
-            return with_folder(hint, str(self.out))
+            return with_folder(hint, self.out)
         return f"{hint} on the folder that it was copied from, and copy it again"
 
     def _stored_elsewhere(self) -> dict[str, str]:
