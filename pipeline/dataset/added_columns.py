@@ -256,6 +256,11 @@ def keeps_columns(schema: pa.Schema, origins: Mapping[str, str]) -> bool:
     return origins.items() <= current.items() and not has_new_in_place_of_stored
 
 
+def units_with_columns(out: Path) -> set[str]:
+    """Ids of the units, or of former ones, for which there is a file of added columns."""
+    return {path.stem for folder in _folders_of_sets(out) for path in folder.iterdir() if path.suffix == ".parquet"}
+
+
 def remove_files_of(out: Path, units: Sequence[str]) -> None:
     """Removes receipts and files of added columns for units that are no longer part of the dataset.
 

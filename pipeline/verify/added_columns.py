@@ -22,7 +22,8 @@ def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[s
     """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows.
 
     `intact`: ids of the units whose own file has no finding; with that of another, added columns cannot be compared.
-    A set that the index has must be complete; one that it has not is reported once, with the command that completes it.
+    A set that the index has must be complete; what one lacks that it has not is reported once, with the command that
+    completes it.
     """
     indexed, quoted = _indexed_sets(out), shlex.quote(str(out))
     folder = OutPaths(out).columns
@@ -45,7 +46,11 @@ def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[s
         if name in indexed:
             yield from _check_set(column_set, units, intact)
         elif not column_set.is_being_removed:
-            missing = [unit for unit in units if not column_set.has_file_for(unit)]
+            missing: list[Receipt] = []
+            there: list[Receipt] = []
+            for unit in units:
+                (there if column_set.has_file_for(unit) else missing).append(unit)
+            yield from _check_set(column_set, there, intact)  # `facefeed add` would take them as they are
             rows = plural(sum(unit.rows for unit in missing), "row")
             lacks = f"not finished, it lacks {plural(len(missing), 'unit')} of {len(units):,} with {rows}"
             detail = lacks if missing else "not in the index"

@@ -192,6 +192,18 @@ def test_a_file_that_a_killed_run_has_published_is_adopted(coloured: Path, copy:
     }
 
 
+def test_a_damaged_file_of_a_set_that_lacks_units_is_named_too(copy: Path) -> None:
+    paths = sorted((copy / "columns/colour").glob("*.parquet"))
+    column_file(copy).unlink()
+    assert rebuild_index_file(copy)
+    damaged = next(path for path in paths if path.exists())
+    flip(damaged, damaged.stat().st_size - 20)  # in the footer, which building an index does not check
+    (_, location, detail), (_, of_set, lacks) = findings(copy)
+    assert location == f"columns/colour/{damaged.name}"
+    assert detail == "its SHA-256 is not its receipt's"
+    assert (of_set, lacks.partition(" of ")[0]) == ("columns/colour", "not finished, it lacks 1 unit")
+
+
 def test_a_damaged_file_is_set_aside_when_the_index_is_written_again(copy: Path) -> None:
     path = column_file(copy)
     data = path.read_bytes()
