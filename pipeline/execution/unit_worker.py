@@ -2,52 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Callable, Generator
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
-from ..commit.adoption import adopt_file, receipt_metadata, with_file
-from ..commit.publish import attempt_path, publish, unit_file_metadata, write_receipt
+from ..commit.adoption import adopt_file
+from ..commit.publish import write_receipt
+from ..commit.unit_file import InputRows, write_unit_file
 from ..dataset.manifest import InputOutcome, Receipt
-from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
-from ..errors import CorruptDataError, StoppedError
-from ..files import stop_on_any_disk_error, stop_on_disk_error
+from ..errors import StoppedError
+from ..files import stop_on_any_disk_error
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..rows.input_pipeline import InputPipeline
 from .decode_pool import DecodePool
 
 OnInput = Callable[[InputOutcome], None]
-
-
-class _RowGroupWriter:
-    """Buffers record batches of any size and writes them to Parquet in full row groups."""
-
-    def __init__(self, writer: pq.ParquetWriter) -> None:
-        self._writer = writer
-        self._buffered: list[pa.RecordBatch] = []
-        self._num_buffered = 0
-        self.rows = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._buffered.append(batch)
-        self._num_buffered += batch.num_rows
-        self.rows += batch.num_rows
-        while self._num_buffered >= ROW_GROUP_ROWS:
-            self._write(ROW_GROUP_ROWS)
-
-    def flush(self) -> None:
-        if self._num_buffered:
-            self._write(self._num_buffered)
-
-    def _write(self, rows: int) -> None:
-        joined = pa.Table.from_batches(self._buffered)
-        self._writer.write_table(joined.slice(0, rows), row_group_size=rows)
-        self._buffered = joined.slice(rows).to_batches()
-        self._num_buffered -= rows
 
 
 class UnitWorker:
@@ -91,48 +59,17 @@ class UnitWorker:
             return valid_receipt
 
     def _build(self, unit: Unit, on_input: OnInput) -> Receipt:
-        attempt = attempt_path(self.job.paths, unit.unit_id)
-        outcomes: list[InputOutcome] = []
-        try:
-            with self._writer(attempt) as writer:
-                row_groups = _RowGroupWriter(writer)
-                with self._pool.process(unit) as processed_inputs:
-                    for processed in processed_inputs:
-                        for batch in processed.batches:
-                            row_groups.add(batch)
-                        outcomes.append(processed.outcome)
-                        if not processed.outcome.reused:
-                            on_input(processed.outcome)
-                row_groups.flush()
-                receipt = Receipt(
-                    unit=unit.unit_id, config_hash=self.job.config_hash, outcome="done",
-                    supersedes=list(unit.supersedes), rows=row_groups.rows, inputs=outcomes,
-                )  # fmt: skip
-                writer.add_key_value_metadata(
-                    {
-                        **unit_file_metadata(unit.unit_id, self.job.config_hash, row_groups.rows),
-                        **receipt_metadata(receipt),
-                    }
-                )
-            self._raise_if_closing()
-            if not receipt.rows:
-                return receipt
-            final = self.job.paths.unit_file(unit.split, unit.unit_id)
-            digest = publish(attempt, final, unit.unit_id, self.job.config_hash, receipt.rows)
-            if digest is not None:
-                return with_file(receipt, final, self.job.paths, digest)
-            adopted = adopt_file(self.job.paths, unit, self.job.config_hash)
-            if adopted is None:
-                raise CorruptDataError(f"{final.name}: another attempt published it damaged; it was set aside")
-            return adopted
-        finally:
-            attempt.unlink(missing_ok=True)
+        return write_unit_file(
+            self.job.paths, unit, self.job.config_hash, self.pipeline.schema, self._processed(unit, on_input),
+            before_publishing=self._raise_if_closing,
+        )  # fmt: skip
 
-    @contextmanager
-    def _writer(self, attempt: Path) -> Iterator[pq.ParquetWriter]:
-        schema = self.pipeline.schema
-        with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, schema, **parquet_writer_options(schema)) as writer:
-            yield writer
+    def _processed(self, unit: Unit, on_input: OnInput) -> Generator[InputRows, None, None]:
+        with self._pool.process(unit) as processed_inputs:
+            for processed in processed_inputs:
+                yield processed.outcome, processed.batches
+                if not processed.outcome.reused:
+                    on_input(processed.outcome)
 
     def _raise_if_closing(self) -> None:
         if self._closing:

@@ -60,7 +60,7 @@ class InputPipeline:
         self._absent: str | None = None  # the own mask or original of the input in progress, where it is not there
         self._compared_with: SourceFrameCache | None = None
         self.schema: pa.Schema = self._row_builder.schema
-        self._superseded = SupersededRows(job, self.schema)
+        self._superseded = SupersededRows(job.paths, job.config_hash, self.schema)
         self._closed = False
 
     def close(self) -> None:

@@ -115,7 +115,8 @@ def replacing_units(
             continue
         outcomes = {each.video_id: each for _, receipt in leaves if receipt is not None for each in receipt.inputs}
         inputs = [
-            current.get(entry.video_id) or _gone_entry(entry, planned[entry.video_id][0], outcomes.get(entry.video_id))
+            current.get(entry.video_id)
+            or entry_of_rows(entry, planned[entry.video_id][0], outcomes.get(entry.video_id))
             for entry in owned
         ]
         supersedes = [unit.unit_id, *(unit.supersedes if unfinished else ())]
@@ -128,10 +129,11 @@ def replacing_units(
         yield make(inputs, unit.split, supersedes=supersedes, reuses=reuses)
 
 
-def _gone_entry(entry: Entry, last_planned: Entry, outcome: InputOutcome | None) -> Entry:
-    """The entry of a video that is gone, for a unit that reuses its rows: with the time of the file that they are of.
+def entry_of_rows(entry: Entry, last_planned: Entry, outcome: InputOutcome | None) -> Entry:
+    """The entry of an input for a unit that reuses its rows: with the time of the file that they are of.
 
-    That may have been another file than was planned, and the one that was planned may come back.
+    That may have been another file than was planned, and the one that was planned may come back. `entry`: as in the
+    unit whose rows they are. `last_planned`: with later times of the same content.
     """
     if outcome is None or outcome.mtime_ns == entry.mtime_ns:
         return last_planned
