@@ -13,10 +13,12 @@ Must not know: loaders, train, Lightning.
 | commit/, dataset/, verify/ | exactly once, whatever dies when; the contract with readers, and its check |
 | dryrun/, inspect/, baselines/ | what a run will take; what a dataset holds; decoding on the fly, to compare with |
 | added_columns/ | columns computed for a finished dataset from its stored crops |
+| compaction/ | copies the rows of many small files into few large ones |
 | export/ | writes a dataset in the forms that other training code reads |
 | models/ | brings weights that facefeed does not ship into the user's cache |
 | page/ | the kit of all HTML pages |
 | precompute, report, __main__, cli, command_group | the whole job, its console reports, the commands, their errors |
+| row_progress | progress of commands that go through a dataset's rows |
 | errors, console, files, lock, machine, interrupts, user_file | shared by all of them |
 
 Importing this package imports none of it.

@@ -24,8 +24,8 @@ class CommandGroup(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (click's signature)
         """Names in the order of the workflow."""
         order = (
-            "sample", "precompute", "verify", "inspect", "add", "remove", "export", "augment", "profile", "train",
-            "evaluate", "ladder", "slurm", "models",
+            "sample", "precompute", "verify", "inspect", "add", "remove", "compact", "export", "augment", "profile",
+            "train", "evaluate", "ladder", "slurm", "models",
         )  # fmt: skip
         names = self._entry_points()
         return [name for name in order if name in names] + sorted(set(names) - set(order))
@@ -75,5 +75,5 @@ def _discard(stream: TextIO) -> None:
 def _interrupted(command: str | None, *, is_dry_run: bool) -> str:
     if is_dry_run:
         return "interrupted; nothing was written"
-    resumes = command in ("precompute", "add", "remove", "export", "train")
+    resumes = command in ("precompute", "add", "remove", "compact", "export", "train")
     return f"{INTERRUPTED_MESSAGE}{' to resume' if resumes else ''}"

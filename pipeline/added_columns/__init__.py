@@ -12,5 +12,5 @@ Must not know: videos, sources, how readers use the columns.
 | unit_columns | one unit: from its stored crops to the published column file |
 | workers | units on several processes |
 | run | `add_columns`, `remove_columns` |
-| report, cli | progress and reports; the commands |
+| report, cli | reports; the commands |
 """

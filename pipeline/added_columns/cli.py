@@ -26,10 +26,11 @@ def add(out: Path, columns: str, *, workers: int | None, as_json: bool) -> int:
     `precompute` has added videos: only what is missing is computed.
     """
     from ..interrupts import handle_interrupts  # noqa: PLC0415 (all of these are heavy)
-    from .report import AddProgress, print_added  # noqa: PLC0415
+    from ..row_progress import RowProgress  # noqa: PLC0415
+    from .report import print_added  # noqa: PLC0415
     from .run import add_columns  # noqa: PLC0415
 
-    with AddProgress() as progress, handle_interrupts(progress.on_stopping):
+    with RowProgress() as progress, handle_interrupts(progress.on_stopping):
         summary = add_columns(out, columns, workers=workers, on_progress=progress.on_progress, on_wait=progress.on_wait)
     print_added(summary, str(out))
     if as_json:
@@ -46,10 +47,11 @@ def remove(out: Path, name: str, *, as_json: bool) -> int:
 
     Run the same command again if it was interrupted. Columns that `precompute` has stored cannot be removed.
     """
-    from .report import AddProgress, print_removed  # noqa: PLC0415 (all of these are heavy)
+    from ..row_progress import RowProgress  # noqa: PLC0415 (all of these are heavy)
+    from .report import print_removed  # noqa: PLC0415
     from .run import remove_columns  # noqa: PLC0415
 
-    files = remove_columns(out, name, on_wait=AddProgress().on_wait)
+    files = remove_columns(out, name, on_wait=RowProgress().on_wait)
     print_removed(str(out), name, files)
     if as_json:
         click.echo(json.dumps({"name": name, "files": files, "exit": 0}))

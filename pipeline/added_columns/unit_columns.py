@@ -11,12 +11,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..commit.column_files import adopt_columns, column_file_metadata, publish_columns
+from ..commit.column_files import adopt_columns, column_file_metadata, column_writer_options, publish_columns
 from ..commit.publish import attempt_path
 from ..dataset.added_columns import ColumnSet
 from ..dataset.image_codec import decode_rgb_strictly
 from ..dataset.manifest import OutPaths, Receipt
-from ..dataset.schema import BINARY_COLUMNS, leaf_paths
+from ..dataset.schema import BINARY_COLUMNS
 from ..errors import CorruptDataError, StoppedError
 from ..files import raise_if_disk_failed, stop_on_disk_error
 from ..user_file import describe_error
@@ -40,7 +40,7 @@ def add_to_unit(column_set: ColumnSet, maker: ColumnMaker, unit: Receipt, on_fac
         return
     attempt = attempt_path(OutPaths(column_set.root), f"{column_set.name}.{unit.unit}")
     try:
-        options = _writer_options(column_set.file_schema)
+        options = column_writer_options(column_set.file_schema)
         with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, column_set.file_schema, **options) as writer:
             for row_group in _computed(column_set, maker, unit, on_faces):
                 writer.write_table(row_group, row_group_size=len(row_group))
@@ -125,22 +125,3 @@ def _failed(maker: ColumnMaker, problem: str, faces: StoredFaces) -> StoppedErro
         f"{describe(maker)}: {problem}, given {which}; files of finished units are kept; fix it and run the same "
         "command again"
     )
-
-
-def _writer_options(schema: pa.Schema) -> dict[str, Any]:
-    """Keyword arguments for `ParquetWriter`; thousands of floats a row compress to half byte by byte."""
-    lists = [field for field in schema if pa.types.is_nested(field.type) and _is_floating(field.type)]
-    strings = [field.name for field in schema if pa.types.is_string(field.type) and field.name != "face_id"]
-    return {
-        "compression": "zstd",
-        "use_dictionary": strings,
-        "column_encoding": dict.fromkeys(leaf_paths(pa.schema(lists)), "BYTE_STREAM_SPLIT"),
-        "data_page_version": "1.0",
-        "write_page_checksum": True,
-    }
-
-
-def _is_floating(kind: pa.DataType) -> bool:
-    if pa.types.is_struct(kind):
-        return all(_is_floating(child.type) for child in kind)
-    return _is_floating(kind.value_type) if pa.types.is_nested(kind) else pa.types.is_floating(kind)

@@ -12,16 +12,23 @@ from collections.abc import Container, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
 from ..console import plural
-from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets, remove_files_of
+from ..dataset.added_columns import (
+    ColumnSet,
+    IncompleteSet,
+    complete_sets,
+    read_column_sets,
+    remove_files_of,
+    units_with_columns,
+)
 from ..dataset.index import index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
-from ..errors import CorruptDataError, StoppedError, UsageError
+from ..errors import CorruptDataError, Reason, StoppedError, UsageError
 from ..files import files_below, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
@@ -34,7 +41,7 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
     """Moves files that belong to no unit of the plan to `_tmp`, out of readers' sight; returns their names.
 
     A unit that was split has no file: its worker may have published one and died before removing it, and all of its
-    rows are in the files of its halves.
+    rows are in the files of its halves. Added columns of no unit are removed.
     """
     known = {unit.unit_id for unit, receipt in _all_units(run_state) if receipt is None or receipt.outcome != "split"}
     moved = []
@@ -43,6 +50,7 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
             if path.stem not in known:
                 move_to_quarantine(path, run_state.paths)
                 moved.append(path.relative_to(run_state.paths.root).as_posix())
+        remove_files_of(run_state.paths.root, sorted(units_with_columns(run_state.paths.root) - known))
     return moved
 
 
@@ -257,6 +265,16 @@ def build_manifest(
         plan_parts=len(run_state.plan.parts),
         schema=int(config["schema"]),
     )
+
+
+def renewed_manifest(run_state: RunState, manifest: Manifest) -> Manifest:
+    """The manifest of the receipts as they are now; what only the source's listing has is taken from `manifest`."""
+    refused = [
+        Entry(video_id=str(each["video_id"]), problem=cast("Reason", each["reason"]), detail=each["detail"])
+        for each in manifest.refused
+    ]
+    missing, removed = manifest.inputs["missing"], {*manifest.removed}
+    return build_manifest(run_state, manifest.config, refused, missing, removed)
 
 
 def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:

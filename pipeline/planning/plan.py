@@ -87,7 +87,8 @@ class PlanPart:
     """One ``plan/<n>.json``.
 
     `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged;
-    `digest_updates`: new `images_digest` of those of them that are clips of images.
+    `digest_updates`: new `images_digest` of those of them that are clips of images. `is_compaction`: its units hold the
+    rows of units that they replace, and nothing else.
     """
 
     config: dict[str, Any]
@@ -95,6 +96,7 @@ class PlanPart:
     dropped_identities: tuple[str, ...] = ()
     mtime_updates: Mapping[str, int] = field(default_factory=dict)
     digest_updates: Mapping[str, str] = field(default_factory=dict)
+    is_compaction: bool = False
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Writes part `number` durably; raises `FileExistsError` where it already exists."""
@@ -110,6 +112,7 @@ class PlanPart:
             "units": units,
             "times": self.mtime_updates,
             "digests": self.digest_updates,
+            **({"is_compaction": True} if self.is_compaction else {}),  # older versions read plans without it
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
@@ -131,6 +134,7 @@ class PlanPart:
                 dropped_identities=stored.dropped_identities,
                 mtime_updates=stored.times,
                 digest_updates=stored.digests,
+                is_compaction=stored.is_compaction,
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise CorruptDataError(f"{path}: not a plan ({error})") from error
@@ -156,6 +160,7 @@ class _StoredPart:
     units: list[_StoredUnit]
     times: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    is_compaction: bool = False
 
 
 def _parse_unit(stored: _StoredUnit) -> Unit:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commit.finalize import build_manifest, install_index, write_dataset_index
+from ..commit.finalize import install_index, renewed_manifest, write_dataset_index
 from ..commit.publish import check_unit_file, refuse_read_only, sha256_of
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
@@ -19,12 +18,11 @@ from ..dataset.index import Index, current_index_path, index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
-from ..errors import CorruptDataError, FacefeedError, Reason, StoppedError, UsageError
+from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..files import files_below, raise_if_disk_failed, refuse_unmapped, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
-from ..sources import Entry
 from .added_columns import check_added_columns
 from .findings import Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
@@ -273,12 +271,7 @@ def _with_float_bits_type(type_: pa.DataType) -> pa.DataType:
 
 
 def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:
-    entries = [
-        Entry(video_id=str(refused["video_id"]), problem=cast("Reason", refused["reason"]), detail=refused["detail"])
-        for refused in manifest.refused
-    ]
-    missing, removed = manifest.inputs["missing"], {*manifest.removed}
-    expected = build_manifest(run_state, manifest.config, entries, missing, removed)
+    expected = renewed_manifest(run_state, manifest)
     masks = ("faces_without_mask", "faces_with_own_mask", "own_masks_unused")
     for name in ("fingerprint", "splits", "units", "rows", "bytes", "inputs", "removed", *masks):
         recorded, counted = getattr(manifest, name), getattr(expected, name)

@@ -83,7 +83,12 @@ class UnfinishedRun:
         if not self.has_previous_manifest:
             return f"unfinished: {done}"
         later = "did not come to its end" if self.advice_to_wait is None else "is at work"
-        return f"unfinished: a later run {later}; {done}"
+        return f"unfinished: a {'compaction' if self.is_compaction else 'later run'} {later}; {done}"
+
+    @property
+    def is_compaction(self) -> bool:
+        """Whether it is one of `facefeed compact`, which begins with a finished dataset alone."""
+        return self.has_previous_manifest and self.run_state.plan.parts[-1].is_compaction
 
     @property
     def remarks(self) -> list[str]:
@@ -103,6 +108,8 @@ class UnfinishedRun:
     def _next_step(self) -> str:
         if self.advice_to_wait is not None:
             return self.advice_to_wait
+        if self.is_compaction:
+            return f"run `facefeed compact {shlex.quote(str(self.run_state.paths.root))}` again"
         remedies = [
             f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
         ]

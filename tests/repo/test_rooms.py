@@ -158,14 +158,14 @@ LAYERS = {
     "pipeline": """
         console errors json_records machine
         files interrupts lock user_file
-        command_group dataset faces video
+        command_group dataset faces row_progress video
         baselines export manipulation models page sources
         splits
         planning
         commit
         rows verify
         execution inspect
-        added_columns dryrun
+        added_columns compaction dryrun
         precompute
         report
         cli

@@ -26,7 +26,6 @@ from assets_docs import REFERENCE
 from click.testing import CliRunner, Result
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
-from facefeed.pipeline.added_columns.report import AddProgress
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.added_columns.values import as_batch
 from facefeed.pipeline.cli import main
@@ -36,6 +35,7 @@ from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
+from facefeed.pipeline.row_progress import RowProgress
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
 
@@ -432,9 +432,9 @@ def test_a_maker_that_swallows_the_interrupt_ends_after_its_unit(
     out: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
 ) -> None:
     stopping = threading.Event()
-    announce = AddProgress.on_stopping
+    announce = RowProgress.on_stopping
 
-    def on_stopping(progress: AddProgress) -> None:
+    def on_stopping(progress: RowProgress) -> None:
         announce(progress)
         stopping.set()
 
@@ -447,7 +447,7 @@ def test_a_maker_that_swallows_the_interrupt_ends_after_its_unit(
         return {"poisoned": np.zeros(len(faces), np.int8)}
 
     with monkeypatch.context() as patch:
-        patch.setattr(AddProgress, "on_stopping", on_stopping)
+        patch.setattr(RowProgress, "on_stopping", on_stopping)
         monkeypatch.setattr("facefeed.pipeline.added_columns.run.load_column_maker", lambda _: maker)
         maker = type("Swallowing", (Poisoned,), {"compute": compute})()
         result = run("add", out, f"{FILE}:Poisoned", "--workers", "1", "--json")

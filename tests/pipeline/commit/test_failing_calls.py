@@ -14,8 +14,8 @@ from assets_failing_calls import library
 from assets_paths import python_path
 
 SOME = {
-    "precompute": 251, "update": 509, "last-part": 401, "add": 211, "remove": 127, "verify": 97, "export-folders": 293,
-    "export-webdataset": 149, "export-hf": 149,
+    "precompute": 251, "update": 509, "last-part": 401, "add": 211, "remove": 127, "compact": 401, "verify": 97,
+    "export-folders": 293, "export-webdataset": 149, "export-hf": 149,
 }  # fmt: skip
 """Of each command, one in how many faults are tried in `make test`."""
 

@@ -9,11 +9,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow.dataset as pads
 from assets_columns import FILE
 from assets_dataset import Clip, make_dataset
 from assets_in_process import Job
 from assets_video import numbered, write_video
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
+from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.errors import CorruptDataError, FacefeedError, TooManyFailedError, UsageError
@@ -271,6 +273,51 @@ def _is_of_dataset(name: str) -> bool:
     return name.partition("/")[0] in {"faces", "receipts", "plan", "manifest.json"}
 
 
+class Compact(_OnDataset):
+    """`facefeed compact` of a dataset with added columns."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder / "disk/out")
+        self._before = folder / "before"
+        self._out.parent.mkdir()
+        make_dataset(self._before, (*_UNITS, ("train", (Clip("real/emil.mp4", 2),))))
+        add_columns(self._before, _COLOUR, workers=1)
+        self._rows = rows_of(self._before)
+
+    def lay(self) -> None:
+        shutil.rmtree(self._out, ignore_errors=True)
+        shutil.copytree(self._before, self._out)
+
+    def run(self) -> None:
+        compact(self._out, workers=1)
+
+    def outcome(self) -> Any:
+        """Not the receipts: they say how an interrupted unit was finished."""
+        return sorted(path.name for path in self._out.rglob("*.parquet")), rows_of(self._out)
+
+    def problem_of_remains(self) -> str:
+        if names := set_aside(self._out):
+            return f"{names} set aside"
+        verdict = verify(self._out)
+        # Merged files go last, and `verify` finds them until then.
+        if damage := [str(each) for each in verdict.findings if each.kind not in {"unknown-file", "columns"}]:
+            return f"verify: {'; '.join(damage)}"
+        if verdict.unfinished is None and not verdict.findings and rows_of(self._out) != self._rows:
+            return "verify has no finding in other rows"
+        return problem_of_reader(self._out)
+
+
+def rows_of(out: Path) -> list[dict[str, Any]]:
+    """All rows of a dataset with their added columns, in the order of their names."""
+    files = [[*out.glob(pattern)] for pattern in ("faces/*/*.parquet", "columns/colour/*.parquet")]
+    rows, columns = (pads.dataset(sorted(paths), partitioning=None).to_table().sort_by("face_id") for paths in files)
+    assert rows.column("face_id") == columns.column("face_id")
+    joined: list[dict[str, Any]] = [
+        {**row, **added} for row, added in zip(rows.to_pylist(), columns.to_pylist(), strict=True)
+    ]
+    return joined
+
+
 class Export(Command):
     """`facefeed export` in one form."""
 
@@ -321,6 +368,7 @@ COMMANDS: Final[dict[str, Callable[[Path], Any]]] = {
     "last-part": LastPart,
     "add": lambda folder: Columns(folder, removes=False),
     "remove": lambda folder: Columns(folder, removes=True),
+    "compact": Compact,
     "verify": Verify,
     "export-folders": lambda folder: Export(folder, "folders"),
     "export-webdataset": lambda folder: Export(folder, "webdataset"),

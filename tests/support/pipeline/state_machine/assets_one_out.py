@@ -20,6 +20,7 @@ from assets_sound_out import COLUMNS, check_columns_are_complete, check_readers,
 from assets_tiny_source import ORIGINALS, TinySource
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.commit.publish import write_receipt
+from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.errors import FacefeedError, RefusedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
@@ -63,6 +64,7 @@ class OneOut:
         self._loses_workers = False
         self._parts: tuple[str | None, ...] = (None,)
         self._seen: dict[str, int] = {}  # times of videos, when a run last ended
+        self._compacted: dict[str, Stored] | None = None  # what OUT held when a compaction began that was killed
         self._stack.enter_context(in_process(self._process))
 
     def close(self) -> None:
@@ -121,6 +123,7 @@ class OneOut:
         self._seen = {name: time for name, time in self._seen.items() if times.get(name, time) == time}
         summaries: list[Summary] = []
         self.model.begin_run()
+        self._compacted = None
         error = _error_of(lambda: summaries.extend(self._runs("" if retry else None)), guard)
         assert times_of(settled) == settled, "finished work was lost, or done again"
         if error is None:
@@ -216,6 +219,7 @@ class OneOut:
             "precompute": lambda: self._precompute(None),
             "add": self._add_columns,
             "remove": lambda: remove_columns(self.out, Colour.name),
+            "compact": self._compact,
         }
 
         def be_refused() -> None:
@@ -254,7 +258,7 @@ class OneOut:
         """What the message about other settings advises: another OUT."""
         shutil.rmtree(self.out, ignore_errors=True)
         self.model.start_anew(setting)
-        self.is_sound, self._seen = False, {}
+        self.is_sound, self._seen, self._compacted = False, {}, None
 
     def _precompute(self, retry_failed: str | None) -> Summary:
         return run_precompute(self.source, self.out, self.model.setting, retry_failed=retry_failed)
@@ -325,6 +329,42 @@ class OneOut:
 
     def _add_columns(self) -> None:
         add_columns(self.out, f"{FILE}:{Colour.__name__}", workers=1)
+
+    # --- compaction
+
+    def compact(self, guard: _Guard = _UNDISTURBED) -> None:
+        """One call of `facefeed compact`; after one that was killed, it finishes that."""
+        before = read_stored(self.out) if self.is_sound else self._compacted
+        error = _error_of(self._compact, guard)
+        if error is None:
+            TALLY["compacted"] += 1
+            if before is not None:
+                self.is_sound, self._compacted = True, None
+                assert read_stored(self.out) == before, "other rows than before"
+                self._check_few_files()
+                check_sound(self.out, self.model)
+        elif isinstance(error, Killed):
+            TALLY["compact killed"] += 1
+            if before is not None:
+                self.is_sound, self._compacted = False, before
+                self._check_killed_compaction(before)
+        elif before is not None or not isinstance(error, UsageError):
+            raise error
+
+    def _compact(self) -> None:
+        compact(self.out, target_mb=1, workers=1)
+
+    def _check_few_files(self) -> None:
+        for folder in (self.out / "faces").iterdir():
+            files = [path.name for path in folder.iterdir()]
+            assert len(files) <= 1, f"{files} were not merged"
+
+    def _check_killed_compaction(self, before: dict[str, Stored]) -> None:
+        check_readers(self.out)
+        result = verify(self.out)
+        assert {finding.kind for finding in result.findings} <= AFTER_A_KILL, result.findings
+        if result.is_finished and not result.findings:
+            assert read_stored(self.out) == before, "verify approves of other rows"
 
     # --- what must be true
 

@@ -117,7 +117,7 @@ class PrecomputeMachine(RuleBasedStateMachine):
         self.one_out.put(name, content)
         self.one_out.run_while_away(name)
 
-    @rule(new=_FEW, at=_FILE_MOMENTS, command=st.sampled_from(("precompute", "add", "remove")))
+    @rule(new=_FEW, at=_FILE_MOMENTS, command=st.sampled_from(("precompute", "add", "remove", "compact")))
     def run_beside(self, new: dict[str, str], at: int, command: str) -> None:
         self._put(new)
         self.one_out.run_beside(command, at)
@@ -158,6 +158,18 @@ class PrecomputeMachine(RuleBasedStateMachine):
     @rule(at=_MOMENTS)
     def remove_columns_and_be_killed(self, at: int) -> None:
         self.one_out.remove(killed_at(self.one_out.out, at))
+
+    # --- compaction
+
+    @precondition(lambda self: self.one_out.has_plan)
+    @rule()
+    def compact(self) -> None:
+        self.one_out.compact()
+
+    @precondition(lambda self: self.one_out.is_sound)
+    @rule(at=_MOMENTS)
+    def compact_and_be_killed(self, at: int) -> None:
+        self.one_out.compact(killed_at(self.one_out.out, at))
 
     # --- damage
 

@@ -1,0 +1,64 @@
+"""Added columns of a merged unit, from those of the units that it replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from ..commit.column_files import (
+    adopt_columns,
+    check_columns,
+    column_file_metadata,
+    column_writer_options,
+    publish_columns,
+)
+from ..commit.publish import attempt_path
+from ..commit.unit_file import RowGroupWriter
+from ..dataset.added_columns import ColumnSet
+from ..dataset.manifest import Receipt
+from ..errors import CorruptDataError
+from ..files import stop_on_disk_error
+from ..planning.plan import Unit
+from ..planning.run_state import RunState, superseded_receipts
+
+
+def merge_columns(run_state: RunState, column_set: ColumnSet, unit: Unit, receipt: Receipt) -> bool:
+    """Publishes the set's file for a merged unit, from those for the units that it replaces.
+
+    False where one of these is missing or damaged: the set then lacks these rows, and `facefeed add` computes them.
+    Raises `StoppedError` where the disk fails.
+    """
+    if column_set.has_file_for(receipt) or adopt_columns(column_set, receipt):
+        return True
+    replaced = [each for each in superseded_receipts(unit, run_state.paths, run_state.config_hash) if each.file]
+    try:
+        with stop_on_disk_error(column_set.folder):
+            for each in replaced:
+                check_columns(column_set, each)
+    except CorruptDataError:
+        return False
+    attempt = attempt_path(run_state.paths, f"{column_set.name}.{unit.unit_id}")
+    schema = column_set.file_schema
+    try:
+        options = column_writer_options(schema)
+        with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, schema, **options) as writer:
+            row_groups = RowGroupWriter(writer)
+            for each in replaced:
+                with pq.ParquetFile(column_set.unit_file(each.unit)) as file:
+                    for batch in file.iter_batches():
+                        row_groups.add(batch)
+            row_groups.flush()
+            writer.add_key_value_metadata(column_file_metadata(column_set, receipt))
+        if not _faces(attempt).equals(_faces(run_state.paths.root / str(receipt.file))):
+            return False
+        publish_columns(column_set, receipt, attempt)
+    finally:
+        attempt.unlink(missing_ok=True)
+    return True
+
+
+def _faces(path: Path) -> pa.ChunkedArray:
+    with pq.ParquetFile(path) as file:
+        return file.read(columns=["face_id"]).column(0)

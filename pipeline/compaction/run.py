@@ -1,0 +1,230 @@
+"""`compact`: the whole of `facefeed compact`."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich import filesize
+
+from ..commit.adoption import adopt_files
+from ..commit.finalize import (
+    install_index,
+    publish_manifest,
+    record_plan_parts,
+    remove_attempts,
+    remove_superseded,
+    renewed_manifest,
+    write_index_or_quarantine,
+)
+from ..commit.lease import Lease, hold_lease
+from ..commit.publish import refuse_read_only
+from ..console import plural
+from ..dataset.added_columns import IncompleteSet, read_column_sets
+from ..dataset.index import current_index_path
+from ..dataset.manifest import Manifest, OutPaths, Receipt
+from ..errors import CorruptDataError, RefusedError, UsageError
+from ..execution.capacity import num_workers_without_gpu
+from ..files import refuse_address, stop_on_any_disk_error
+from ..planning.options import hash_config
+from ..planning.plan import Plan, Unit
+from ..planning.run_state import RunState, superseded_receipts
+from ..verify.unfinished import UnfinishedRun
+from .grouping import plan_compaction
+from .merged_columns import merge_columns
+from .merging import merge_units
+
+_DEFAULT_TARGET_MB: Final = 256
+
+OnProgress = Callable[[int, int], object]
+"""Called after each merged unit with the number of rows that are merged, and of all that are to be; what it raises ends
+the run."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactSummary:
+    """Result of `compact`. `files_before`, `files`: of the dataset. `merged_rows`: that this run copied, into
+    `merged_files`. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index.
+    """
+
+    files_before: int
+    files: int
+    merged_files: int
+    merged_rows: int
+    size_bytes: int
+    incomplete_columns: list[IncompleteSet]
+    seconds: float
+
+    def figures(self) -> dict[str, Any]:
+        """The values for `--json`."""
+        return {
+            "files_before": self.files_before,
+            "files": self.files,
+            "merged_files": self.merged_files,
+            "merged_rows": self.merged_rows,
+            "bytes": self.size_bytes,
+            "incomplete_columns": [str(each) for each in self.incomplete_columns],
+            "seconds": round(self.seconds, 2),
+            "exit": 0,
+        }
+
+
+def compact(
+    out: str | Path,
+    *,
+    target_mb: int | None = None,
+    workers: int | None = None,
+    on_progress: OnProgress = lambda *_: None,
+    on_wait: Callable[[str], object] = lambda _: None,
+) -> CompactSummary:
+    """Copies the rows of small files of the finished dataset `out` into large ones; called again, it resumes.
+
+    The rows and those of added columns stay as they are, but for their order; the dataset's fingerprint changes. Until
+    the end readers have the files that are there; then those are removed.
+
+    Args:
+        out: the dataset.
+        target_mb: size in MB (10^6 bytes) that files are merged up to; those of half of it and more stay. None: 256.
+        workers: threads; None: one per core as far as memory allows.
+        on_progress: see `OnProgress`.
+        on_wait: called with a sentence before a wait for a run that may have been killed.
+
+    Raises:
+        UsageError: `out` is no finished dataset; nothing was written.
+        RefusedError: another run is at work on `out`, or did not come to its end, or the disk lacks room for a copy of
+            the small files; nothing was written.
+        CorruptDataError: files are missing or damaged.
+        StoppedError: the disk failed; merged files are kept, the same call resumes.
+
+    """
+    started = time.monotonic()
+    for name, value in (("target_mb", target_mb), ("workers", workers)):
+        if value is not None and (type(value) is not int or value < 1):
+            raise UsageError(f"{name}={value!r}: must be a whole number of at least 1; leave it out for the default")
+    out = Path(out)
+    refuse_address(out, "files are merged in a folder: mount the store, or copy from and to it")
+    paths = OutPaths(out)
+    with stop_on_any_disk_error(out):
+        _require_finished(out)
+        refuse_read_only(paths)
+        with hold_lease(paths.lease, on_wait, work="facefeed compact") as lease:
+            compaction = _Compaction(paths, _require_finished(out), lease)
+            units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000)
+            merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)
+            manifest, incomplete = compaction.finish()
+            return CompactSummary(
+                files_before=compaction.files_before, files=len(compaction.run_state.parquet_files()),
+                merged_files=len(units), merged_rows=merged_rows, size_bytes=manifest.bytes,
+                incomplete_columns=incomplete, seconds=time.monotonic() - started,
+            )  # fmt: skip
+
+
+def _require_finished(out: Path) -> Manifest:
+    """The manifest of a dataset that is finished, or of one that was, until a compaction of it began."""
+    manifest = Manifest.read(out)
+    unfinished = UnfinishedRun.find(out)
+    if unfinished is not None and not unfinished.is_compaction:
+        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
+    return manifest
+
+
+class _Compaction:
+    """The steps of one call of `compact`, in order. `files_before`: number of the dataset's files before any of it."""
+
+    def __init__(self, paths: OutPaths, manifest: Manifest, lease: Lease) -> None:
+        self._paths, self._manifest, self._lease = paths, manifest, lease
+        plan = Plan.load(paths)
+        covered = plan.parts[: manifest.plan_parts]  # all of them, where it is from before that was recorded
+        self._begun = plan.parts[len(covered) :]
+        self.run_state = RunState(paths, plan, hash_config(manifest.config))
+        self.files_before = len(RunState(paths, Plan(covered), self.run_state.config_hash).parquet_files())
+
+    def plan(self, target_bytes: int) -> list[Unit]:
+        """The units that are to be merged: what an earlier call has left of its own, or the next part of the plan.
+
+        Raises `RefusedError` where the disk lacks room, `CorruptDataError` where units of the dataset are not as they
+        were finished.
+        """
+        self._paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
+        remove_attempts(self._paths)
+        if self._begun:
+            adopt_files(self.run_state)
+        else:
+            self._refuse_damaged()
+            part = plan_compaction(self.run_state, target_bytes)
+            if part.units:
+                self._refuse_full_disk(part.units)
+                record_plan_parts(self.run_state)
+                self.run_state.plan.append(self._paths, part)
+                self._begun = [part]
+                self.run_state = RunState(self._paths, self.run_state.plan, self.run_state.config_hash)
+        return self._pending(of_compaction=True)
+
+    def _pending(self, *, of_compaction: bool) -> list[Unit]:
+        own = {unit.unit_id for part in self._begun for unit in part.units}
+        planned = (unit for unit in self.run_state.plan.units() if (unit.unit_id in own) == of_compaction)
+        return [leaf for unit in planned for leaf, receipt in self.run_state.leaf_units(unit) if receipt is None]
+
+    def _refuse_damaged(self) -> None:
+        """Raises `CorruptDataError` where a unit of the dataset is not as it was finished."""
+        if damaged := self._pending(of_compaction=False):
+            raise CorruptDataError(
+                f"{self._paths.root}: {plural(len(damaged), 'unit')} of it, for example {damaged[0].unit_id}, "
+                f"{'is' if len(damaged) == 1 else 'are'} missing or damaged; run `facefeed verify {self._paths.root}`"
+            )
+
+    def _refuse_full_disk(self, units: Sequence[Unit]) -> None:
+        needed = sum(receipt.bytes for unit in units for receipt in self._replaced(unit))
+        free = shutil.disk_usage(self._paths.root).free
+        if needed > free:
+            raise RefusedError(
+                f"{self._paths.root}: small files of {filesize.decimal(needed)} are copied before they are removed, "
+                f"and {filesize.decimal(free)} are free; nothing was written: make room"
+            )
+
+    def merge(self, units: Sequence[Unit], num_workers: int, on_progress: OnProgress) -> int:
+        """Merges `units`; returns their number of rows."""
+        done, total = 0, sum(receipt.rows for unit in units for receipt in self._replaced(unit))
+        schema = self._manifest.face_schema()
+        if units:
+            on_progress(0, total)
+        with closing(merge_units(self.run_state, units, schema, num_workers)) as merged:
+            for receipt in merged:
+                done += receipt.rows
+                on_progress(done, total)
+        return done
+
+    def _replaced(self, unit: Unit) -> Iterator[Receipt]:
+        return superseded_receipts(unit, self._paths, self.run_state.config_hash)
+
+    def finish(self) -> tuple[Manifest, list[IncompleteSet]]:
+        """Merges added columns, writes index and manifest, and removes the files that were merged.
+
+        Also where an earlier call did all of this but for the removal. Returns the manifest, and the sets of added
+        columns that lack rows.
+        """
+        self._lease.check()
+        manifest = renewed_manifest(self.run_state, self._manifest)
+        incomplete: list[IncompleteSet] = []
+        if self._begun:
+            self._refuse_damaged()
+            self._merge_columns()
+            incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)
+            publish_manifest(self._paths, manifest)
+        elif current_index_path(self._paths.root) == self._paths.next_index:  # a call ended before it had installed it
+            install_index(self._paths)
+        remove_superseded(self.run_state)
+        return manifest, incomplete
+
+    def _merge_columns(self) -> None:
+        sets = [each for each in read_column_sets(self._paths.root) if not each.is_being_removed]
+        own = {unit.unit_id for part in self._begun for unit in part.units}
+        for planned, unit, receipt in self.run_state.finished_units() if sets else ():
+            if planned.unit_id in own and receipt.file:
+                for column_set in sets:
+                    merge_columns(self.run_state, column_set, unit, receipt)
