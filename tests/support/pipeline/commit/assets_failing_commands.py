@@ -289,7 +289,8 @@ class Compact(_OnDataset):
         shutil.copytree(self._before, self._out)
 
     def run(self) -> None:
-        compact(self._out, workers=1)
+        if compact(self._out, workers=1).incomplete_columns:  # a file of theirs was away for a moment: what it advises
+            add_columns(self._out, _COLOUR, workers=1)
 
     def outcome(self) -> Any:
         """Not the receipts: they say how an interrupted unit was finished."""
