@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +31,15 @@ from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.verify.check import verify
 
 SECONDS_BETWEEN_SAMPLES = 0.5
+TARGET_MB = 32  # so that there are files to kill between
 
 
 def command(out: Path, workers: int) -> list[str]:
     """What a user runs."""
-    return [sys.executable, "-m", "facefeed.pipeline", "compact", str(out), "--workers", str(workers), "--json"]
+    return [
+        sys.executable, "-m", "facefeed.pipeline", "compact", str(out), "--target-mb", str(TARGET_MB),
+        "--workers", str(workers), "--json",
+    ]  # fmt: skip
 
 
 def undisturbed(out: Path, workers: int) -> dict[str, Any]:
@@ -58,7 +63,8 @@ def kill_at(out: Path, workers: int, units: int) -> int:
     while process.poll() is None and merged < units:
         time.sleep(0.005)
         merged = len({path.name for path in (out / "receipts").iterdir()} - known)
-    process.kill()
+    with suppress(psutil.NoSuchProcess):  # it may have come to its end
+        process.kill()
     process.wait()
     return merged
 

@@ -8,7 +8,7 @@ import pytest
 from assets_columns import Colour
 from assets_dataset import Clip, copy_dataset, make_dataset, open_run_state
 from assets_failing_commands import problem_of_reader, rows_of, set_aside
-from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, problems, recorded, some
+from assets_power_loss import Crash, Recording, crashes, lay, problems, recorded, some
 from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.index import Index
@@ -114,14 +114,3 @@ def test_the_same_command_recovers_from_every_power_failure(
     states = list(crashes(recording))
     assert problems(command.problem, states) == []
     print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
-
-
-NEEDLESS: set[str] = set()
-
-
-@pytest.mark.chaos
-def test_without_any_one_sync_a_power_failure_breaks_a_promise(
-    command: Compaction, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needless = needless_syncs(command.record(monkeypatch), lambda crash: bool(command.problem(crash)))
-    assert needless == NEEDLESS
