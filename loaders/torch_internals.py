@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -51,11 +52,23 @@ def free_frame_of_worker_error(error: BaseException) -> None:
     Else the error would keep torch's iterator until a garbage collection, which ends the queues of workers before
     them: torch then waits for each for 5 s.
     """
+    if frame := _frame_of_worker_error(error):
+        frame.clear()
+
+
+def was_raised_by_worker(error: BaseException) -> bool:
+    """Whether a worker raised the error, in place of returning a batch; else the batch could not be received."""
+    return _frame_of_worker_error(error) is not None
+
+
+def _frame_of_worker_error(error: BaseException) -> FrameType | None:
+    """Torch's frame that raised a worker's error again."""
     traceback = error.__traceback__
     while traceback is not None:
         if traceback.tb_frame.f_code is ExceptionWrapper.reraise.__code__:
-            traceback.tb_frame.clear()
+            return traceback.tb_frame
         traceback = traceback.tb_next
+    return None
 
 
 @contextmanager

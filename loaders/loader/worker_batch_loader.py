@@ -15,7 +15,7 @@ from ..batching.in_flight import InFlightBatches, SharedMemorySpace
 from ..mixture.mixed_index import as_mixed
 from ..sampling.epoch_sampler import EpochSampler
 from ..seeding import derive_seed
-from ..torch_internals import shut_down_workers, starting_iterator
+from ..torch_internals import shut_down_workers, starting_iterator, was_raised_by_worker
 from ..workers.importable import check_importable
 from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
 from ..workers.request_preparer import RequestPreparer
@@ -109,7 +109,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         try:
             yield
         except (RuntimeError, OSError, EOFError) as error:
-            if self._watchdog is not None and (deaths := self._watchdog.deaths()):
+            is_cut_off = isinstance(error, (ConnectionError, EOFError)) and not was_raised_by_worker(error)
+            if self._watchdog is not None and (deaths := self._watchdog.deaths(has_seen_one=is_cut_off)):
                 self._watchdog = self._iterator = None  # the next epoch starts new workers
                 hint = "" if self._meter.batches else MAIN_GUARD_HINT
                 raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error

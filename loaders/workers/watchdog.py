@@ -6,12 +6,33 @@ import os
 import threading
 import weakref
 from multiprocessing.connection import wait
+from multiprocessing.popen_forkserver import Popen
 from typing import Any
 
 from ..torch_internals import is_shut_down, kill_workers, workers_of
 from .processes import describe_deaths
 
 _JOIN_TIMEOUT_SECONDS = 5.0
+
+
+class _SharedPopen(Popen):
+    """The handle of a worker of the fork server, which two threads may ask at once how it ended.
+
+    Of Python's own, one would read that from the fork server, and the other take its absence for an exit code of 255.
+    """
+
+    polling: threading.RLock
+
+    def poll(self, flag: int = os.WNOHANG) -> int | None:
+        with self.polling:
+            return super().poll(flag)
+
+
+def share_popen(worker: Any) -> None:
+    """Lets several threads ask a worker process how it ended."""
+    if type(worker._popen) is Popen:  # noqa: SLF001
+        worker._popen.polling = threading.RLock()  # noqa: SLF001
+        worker._popen.__class__ = _SharedPopen  # noqa: SLF001
 
 
 class WorkerWatchdog:
@@ -25,6 +46,8 @@ class WorkerWatchdog:
         self._iterator, self._deaths = weakref.ref(iterator), ""
         self.exited_normally = False
         """Whether all workers that ended exited with code 0, as they do on Ctrl-C."""
+        for worker in workers_of(iterator):
+            share_popen(worker)
         sentinels = [os.dup(worker.sentinel) for worker in workers_of(iterator)]
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()
@@ -33,8 +56,13 @@ class WorkerWatchdog:
         """Whether it watches the workers of this iterator."""
         return self._iterator() is iterator
 
-    def deaths(self) -> str:
-        """Which workers ended and how, for an error message; empty where all are alive."""
+    def deaths(self, *, has_seen_one: bool = False) -> str:
+        """Which workers ended and how, for an error message; empty where all are alive.
+
+        `has_seen_one`: the caller knows that one has ended, which shows here a moment later.
+        """
+        if has_seen_one:
+            self._thread.join(_JOIN_TIMEOUT_SECONDS)
         iterator = self._iterator()
         deaths = "" if self._deaths or iterator is None else describe_deaths(workers_of(iterator))
         if deaths:

@@ -7,11 +7,13 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -33,6 +35,7 @@ from assets_loaders import (
 )
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.workers.processes import WorkerDiedError
+from facefeed.loaders.workers.watchdog import share_popen
 
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
 SECONDS = 30
@@ -94,6 +97,28 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
     os.kill(victim, signal.SIGKILL)
     with worker_dies(rf"worker {victim} was killed by signal 9"):
         list(batches)
+
+
+def test_how_a_worker_ended_is_known_to_two_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = multiprocessing.get_context("forkserver").Process(target=signal.pause)
+    worker.start()
+    share_popen(worker)
+    popen: Any = worker._popen  # type: ignore[attr-defined]
+    read, answers = forkserver.read_signed, list[int | None]()
+    other = threading.Thread(target=lambda: answers.append(popen.poll(0)))
+
+    def read_while_the_other_asks(sentinel: int) -> int:
+        if other.ident is None:
+            other.start()
+            other.join(0.1)  # it waits for this thread
+        return read(sentinel)
+
+    monkeypatch.setattr(forkserver, "read_signed", read_while_the_other_asks)
+    worker.kill()
+    answers.append(popen.poll(0))
+    other.join()
+    worker.join()
+    assert answers == [-signal.SIGKILL, -signal.SIGKILL]
 
 
 @pytest.mark.parametrize(
