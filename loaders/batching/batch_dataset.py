@@ -109,7 +109,7 @@ class BatchDataset(FaceDataset):
         try:
             return self.load_batch(key)
         except FacefeedError as error:  # returned, since torch would wrap it in the text of the worker's traceback
-            return WorkerBatch(key.step, 0, key.slot, error=error)
+            return WorkerBatch(key.epoch, key.step, 0, key.slot, error=error)
 
     def __getitems__(self, positions: Any) -> Any:
         """Called by torch's own batching, that is where another loader was built around this dataset."""
@@ -198,15 +198,15 @@ class _BatchLoad:
         if dataset.collate_fn is not None:
             collated = dataset.collate(list(zip(self._collated_images(), item_labels.tolist(), strict=True)), request)
             return WorkerBatch(
-                request.step, count, request.slot, collated=collated, replaced=self._replaced,
+                request.epoch, request.step, count, request.slot, collated=collated, replaced=self._replaced,
                 made_fakes=int(made_fakes.sum()),
             )  # fmt: skip
         columns = {name: self._column(name, faces, stored, labels) for name in dataset.fields if name != "image"}
         if "label" in columns:
             columns["label"] = item_labels
         return WorkerBatch(
-            request.step, count, request.slot, self._buffer.images_outside_pool, columns, replaced=self._replaced,
-            image_size=self._buffer.image_size, made_fakes=int(made_fakes.sum()),
+            request.epoch, request.step, count, request.slot, self._buffer.images_outside_pool, columns,
+            replaced=self._replaced, image_size=self._buffer.image_size, made_fakes=int(made_fakes.sum()),
             seeds=self._device_seeds(),
             jpegs=dataset.packed(self._buffer, request, self._rows.ravel()),
         )  # fmt: skip

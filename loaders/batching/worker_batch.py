@@ -31,7 +31,7 @@ class Replacement:
 class WorkerBatch:
     """A batch as it leaves its worker. Columns are numpy arrays, since each tensor would take a file descriptor.
 
-    step: of the epoch. count: images. slot: of the shared pool that the request named, or None. images: uint8 or
+    epoch, step: which it is. count: images. slot: of the shared pool that the request named, or None. images: uint8 or
     float32 (count, H, W, 3); None where they are in the slot. columns: by name. collated: the output of the user's own
     collate_fn, in place of images and columns. error: why there is no batch. replaced: damaged images that were
     replaced. image_size: (H, W) of the images. made_fakes: real faces that `SelfBlend` made fakes of. seeds: of what is
@@ -39,6 +39,7 @@ class WorkerBatch:
     that are not decoded yet; see `JpegBatchDataset`. store: what reading from a store took; None without one.
     """
 
+    epoch: int
     step: int
     count: int
     slot: int | None

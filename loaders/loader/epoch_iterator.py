@@ -85,19 +85,20 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
 
 
 def iterate_in_order(
-    iterator: Any, first_step: int, meter: EpochMeter, worker_errors: Callable[[], AbstractContextManager[None]]
-) -> Generator[WorkerBatch, None, None]:
-    """Yields the batches of torch's iterator and checks their steps; raises the errors that workers returned.
+    iterator: Any, steps: range, meter: EpochMeter, worker_errors: Callable[[], AbstractContextManager[None]],
+    on_last: Callable[[], object],
+) -> Generator[WorkerBatch, None, None]:  # fmt: skip
+    """Yields the batches of an epoch from torch's iterator and checks their order; raises what workers returned.
 
     Args:
-        iterator: over `WorkerBatch`es.
-        first_step: of the epoch that it begins with.
-        meter: records ready batches and replacements.
+        iterator: over `WorkerBatch`es; those of the next epoch may follow.
+        steps: of the epoch, to its last.
+        meter: of the epoch; records ready batches and replacements.
         worker_errors: context that describes workers that died.
+        on_last: called once the iterator has returned the last of them.
 
     """
-    step = first_step
-    while True:
+    for step in steps:
         meter.record_ready(count_ready_batches(iterator))
         with worker_errors():
             try:
@@ -113,12 +114,14 @@ def iterate_in_order(
                 raise error
             finally:
                 del error  # its traceback refers to this frame: a cycle would keep workers until a collection
-        if batch.step != step:
+        if (batch.epoch, batch.step) != (meter.epoch, step):
             raise BatchOrderError(
-                f"step {batch.step} came in place of step {step}: batches must come in the order of the epoch, by "
-                "which a state counts; iterate the loader itself, with its own sampler and workers"
+                f"step {batch.step} of epoch {batch.epoch} came in place of step {step} of epoch {meter.epoch}: "
+                "batches must come in the order of the epoch, by which a state counts; iterate the loader itself, with "
+                "its own sampler and workers"
             )
-        step += 1
+        if step == steps[-1]:
+            on_last()
         meter.replaced += batch.replaced
         meter.made_fakes += batch.made_fakes
         meter.add_store(batch.store)

@@ -267,10 +267,11 @@ class FaceDataLoader(WorkerBatchLoader):
     def _iterate_epoch(self) -> Generator[Any, None, None]:
         """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
         self._meter = meter = EpochMeter(self._epoch_sampler.epoch, as_mixed(self._batch_dataset.index))
-        self._prepare_workers()
+        steps = range(self.next_step, len(self))
         try:
-            torch_iterator = self._start_workers()
-            worker_batches = iterate_in_order(torch_iterator, self.next_step, meter, self._describe_worker_deaths)
+            worker_batches = iterate_in_order(
+                self._start_workers(), steps, meter, self._describe_worker_deaths, on_last=self._note_end_of_epoch
+            )
             yield from deliver(self._batch_finalizer()(worker_batches), self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator

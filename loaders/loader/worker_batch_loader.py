@@ -41,6 +41,9 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._watchdog: WorkerWatchdog | None = None
         self._iterator = None
         self._torch_iterator: Callable[[], Any] | None = None
+        self._goes_on = False  # whether requests of the next epoch follow those of the current one
+        self._next_origin: tuple[Any, ...] | None = None  # of the epoch after the current one
+        self._ended_before: tuple[Any, ...] | None = None  # the same, where the current one has come to its end
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
@@ -57,6 +60,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             "_epoch_sampler": sampler, "_request_preparer": preparer,
             "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
             "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
+            "_goes_on": False, "_next_origin": None, "_ended_before": None,
         }  # fmt: skip
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
@@ -78,25 +82,51 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)
         object.__setattr__(self, "drop_last", self._epoch_sampler.drop_last)
 
-    def _prepare_workers(self) -> None:
-        """Sets how many workers there are and allocates the memory of batches, before an epoch."""
+    def _start_workers(self) -> Any:
+        """Returns torch's iterator over the epoch, with workers that are watched: new ones, or those that persist."""
         if self._has_default_workers and self._iterator is None:
             self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
         if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
+        if self._has_batches_ahead():
+            return self._iterator
         self._allocate_pool()
-
-    def _start_workers(self) -> Any:
-        """Returns torch's iterator over the epoch, with workers that are watched: new ones, or those that persist."""
         with self._meter.time_wait(), self._describe_worker_deaths():
             self._seed_workers()
             self._torch_iterator = None
-            with starting_iterator():
-                torch_iterator = super().__iter__()
+            self._epoch_sampler.goes_on = self._goes_on
+            try:
+                with starting_iterator():
+                    torch_iterator = super().__iter__()
+            finally:
+                self._epoch_sampler.goes_on = False
             self._torch_iterator = weakref.ref(torch_iterator)
         if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
             self._watchdog = WorkerWatchdog(torch_iterator)
         return torch_iterator
+
+    def _has_batches_ahead(self) -> bool:
+        """Whether workers have prepared the first batches of the epoch that begins; decides about the next ones too.
+
+        Workers that persist go on from the last request of a shuffled epoch to the next epoch, so that its first
+        batches are ready when the loader is iterated again. They are dropped where another epoch is wanted than the
+        next, or anything was changed meanwhile, and then workers stop at the end of the epoch that begins: the next
+        ones would be dropped too.
+        """
+        sampler, ended, went_on = self._epoch_sampler, self._ended_before, self._goes_on
+        origin = sampler.origin(*sampler.position)
+        self._ended_before, self._next_origin = None, sampler.origin(sampler.epoch + 1, 0)
+        self._goes_on = (
+            ended in {None, origin}
+            and self.persistent_workers
+            and self.num_workers > 0
+            and sampler.shuffling.mode != "none"
+        )
+        return went_on and ended == origin and self._iterator is not None
+
+    def _note_end_of_epoch(self) -> None:
+        """Called once torch's iterator has returned an epoch's last batch."""
+        self._ended_before = self._next_origin
 
     def _seed_workers(self) -> None:
         """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""

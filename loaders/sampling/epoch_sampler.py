@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -81,6 +82,8 @@ class EpochSampler(DistributedSampler[int]):
         """Whether `set_epoch` of the current epoch came during iteration: once that ends, the epoch begins anew."""
         self.counts_repeats = False
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
+        self.goes_on = False
+        """Whether an iteration that begins now goes on with the requests of the epochs that follow, without an end."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
         self._bound_balance_cache: tuple[tuple[int, Balance], BoundBalance] | None = None
         self._rows_cache: tuple[tuple[int, int, Balance], Rows] | None = None
@@ -172,12 +175,27 @@ class EpochSampler(DistributedSampler[int]):
         return self.bound_balance.num_images if len(self.dataset.rows) else 0
 
     def __iter__(self) -> Iterator[BatchRequest]:  # type: ignore[override]
-        return self._requests(self.epoch, self.first_image, len(self) - self.steps_left)
+        if self.goes_on and len(self):
+            return self._requests_without_end(self.epoch, self.first_image)
+        return self._requests(self.epoch, self.first_image)
 
-    def _requests(self, epoch: int, first_image: int, first_step: int) -> Iterator[BatchRequest]:
-        for number, step in enumerate(range(first_step, len(self))):
+    def _requests(self, epoch: int, first_image: int) -> Iterator[BatchRequest]:
+        num_steps = self._num_steps(self.num_images - first_image, self.global_batch)
+        for number, step in enumerate(range(len(self) - num_steps, len(self))):
             request = self.request(epoch, step, first_image=first_image + number * self.global_batch)
             yield request if self._prepare is None else self._prepare(self, request)
+
+    def _requests_without_end(self, epoch: int, first_image: int) -> Iterator[BatchRequest]:
+        yield from self._requests(epoch, first_image)
+        for following in itertools.count(epoch + 1):
+            yield from self._requests(following, 0)
+
+    def origin(self, epoch: int, first_image: int) -> tuple[Any, ...]:
+        """All that the requests from an image of an epoch on follow from: where it is the same, so are they."""
+        return (
+            epoch, first_image, self.batch_size, self.rank, self.num_replicas, self.counts_repeats,
+            *self.identity().values(),
+        )  # fmt: skip
 
     def prepare_requests_with(self, prepare: Callable[[EpochSampler, BatchRequest], BatchRequest]) -> None:
         """Passes every request of a later iteration through `prepare`, together with this sampler.

@@ -11,6 +11,9 @@ B: the peer's container, but facefeed's decoder, order of transforms, normalisat
 C: container and transport alone: of each image its first 768 bytes are handed out, nothing is decoded.
 D: decoding alone at 256 px, uint8, against bare threads and bare processes that decode bytes from memory.
 
+"epoch's first": seconds from the beginning of an epoch to its first batch, once workers run. facefeed's workers go on
+to the next epoch meanwhile: they have made these batches at the end of the epoch before, within its time.
+
 Every entry lives through all repeats of a lane in a process of its own, and is stopped while others are at work. A
 repeat is one whole epoch, after one untimed epoch in which memory is measured. See `peers/` for the recipes.
 """

@@ -69,13 +69,24 @@ class MeasuredLoop:
             if clock() > deadline:
                 return
 
-    def restart_epoch(self) -> None:
-        """Makes the next batch the first of a new iteration, of a `FaceDataLoader` over a whole epoch.
+    def approach_epoch_end(self, step: Step, num_steps: int) -> int:
+        """Brings the loop to the end of an epoch; returns how many steps are left of it.
 
-        The current iteration and its workers stay until then, so that their shutdown is part of the wait for that
-        batch, as it is at the end of an epoch.
+        Of a `FaceDataLoader`, whose workers go on to the next epoch once the last batch is requested: by `num_steps`
+        unmeasured steps, as in mid-epoch, to just before that request. The iteration of another loader is broken off
+        with the next request, where its workers end, or begin anew, as at the end of an epoch.
         """
-        self._restart_pending = True
+        if self._face_sampler is None:
+            self._restart_pending = True
+            return 0
+        sampler, num_left = self._face_sampler, min(self.max_in_flight + 1, len(self._face_sampler))
+        num_steps = min(num_steps, len(sampler) - num_left)
+        self._iterator = None
+        self._batch_timings.clear()
+        sampler.position = sampler.epoch, (len(sampler) - num_left - num_steps) * sampler.global_batch
+        for _ in range(num_steps):
+            step(self._next_unmeasured()[0])
+        return num_left
 
     def record(
         self, num_steps: int, step: Step, *, step_clock: StepClock | None = None, batches_out: list[Any] | None = None,
@@ -161,8 +172,6 @@ class MeasuredLoop:
         started_at = clock()
         if self._restart_pending:
             self._iterator, self._restart_pending = None, False
-            if self._face_sampler is not None:  # else it would first deliver the rest of the epoch
-                self._face_sampler.set_epoch(self._face_sampler.epoch + 1)
             self._batch_timings.clear()
         is_first = self._iterator is None
         iterator = self._open_iterator() if self._iterator is None else self._iterator

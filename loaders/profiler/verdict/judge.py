@@ -104,7 +104,7 @@ def steady_figures(
 class EpochStarts:
     """Measured starts of an epoch of `num_batches`.
 
-    start_wait_seconds: additional waiting from the start of an epoch until its queue is full, of several starts.
+    start_wait_seconds: additional waiting from the end of the epoch before until the queue is full, of several starts.
     """
 
     num_batches: int

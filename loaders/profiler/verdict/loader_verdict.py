@@ -148,7 +148,7 @@ class LoaderMeasurement:
         return min(num_missing, _CHUNK_STEPS, num_left)
 
     def _epoch_starts(self, live: Recording) -> EpochStarts | None:
-        """Additional waiting at the start of an epoch, measured several times; None for a loader without a length."""
+        """Additional waiting from one epoch to the next, measured several times; None for a loader without a length."""
         lengths = self.ranks.all_gather(self.num_epoch_batches or _num_epoch_batches(self.loader))
         if None in lengths:
             return None
@@ -160,8 +160,8 @@ class LoaderMeasurement:
         num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
         for number in range(_NUM_EPOCH_STARTS):
             self.progress("the beginning of an epoch", number, _NUM_EPOCH_STARTS)
-            self.loop.restart_epoch()
-            recording = self.loop.record(num_start_steps, self.step, step_clock=self.step_clock(self.step))
+            num_left = self.loop.approach_epoch_end(self.step, num_start_steps)
+            recording = self.loop.record(num_left + num_start_steps, self.step, step_clock=self.step_clock(self.step))
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
             )

@@ -50,8 +50,8 @@ def _epoch_start_note(verdict: Verdict) -> str:
     if epoch is None or epoch.value - steady_share <= max(steady_share, STARVED_ABOVE):
         return ""
     return (
-        f"This advice applies once the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches begins "
-        f"with an empty one, and waits {epoch.value:.0%} of its time. {_LONGER_EPOCHS} wait less."
+        f"This advice applies once the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches waits "
+        f"{epoch.value:.0%} of its time, most of it at its beginning. {_LONGER_EPOCHS} wait less."
     )
 
 

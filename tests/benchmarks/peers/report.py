@@ -13,6 +13,7 @@ OURS = "facefeed"
 _COLUMNS = (
     ("images/s", "images_per_second", "{:,.0f}"),
     ("CPU s/1000", "cpu_seconds_per_1000_images", "{:.3f}"),
+    ("epoch's first s", "first_batch_of_epoch_seconds", "{:.3f}"),
     ("peak PSS MB", "peak_pss_mb", "{:,.0f}"),
     ("first batch s", "first_batch_seconds", "{:.2f}"),
     ("without workers", "first_batch_without_workers_seconds", "{:.2f}"),

@@ -145,13 +145,15 @@ def test_a_loader_of_clips_is_profiled(dataset: Path) -> None:
     assert result.live.num_images.tolist()[0] == 12
 
 
-def test_the_beginning_of_an_epoch_is_measured_once_where_the_one_before_was_left_near_its_end(dataset: Path) -> None:
-    """A shuffled `FaceDataLoader` would first deliver the rest of that."""
-    loop = MeasuredLoop(FaceDataLoader(dataset, 10, image_size=16, num_workers=0))
-    loop.record(8, lambda _: None)
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_beginning_of_an_epoch_is_measured_with_the_end_of_the_one_before(dataset: Path, workers: int) -> None:
+    loop = MeasuredLoop(FaceDataLoader(dataset, 10, image_size=16, num_workers=workers))
+    loop.record(3, lambda _: None)
     for _ in range(2):
-        loop.restart_epoch()
-        assert loop.record(9, lambda _: None).segment_step.tolist() == list(range(9))
+        num_left = loop.approach_epoch_end(lambda _: None, 5)
+        assert num_left == 2 * workers + 1
+        recording = loop.record(num_left + 6, lambda _: None)
+        assert recording.segment_step.tolist()[num_left:] == list(range(6))
 
 
 def test_a_stretch_ends_when_its_time_is_over() -> None:

@@ -216,7 +216,7 @@ def test_advice_on_the_steady_state_names_epochs_that_begin_with_an_empty_queue(
     )
     short = replace(profile, verdict=verdict)
     assert profile.advice
-    note = "But an epoch of 9 batches begins with an empty one, and waits"
+    note = "But an epoch of 9 batches waits"
     write_page(short, Gate(), tmp_path / "page.html")
     assert note in source_text(tmp_path / "page.html")
     assert note in " ".join(console_report(short, Gate()).split())

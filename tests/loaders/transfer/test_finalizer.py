@@ -93,7 +93,7 @@ def test_a_prefetcher_copies_like_any_object(dataset: Path) -> None:
 def test_a_worker_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) -> None:
     images = torch.arange(2 * 4 * 4 * 3).to(torch.uint8).view(2, 4, 4, 3)
     worker_batches = [
-        WorkerBatch(step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
+        WorkerBatch(0, step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
         for step in range(3)
     ]
     finalizer = BatchFinalizer(
@@ -146,7 +146,7 @@ class VirtualHostMemory:
 def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_asked_for() -> None:
     memory = VirtualHostMemory(blocks=7, num_bytes=96)  # of five images whose copies are pending, an image, a label
     worker_batches = [
-        WorkerBatch(step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
+        WorkerBatch(0, step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
         for step in range(6)
     ]
     finalizer = BatchFinalizer(
@@ -182,7 +182,7 @@ def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits(ch
         allocate_pinned=allocate,
     )  # fmt: skip
     images = torch.arange(96, dtype=torch.uint8).view(2, 4, 4, 3)
-    ((batch, _),) = finalizer(iter([WorkerBatch(0, 2, None, images, {**columns, "names": ["a", None]})]))
+    ((batch, _),) = finalizer(iter([WorkerBatch(0, 0, 2, None, images, {**columns, "names": ["a", None]})]))
     given = [batch["image"], batch["label"], *batch["hull"]]
     assert [tensor.data_ptr() for tensor in given] == [tensor.data_ptr() for tensor in allocated]
     assert torch.equal(batch["image"], images.movedim(-1, -3))
@@ -192,7 +192,9 @@ def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits(ch
 
 def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it() -> None:
     memory = VirtualHostMemory(blocks=2, num_bytes=96)
-    worker_batches = (WorkerBatch(step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9))
+    worker_batches = (
+        WorkerBatch(0, step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9)
+    )
     finalizer = BatchFinalizer(
         pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True, allocate_pinned=memory
     )
@@ -213,7 +215,7 @@ def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     finalizer = BatchFinalizer(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pin_memory=False
     )
-    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated=collated)])))
+    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated=collated)])))
     assert batch is collated
     assert count == 5
 
@@ -229,7 +231,7 @@ def test_pin_memory_holds_for_the_output_of_a_collate_fn_too() -> None:
     finalizer = BatchFinalizer(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device=None, pin_memory=True
     )
-    ((batch, _),) = list(finalizer(iter([WorkerBatch(0, 5, None, collated={"image": Pinnable()})])))
+    ((batch, _),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated={"image": Pinnable()})])))
     assert batch == {"image": "page-locked"}
 
 

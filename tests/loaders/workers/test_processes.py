@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import multiprocessing
 import os
@@ -25,12 +26,15 @@ from assets_loaders import (
     NoteStart,
     Seen,
     has_ended,
+    ids,
     loader,
     poisoned,
     seen,
     wait_until,
 )  # fmt: skip
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import FaceDataLoader, Quotas
+from facefeed.loaders.sampling.batch_request import BatchRequest
+from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data._utils import signal_handling
@@ -125,6 +129,94 @@ def test_two_iterations_of_one_loader_at_once_are_not_taken_for_a_short_epoch(da
     batches = loader(dataset, num_workers=0)
     with pytest.raises((UsageError, RuntimeError)):
         list(zip(batches, batches, strict=True))
+
+
+# ---- from one epoch to the next
+
+
+def note_requests(batches: FaceDataLoader) -> list[tuple[int, int]]:
+    """Epoch and step of each batch that workers are asked for from now on."""
+    asked = []
+
+    def note(sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
+        asked.append((request.epoch, request.step))
+        return batches._request_preparer(sampler, request)
+
+    batches._epoch_sampler.prepare_requests_with(note)
+    return asked
+
+
+def test_the_first_batches_of_an_epoch_are_made_before_it_begins(
+    dataset: Path, tmp_path: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    counted = CountedImages(tmp_path / "images")
+    batches = loader(dataset, num_workers=1, prefetch_factor=2, transform=counted)
+    images = sum(map(len, uninterrupted[0]))
+    for epoch in range(3):
+        assert [ids(batch) for batch in batches] == [[face for face, _ in batch] for batch in uninterrupted[epoch]]
+        made = images * (epoch + 1) + 2 * 32
+        wait_until(lambda: counted.images >= made, "batches of the next epoch")  # noqa: B023
+        assert counted.images == made
+
+
+def test_they_are_made_too_for_a_loop_that_counts_the_batches(dataset: Path, uninterrupted: list[list[Seen]]) -> None:
+    batches = loader(dataset, num_workers=2, prefetch_factor=1, transform=Noise())
+    asked = note_requests(batches)
+    for epoch in range(3):
+        iterator = iter(batches)
+        assert seen(next(iterator) for _ in range(STEPS)) == uninterrupted[epoch]
+    assert asked == [*((epoch, step) for epoch in range(3) for step in range(STEPS)), (3, 0), (3, 1)]
+
+
+@pytest.mark.parametrize("options", [{"shuffle": False}, {"persistent_workers": False}], ids=str)
+def test_none_are_made_where_the_next_epoch_may_not_come_or_would_have_other_workers(
+    dataset: Path, options: dict[str, bool]
+) -> None:
+    batches = loader(dataset, num_workers=1, **options)
+    asked = note_requests(batches)
+    list(batches)
+    list(batches)
+    assert asked == [(epoch, step) for epoch in range(2) for step in range(STEPS)]
+
+
+def test_where_a_script_goes_to_other_epochs_than_the_next_they_are_not_made_again(
+    dataset: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    batches = loader(dataset, num_workers=1, prefetch_factor=1, transform=Noise())
+    asked = note_requests(batches)
+    epochs = (0, 3, 3, 3, 4, 5)
+    for epoch in epochs:
+        batches.set_epoch(epoch)
+        assert seen(batches) == uninterrupted[epoch]
+    in_vain = [number for number, (epoch, step) in enumerate(asked) if step == 0 and epoch not in epochs]
+    assert [asked[number] for number in in_vain] == [(1, 0), (6, 0)]
+    assert len(asked) == STEPS * len(epochs) + len(in_vain)
+
+
+def test_faces_made_ahead_are_not_taken_for_those_of_an_epoch_that_was_changed_since(
+    dataset: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise())
+    expected = loader(dataset, num_workers=0, transform=Noise())
+    assert seen(batches) == uninterrupted[0]
+    expected.set_epoch(1)
+    for each in (batches, expected):
+        each.sampler.balance = Quotas({"real": 1, "fake": 1})
+    assert seen(batches) == seen(expected) != uninterrupted[1]
+
+
+def test_a_state_that_is_loaded_between_two_epochs_is_gone_on_from(
+    dataset: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise())
+    iterator = iter(batches)
+    assert seen(next(iterator) for _ in range(4)) == uninterrupted[0][:4]
+    state = batches.state_dict()
+    assert seen(iterator) == uninterrupted[0][4:]
+    batches.load_state_dict(state)
+    assert seen(batches) == uninterrupted[0][4:]
+    assert seen(copy.deepcopy(batches)) == uninterrupted[1]
+    assert [seen(batches) for _ in range(2)] == uninterrupted[1:3]
 
 
 # ---- their settings

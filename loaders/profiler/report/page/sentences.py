@@ -52,7 +52,7 @@ def banner(profile: Profile) -> Banner:
         waits = live
         if verdict.epoch_wait_share is not None and is_slow_only_at_epoch_start(verdict):
             waits = verdict.epoch_wait_share
-            counted = f"{counted} once the queue was filled, but an epoch begins with an empty one"
+            counted = f"{counted} once the queue was filled, but an epoch's beginning waits"
             headline = (
                 f"An epoch of {verdict.num_epoch_batches:,} batches waits for data {percent(waits.value)} of its time"
             )
