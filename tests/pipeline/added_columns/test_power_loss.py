@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from assets_columns import Colour
 from assets_dataset import Clip, copy_dataset, make_dataset, open_run_state
 from assets_failing_commands import files_of, problem_of_reader, set_aside
-from assets_power_loss import Crash, Recording, crashes, lay, needless_syncs, problems, recorded, some
+from assets_power_loss import crashes, needless_syncs, problems, some
+from assets_recorded_commands import RecordedCommand
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.errors import FacefeedError, UsageError
+from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.verify.check import verify
 
 UNITS = (
@@ -23,19 +23,11 @@ UNITS = (
 MAKER = Colour()
 
 
-class Columns:
-    """A command on the added columns of a dataset, which runs again and again.
-
-    `before`: the dataset that it begins with. `out`: where it runs, in a folder that is recorded. `after`: all files
-    that an undisturbed run leaves.
-    """
-
-    num_units = 0
-    """Units that a run finishes, none of which may be lost."""
+class Columns(RecordedCommand):
+    """A command on the added columns of a dataset. `after`: all files that an undisturbed run leaves."""
 
     def __init__(self, folder: Path) -> None:
-        self.before, self.out = folder / "before", folder / "disk/out"
-        self.recording: Recording | None = None
+        super().__init__(folder)
         make_dataset(self.before, UNITS)
         self.prepare()
         copy_dataset(self.before, self.out)
@@ -45,35 +37,10 @@ class Columns:
         with_columns = next(out for out in (self.before, self.out) if "colour" in Index(out).added)
         self.values = [Index(with_columns).column(name) for name in MAKER.columns.names]
 
-    def record(self, monkeypatch: pytest.MonkeyPatch) -> Recording:
-        """What a run does to files."""
-        shutil.rmtree(self.out)
-        copy_dataset(self.before, self.out)
-        with recorded(self.out.parent, monkeypatch) as recording:
-            self.recording = recording
-            self.run()
-            recording.step_finished()  # one more: the command has ended
-        self.recording = None
-        assert len(recording.finished) == self.num_units + 1
-        return recording
-
-    def problem(self, crash: Crash) -> str:
-        """Why this state is not what was promised; empty where it is."""
-        lay(crash.state, self.out.parent)
-        try:
-            if problem := self.problem_of_readers():
-                return problem
-            if crash.finished > self.num_units and (problem := self.problem_of_end()):
-                return f"after the command has ended: {problem}"
-            if self.finished_units() < min(crash.finished, self.num_units):
-                return "a finished unit is lost"
-            self.resume()
-        except FacefeedError as error:
-            return f"stops: {error}"
-        return self.problem_of_end()
+    def prepare(self) -> None:
+        """Changes the dataset that the command begins with."""
 
     def problem_of_readers(self) -> str:
-        """What is wrong with the dataset now, whatever the command has done of its work."""
         now = files_of(self.out)
         if changed := [name for name, data in self.unchanged.items() if now.get(name) != data]:
             return f"{changed} changed"
@@ -90,7 +57,6 @@ class Columns:
         return "other values of the columns"
 
     def problem_of_end(self) -> str:
-        """Why the command is not at its end."""
         if findings := verify(self.out).findings:
             return "; ".join(map(str, findings))
         if names := set_aside(self.out):
@@ -102,30 +68,14 @@ class Columns:
         different = [name for name in now.keys() | self.after.keys() if now.get(name) != self.after.get(name)]
         return f"{sorted(different)} differ" if different else ""
 
-    def finished_units(self) -> int:
-        return 0
-
-    def resume(self) -> None:
-        self.run()
-
-    def prepare(self) -> None:
-        """Changes the dataset that the command begins with."""
-
-    def run(self) -> None:
-        raise NotImplementedError
-
 
 class Adding(Columns):
-    num_units = len(UNITS)
+    num_steps = len(UNITS)
 
     def run(self) -> None:
-        add_columns(self.out, MAKER, workers=1, on_progress=self._on_progress)
+        add_columns(self.out, MAKER, workers=1, on_progress=self.note_progress)
 
-    def _on_progress(self, rows_done: int, _rows: int) -> None:
-        if rows_done and self.recording is not None:
-            self.recording.step_finished()
-
-    def finished_units(self) -> int:
+    def finished_steps(self) -> int:
         column_set = ColumnSet.read(self.out, "colour")
         units = [receipt for _, _, receipt in open_run_state(self.out).finished_units()]
         return 0 if column_set is None else sum(map(column_set.has_file_for, units))

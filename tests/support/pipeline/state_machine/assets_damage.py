@@ -115,7 +115,7 @@ def _follow_remedies(one_out: OneOut, backup: Mapping[Path, bytes], *, may_stop:
         with suppress(StoppedError):
             one_out.run()
     one_out.run()  # also where the source has changed since: the next run ends as ever
-    assert one_out.is_sound
+    assert one_out.is_sound or one_out.is_without_faces  # the last ones were lost, and their video is another by now
 
 
 def _steps(out: Path, finding: Finding) -> list[tuple[str, str]]:

@@ -21,6 +21,7 @@ _SEVERAL = st.dictionaries(_NAMES, st.sampled_from(("one", "two", "long")), min_
 _MOMENTS = st.integers(1, 70)
 """Numbers of changes that a run makes; a later one never comes, and the run ends."""
 _FILE_MOMENTS = st.integers(1, 12)
+_COMPACTION_MOMENTS = st.integers(1, 35)
 _PARTS = st.sampled_from([["1/1"], ["1/2", "2/2"], ["2/2", "1/2"], ["3/3", "1/3", "2/3"]])
 """Parts of a job, in the order in which they are run."""
 _FEW = st.dictionaries(_NAMES, _CONTENTS, max_size=2)
@@ -166,8 +167,8 @@ class PrecomputeMachine(RuleBasedStateMachine):
     def compact(self) -> None:
         self.one_out.compact()
 
-    @precondition(lambda self: self.one_out.is_sound)
-    @rule(at=_MOMENTS)
+    @precondition(lambda self: self.one_out.is_sound and self.one_out.num_files_to_merge)
+    @rule(at=_COMPACTION_MOMENTS)
     def compact_and_be_killed(self, at: int) -> None:
         self.one_out.compact(killed_at(self.one_out.out, at))
 
