@@ -30,9 +30,7 @@ from ..files import (
     sync_folder,
     write_durably,
 )
-from ..planning.options import hash_config
-from ..planning.plan import Plan
-from ..planning.run_state import RunState
+from ..planning.run_state import RunState, finished_run_state
 from ..verify.unfinished import UnfinishedRun
 from .by_name import absolute_source, load_column_maker
 from .landmarks import REPLACED, LandmarkColumns
@@ -202,7 +200,7 @@ def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator
             for folder in paths.temporary.glob("*.removed"):
                 shutil.rmtree(folder)
             remove_attempts(paths)
-            yield RunState(paths, Plan.load(paths), hash_config(manifest.config)), manifest, lease
+            yield finished_run_state(paths, manifest), manifest, lease
 
 
 def _require_finished(out: Path) -> Manifest:

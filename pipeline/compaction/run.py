@@ -25,16 +25,16 @@ from ..commit.finalize import (
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
 from ..console import plural
-from ..dataset.added_columns import IncompleteSet, read_column_sets
+from ..dataset.added_columns import ColumnSet, IncompleteSet, read_column_sets
 from ..dataset.index import current_index_path
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..errors import CorruptDataError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
 from ..files import refuse_address, stop_on_any_disk_error
-from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
-from ..planning.run_state import RunState, superseded_receipts
+from ..planning.run_state import RunState, finished_run_state, superseded_receipts
 from ..verify.unfinished import UnfinishedRun
+from .checking import check_files
 from .grouping import plan_compaction
 from .merged_columns import merge_columns
 from .merging import merge_units
@@ -96,9 +96,9 @@ def compact(
 
     Raises:
         UsageError: `out` is no finished dataset; nothing was written.
-        RefusedError: another run is at work on `out`, or did not come to its end, or the disk lacks room for a copy of
-            the small files; nothing was written.
-        CorruptDataError: files are missing or damaged.
+        RefusedError: another run is at work on `out`, or did not come to its end, added columns lack rows of small
+            files, or the disk lacks room for a copy of these; nothing was written.
+        CorruptDataError: files are missing or damaged; nothing was written.
         StoppedError: the disk failed; merged files are kept, the same call resumes.
 
     """
@@ -114,7 +114,7 @@ def compact(
         refuse_read_only(paths)
         with hold_lease(paths.lease, on_wait, work="facefeed compact") as lease:
             compaction = _Compaction(paths, _require_finished(out), lease)
-            units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000)
+            units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
             merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)
             manifest, incomplete = compaction.finish()
             return CompactSummary(
@@ -138,17 +138,17 @@ class _Compaction:
 
     def __init__(self, paths: OutPaths, manifest: Manifest, lease: Lease) -> None:
         self._paths, self._manifest, self._lease = paths, manifest, lease
-        plan = Plan.load(paths)
+        self.run_state = finished_run_state(paths, manifest)
+        plan = self.run_state.plan
         covered = plan.parts[: manifest.plan_parts]  # all of them, where it is from before that was recorded
         self._begun = plan.parts[len(covered) :]
-        self.run_state = RunState(paths, plan, hash_config(manifest.config))
         self.files_before = len(RunState(paths, Plan(covered), self.run_state.config_hash).parquet_files())
 
-    def plan(self, target_bytes: int) -> list[Unit]:
+    def plan(self, target_bytes: int, on_progress: OnProgress) -> list[Unit]:
         """The units that are to be merged: what an earlier call has left of its own, or the next part of the plan.
 
-        Raises `RefusedError` where the disk lacks room, `CorruptDataError` where units of the dataset are not as they
-        were finished.
+        Raises `RefusedError` where the disk lacks room or added columns lack rows, `CorruptDataError` where units of
+        the dataset are not as they were finished. What `on_progress` raises ends the check of their files.
         """
         self._paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
         remove_attempts(self._paths)
@@ -158,7 +158,10 @@ class _Compaction:
             self._refuse_damaged()
             part = plan_compaction(self.run_state, target_bytes)
             if part.units:
-                self._refuse_full_disk(part.units)
+                replaced = [receipt for unit in part.units for receipt in self._replaced(unit)]
+                self._refuse_full_disk(replaced)
+                num_rows = sum(receipt.rows for receipt in replaced)
+                check_files(self.run_state, replaced, self._column_sets(), lambda: on_progress(0, num_rows))
                 record_plan_parts(self.run_state)
                 self.run_state.plan.append(self._paths, part)
                 self._begun = [part]
@@ -178,8 +181,8 @@ class _Compaction:
                 f"{'is' if len(damaged) == 1 else 'are'} missing or damaged; run `facefeed verify {self._paths.root}`"
             )
 
-    def _refuse_full_disk(self, units: Sequence[Unit]) -> None:
-        needed = sum(receipt.bytes for unit in units for receipt in self._replaced(unit))
+    def _refuse_full_disk(self, replaced: Sequence[Receipt]) -> None:
+        needed = sum(receipt.bytes for receipt in replaced)
         free = shutil.disk_usage(self._paths.root).free
         if needed > free:
             raise RefusedError(
@@ -221,8 +224,11 @@ class _Compaction:
         remove_superseded(self.run_state)
         return manifest, incomplete
 
+    def _column_sets(self) -> list[ColumnSet]:
+        return [each for each in read_column_sets(self._paths.root) if not each.is_being_removed]
+
     def _merge_columns(self) -> None:
-        sets = [each for each in read_column_sets(self._paths.root) if not each.is_being_removed]
+        sets = self._column_sets()
         own = {unit.unit_id for part in self._begun for unit in part.units}
         for planned, unit, receipt in self.run_state.finished_units() if sets else ():
             if planned.unit_id in own and receipt.file:

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections import deque
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
-from ..dataset.manifest import InputOutcome, OutPaths, Receipt, trusted_receipt
+from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, trusted_receipt
 from ..errors import CorruptDataError
 from ..files import read_stored
 from .job_share import JobShare
+from .options import hash_config
 from .plan import Plan, PlanPart, Unit
+
+
+def finished_run_state(paths: OutPaths, manifest: Manifest) -> RunState:
+    """The state of a finished dataset; raises `CorruptDataError` where its plan is damaged or lacks a part."""
+    plan = Plan.load(paths)
+    if len(plan.parts) < (manifest.plan_parts or 1):
+        raise CorruptDataError(
+            f"{paths.plan}: holds {len(plan.parts)} parts, the manifest accounts for {manifest.plan_parts or 1}; run "
+            f"`facefeed verify {shlex.quote(str(paths.root))}`, which says how to repair it"
+        )
+    return RunState(paths, plan, hash_config(manifest.config))
 
 
 class RunState:

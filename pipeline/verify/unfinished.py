@@ -101,7 +101,7 @@ class UnfinishedRun:
             )
         if self.failures:
             lines.append(f"{plural(len(self.failures), 'input')} failed: {format_reason_counts(self.failures)}")
-        if not (self.pending or self.manifest.rows):
+        if not (self.is_compaction or self.pending or self.manifest.rows):
             lines.append(f"no face in any of {plural(self.manifest.inputs['total'], 'input')}: {NO_FACES_REMEDY}")
         return [*lines, f"next: {self._next_step()}"]
 

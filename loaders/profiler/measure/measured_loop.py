@@ -17,7 +17,7 @@ from .batch_timing import BatchTiming, clock, timing_cost_seconds
 from .instrument import instrument
 from .recording import Recording, count_images
 from .step_clock import HostStepClock, StepClock
-from .variants import torch_loader_of, with_torch_loader
+from .variants import RepeatedBalance, torch_loader_of, with_torch_loader
 
 Step = Callable[[Any], Any]
 
@@ -79,7 +79,10 @@ class MeasuredLoop:
         if self._face_sampler is None:
             self._restart_pending = True
             return 0
-        sampler, num_left = self._face_sampler, min(self.max_in_flight + 1, len(self._face_sampler))
+        sampler = self._face_sampler
+        if isinstance(sampler.balance, RepeatedBalance):  # an epoch as training has it, whose order is drawn here
+            sampler.balance = sampler.balance.balance
+        num_left = min(self.max_in_flight + 1, len(sampler))
         num_steps = min(num_steps, len(sampler) - num_left)
         self._iterator = None
         self._batch_timings.clear()

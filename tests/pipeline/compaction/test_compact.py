@@ -17,12 +17,13 @@ import pytest
 from assets_columns import FILE, Large
 from assets_dataset import UNITS, Clip, copy_dataset, make_dataset, open_run_state
 from assets_docs import REFERENCE
+from assets_failing_commands import files_of
 from assets_in_process import Job
 from assets_killed import Killed, killed_at
 from assets_video import numbered, write_video
 from click.testing import CliRunner, Result
 from facefeed.loaders import FaceDataLoader
-from facefeed.pipeline.added_columns.run import add_columns
+from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.compaction.grouping import plan_compaction
@@ -247,16 +248,51 @@ def test_a_dataset_that_lacks_a_file_is_refused_with_what_to_do(out: Path) -> No
     assert not (out / "plan/1.json").exists()
 
 
-def test_damaged_rows_are_not_copied(out: Path) -> None:
-    path = max(out.glob("faces/train/*.parquet"), key=lambda each: each.stat().st_size)
+def flip(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CorruptDataError, match=r"rows of real/anna\.mp4 are missing or damaged; run `facefeed"):
+
+
+@pytest.mark.parametrize(
+    ("damaged", "message"),
+    [
+        ("faces/train", r"faces/train/\w+\.parquet: its SHA-256 is not its receipt's"),
+        ("columns/colour", r"columns/colour/\w+\.parquet: its SHA-256 is not its receipt's"),
+    ],
+)
+def test_a_damaged_file_is_found_before_anything_is_written_and_verify_names_it(
+    out: Path, damaged: str, message: str
+) -> None:
+    flip(max((out / damaged).glob("*.parquet"), key=lambda each: each.stat().st_size))
+    before = files_of(out)
+    with pytest.raises(CorruptDataError, match=rf"{message}; nothing was written: run `facefeed verify"):
         compact(out, workers=2)
-    assert [*(out / "_tmp").iterdir()] == []
-    assert path.read_bytes() == data
-    assert Index(out).num_rows == Manifest.read(out).rows
+    assert files_of(out) == before
+    assert {finding.location.startswith(damaged) for finding in verify(out).findings} == {True}
+
+
+def test_a_dataset_without_its_plan_is_refused_and_nothing_is_added_to_it(out: Path) -> None:
+    shutil.rmtree(out / "plan")
+    before = files_of(out)
+    for command in (("compact", out), ("add", out, f"{FILE}:Colour")):
+        result = run(*command)
+        assert result.exit_code == 1
+        assert "holds 0 parts, the manifest accounts for 1; run `facefeed verify" in result.stderr
+    assert files_of(out) == before
+
+
+def test_an_interrupt_ends_the_check_of_the_files(out: Path) -> None:
+    before, calls = files_of(out), []
+
+    def on_progress(*progress: int) -> None:
+        calls.append(progress)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compact(out, on_progress=on_progress)
+    assert files_of(out) == before
 
 
 # --- stopped half-way
@@ -326,14 +362,47 @@ def test_what_was_not_removed_at_the_end_is_removed_by_the_next_run(out: Path, m
 # --- added columns that are not all there
 
 
-def test_columns_that_lack_rows_still_do_and_the_command_that_adds_them_is_named(out: Path) -> None:
+def file_of_colour(out: Path) -> Path:
+    """Its file for a unit of val, whose small file has 31 rows."""
     column_set = ColumnSet.read(out, "colour")
     assert column_set is not None
     receipt = next(each for _, unit, each in open_run_state(out).finished_units() if unit.split == "val" and each.file)
-    column_set.unit_file(receipt.unit).unlink()
+    return column_set.unit_file(receipt.unit)
+
+
+def test_columns_that_lack_rows_are_not_lost_for_others_and_the_commands_are_named(out: Path) -> None:
+    file_of_colour(out).unlink()
+    before = files_of(out)
+    result = run("compact", out)
+    assert result.exit_code == 2
+    assert re.search(
+        r"31 rows of small files lack the added columns 'colour', .* run `facefeed add .*`, or `facefeed remove",
+        " ".join(result.stderr.split()),
+    )
+    assert files_of(out) == before
+    add_columns(out, f"{FILE}:Colour", workers=1)
+    compact(out)
+    assert verify(out).findings == []
+
+
+def test_where_the_record_of_columns_is_damaged_nothing_begins_and_they_can_be_removed(out: Path) -> None:
+    (out / "columns/colour/_set.json").write_text("{")
+    with pytest.raises(CorruptDataError, match=r"does not describe added columns.*run `facefeed remove"):
+        compact(out)
+    assert not (out / "plan/1.json").exists()
+    remove_columns(out, "colour")
+    compact(out)
+    assert verify(out).findings == []
+
+
+def test_columns_that_were_lost_while_a_compaction_was_killed_are_named_with_what_adds_them(out: Path) -> None:
+    path = file_of_colour(out)
+    with killed_at(out, 30), pytest.raises(Killed):
+        compact(out, workers=1)
+    path.unlink()
     result = run("compact", out)
     assert result.exit_code == 0
-    assert re.search(r"added columns 'colour': 40 rows lack them; run `facefeed add", result.stderr)
+    assert re.search(r"added columns 'colour': \d+ rows lack them; run `facefeed add", result.stderr)
     assert {*Index(out).added} == {"large"}
     add_columns(out, f"{FILE}:Colour", workers=1)
     assert verify(out).findings == []
@@ -399,7 +468,7 @@ def test_a_row_group_is_read_once_however_many_videos_it_holds(out: Path, monkey
 
     class Counting(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         def read_row_group(self, number: int, columns: list[str] | None = None, **given: Any) -> pa.Table:
-            if columns is None:
+            if columns is None and "/faces/" in self._source_name:
                 read.append((self._source_name, number))
             return super().read_row_group(number, columns=columns, **given)
 

@@ -68,7 +68,7 @@ def damage(one_out: OneOut, what: str, which: int, how: Damage, at: float) -> No
 
 _CONSEQUENCES: Mapping[str, set[str]] = {
     "rows": set(), "receipt": {"unknown-file"}, "index": set(), "manifest": {"manifest"},
-    "plan": {"plan", "manifest", "unknown-file", "index", "account", "columns"}, "columns": set(),
+    "plan": {"plan", "manifest", "receipt", "unknown-file", "index", "account", "columns"}, "columns": set(),
     "columns' receipt": {"columns"}, "columns' record": {"columns"},
 }  # fmt: skip
 """Kinds of findings that need not name the damaged file."""
