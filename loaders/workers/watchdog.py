@@ -30,9 +30,10 @@ class _SharedPopen(Popen):
 
 def share_popen(worker: Any) -> None:
     """Lets several threads ask a worker process how it ended."""
-    if type(worker._popen) is Popen:  # noqa: SLF001
-        worker._popen.polling = threading.RLock()  # noqa: SLF001
-        worker._popen.__class__ = _SharedPopen  # noqa: SLF001
+    popen: Any = worker._popen  # noqa: SLF001
+    if type(popen) is Popen:
+        popen.polling = threading.RLock()
+        popen.__class__ = _SharedPopen
 
 
 class WorkerWatchdog:

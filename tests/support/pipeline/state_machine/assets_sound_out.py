@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.dataset as pads
 from assets_columns import Colour
-from assets_fresh_runs import Version, fresh_colours
+from assets_fresh_runs import Version, fresh_colours, run_state_of
 from assets_out_model import OutModel
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
@@ -40,14 +40,14 @@ def check_sound(out: Path, model: OutModel) -> None:
 
 
 def check_columns_are_complete(out: Path) -> None:
-    """The index has the added columns where each file of rows has a file of them."""
-    if ColumnSet.read(out, Colour.name) is None or is_half_removed(out):
+    """The index has the added columns where each file of rows, as it is now, has a file of them."""
+    column_set = ColumnSet.read(out, Colour.name)
+    if column_set is None or is_half_removed(out):
         return
-    units, files, receipts = (
-        {path.stem for path in out.glob(pattern)}
-        for pattern in ("faces/*/*.parquet", f"{COLUMNS}/*.parquet", f"{COLUMNS}/_receipts/*.json")
-    )
-    assert (Colour.name in Index(out).added) == (units <= files & receipts)
+    run_state = run_state_of(out)
+    assert run_state is not None
+    units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
+    assert (Colour.name in Index(out).added) == all(map(column_set.has_file_for, units))
 
 
 def is_half_removed(out: Path) -> bool:
