@@ -32,7 +32,7 @@ def share_popen(worker: Any) -> None:
     """Lets several threads ask a worker process how it ended."""
     popen: Any = worker._popen  # noqa: SLF001
     if type(popen) is Popen:
-        popen.polling = threading.RLock()
+        vars(popen)["polling"] = threading.RLock()
         popen.__class__ = _SharedPopen
 
 
