@@ -6,34 +6,12 @@ import os
 import threading
 import weakref
 from multiprocessing.connection import wait
-from multiprocessing.popen_forkserver import Popen
 from typing import Any
 
-from ..torch_internals import is_shut_down, kill_workers, workers_of
+from ..torch_internals import is_shut_down, kill_workers, share_popen, workers_of
 from .processes import describe_deaths
 
 _JOIN_TIMEOUT_SECONDS = 5.0
-
-
-class _SharedPopen(Popen):
-    """The handle of a worker of the fork server, which two threads may ask at once how it ended.
-
-    Of Python's own, one would read that from the fork server, and the other take its absence for an exit code of 255.
-    """
-
-    polling: threading.RLock
-
-    def poll(self, flag: int = os.WNOHANG) -> int | None:
-        with self.polling:
-            return super().poll(flag)
-
-
-def share_popen(worker: Any) -> None:
-    """Lets several threads ask a worker process how it ended."""
-    popen: Any = worker._popen  # noqa: SLF001
-    if type(popen) is Popen:
-        vars(popen)["polling"] = threading.RLock()
-        popen.__class__ = _SharedPopen
 
 
 class WorkerWatchdog:

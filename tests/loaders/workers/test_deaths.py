@@ -34,8 +34,8 @@ from assets_loaders import (
     wait_until,
 )
 from facefeed.loaders import FaceDataLoader
+from facefeed.loaders.torch_internals import share_popen
 from facefeed.loaders.workers.processes import WorkerDiedError
-from facefeed.loaders.workers.watchdog import share_popen
 
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
 SECONDS = 30
