@@ -88,7 +88,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
         if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
-        if self._has_batches_ahead():
+        if self._take_batches_ahead():
             return self._iterator
         self._allocate_pool()
         with self._meter.time_wait(), self._describe_worker_deaths():
@@ -105,13 +105,13 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             self._watchdog = WorkerWatchdog(torch_iterator)
         return torch_iterator
 
-    def _has_batches_ahead(self) -> bool:
-        """Whether workers have prepared the first batches of the epoch that begins; decides about the next ones too.
+    def _take_batches_ahead(self) -> bool:
+        """Goes on with batches that workers have prepared of the epoch that begins; returns whether there are any.
 
-        Workers that persist go on from the last request of a shuffled epoch to the next epoch, so that its first
-        batches are ready when the loader is iterated again. They are dropped where another epoch is wanted than the
-        next, or anything was changed meanwhile, and then workers stop at the end of the epoch that begins: the next
-        ones would be dropped too.
+        Also decides whether they prepare those of the next one. Workers that persist go on from the last request of a
+        shuffled epoch to the next epoch, so that its first batches are ready when the loader is iterated again. They
+        are dropped where another epoch is wanted than the next, or anything was changed meanwhile, and then workers
+        stop at the end of the epoch that begins: the next ones would be dropped too.
         """
         sampler, ended, went_on = self._epoch_sampler, self._ended_before, self._goes_on
         origin = sampler.origin(*sampler.position)

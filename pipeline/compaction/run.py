@@ -98,7 +98,8 @@ def compact(
         UsageError: `out` is no finished dataset; nothing was written.
         RefusedError: another run is at work on `out`, or did not come to its end, added columns lack rows of small
             files, or the disk lacks room for a copy of these; nothing was written.
-        CorruptDataError: files are missing or damaged; nothing was written.
+        CorruptDataError: files are missing or damaged; found before anything is written, unless they were damaged
+            since, or an earlier call was killed.
         StoppedError: the disk failed; merged files are kept, the same call resumes.
 
     """
