@@ -157,16 +157,21 @@ def _slow_batches(model: WhatIfModel, current_share: float) -> list[Advice]:
 
 def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
     recording = model.recording
-    sampler_seconds = float(recording.sampler_wait_seconds[recording.is_steady].mean())
+    steady_sampler_seconds = recording.sampler_wait_seconds[recording.is_steady]
+    sampler_seconds = float(steady_sampler_seconds.mean())
     if not sampler_seconds:
         return []
+    # The loop is spared at most the sampler's own time, whatever a model says that doesn't fit this recording.
+    least_share = current_share - float(steady_sampler_seconds.sum()) / recording.steady_seconds
     change = (
         f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can help: "
         "draw the order before the epoch begins"
     )
     return [
         Advice(
-            change=change, current_wait_share=current_share, predicted_wait_share=model.wait_share(with_sampler=False)
+            change=change,
+            current_wait_share=current_share,
+            predicted_wait_share=max(model.wait_share(with_sampler=False), least_share),
         )
     ]
 

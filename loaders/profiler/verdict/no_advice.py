@@ -30,10 +30,7 @@ def no_advice_reason(profile: Profile) -> str:
     if to_decide := how_to_decide(profile):
         return f"{_what_to_try(profile)} {to_decide}"
     if verdict.kind is not VerdictKind.INCONCLUSIVE and is_slow_only_at_epoch_start(verdict):
-        return (
-            "The loader keeps up once its queue is filled; epochs are too short for that to matter. "
-            f"{_LONGER_EPOCHS} wait less."
-        )
+        return f"The loader keeps up once its queue is filled; {_what_epoch_starts_cost(verdict)}"
     if verdict.kind is VerdictKind.INCONCLUSIVE or not verdict.num_starved_steps:
         return "Measure again, with more steps and while nothing else runs on the machine."
     return _reason_despite_waits(profile)
@@ -52,6 +49,18 @@ def _epoch_start_note(verdict: Verdict) -> str:
     return (
         f"This advice applies once the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches waits "
         f"{epoch.value:.0%} of its time, most of it at its beginning. {_LONGER_EPOCHS} wait less."
+    )
+
+
+def _what_epoch_starts_cost(verdict: Verdict) -> str:
+    """What the beginning of epochs costs a loader that is otherwise fed, and what to do."""
+    epoch = verdict.epoch_wait_share
+    if epoch is None or epoch.value >= FED_BELOW:
+        return f"epochs are too short for that to matter. {_LONGER_EPOCHS} wait less."
+    return (
+        f"with its beginning, an epoch of {verdict.num_epoch_batches:,} batches waits {epoch.value:.1%} of its time, "
+        f"but up to {epoch.upper:.1%} is possible. Measure again while nothing else runs on the machine. "
+        f"{_LONGER_EPOCHS} wait less."
     )
 
 

@@ -129,3 +129,19 @@ def test_steps_that_wait_often_but_briefly_are_advised_since_they_never_count_as
     advice = advise(recording, num_cores=4, acceptable_share=acceptable_wait_share(verdict))
     assert advice[0].settings
     assert advice[0].predicted_wait_share <= advice[0].current_wait_share / 2
+
+
+def test_a_sampler_is_not_advised_against_for_more_time_than_it_takes() -> None:
+    # At its end, which alone the model is fitted to, the loader nearly keeps up: to the model any change would help.
+    load = np.concatenate([np.full(2000, 2 * STEP), np.full(1200, 1e-5)])
+    load[2000::100] = 3 * STEP
+    advice = advise(with_sampler(recording_of(load, workers=0), 0.0004 * STEP), num_cores=4)
+    assert advice[0].current_wait_share > 0.3
+    assert not [item for item in advice if "sampler" in item.change]
+
+
+def with_sampler(recording: Recording, seconds: float) -> Recording:
+    """The recording of a loader whose sampler takes that long for each batch."""
+    return replace(
+        recording, batch_timings=[replace(timing, sampler_seconds=seconds) for timing in recording.batch_timings]
+    )

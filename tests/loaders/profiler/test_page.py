@@ -315,6 +315,20 @@ def test_epochs_that_are_too_short_to_be_surely_fed_are_named_and_not_the_number
     )
 
 
+def test_of_one_slow_epoch_beginning_among_quick_ones_it_is_not_said_that_epochs_are_too_short() -> None:
+    profile = fed()
+    verdict = judge(
+        profile.live, emulated=False, num_cores=4,
+        epoch=EpochStarts(num_batches=1000, start_wait_seconds=(0.0, 0.01, 0.01, 0.01, 0.2)),
+    )  # fmt: skip
+    profile = replace(profile, verdict=verdict)
+    assert verdict.kind is VerdictKind.MARGINAL
+    reason = no_advice_reason(profile)
+    assert "an epoch of 1,000 batches waits 0.1% of its time, but up to 2.7% is possible. Measure again" in reason
+    assert "too short" not in reason
+    assert "0.1\u00a0% of a whole epoch, at most 2.7\u00a0%." in banner(profile).meaning
+
+
 def test_nothing_would_help_whoever_is_fed() -> None:
     assert "what would help" not in console_report(fed(), Gate())
 

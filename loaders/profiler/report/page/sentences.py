@@ -77,7 +77,8 @@ def banner(profile: Profile) -> Banner:
         meaning += (
             f" But an epoch has only {verdict.num_epoch_batches:,} batches, and the device waits "
             f"{milliseconds(verdict.epoch_start_wait_seconds)} at its beginning: "
-            f"{percent(verdict.epoch_wait_share.value)} of a whole epoch."
+            f"{percent(verdict.epoch_wait_share.value)} of a whole epoch, at most "
+            f"{percent(verdict.epoch_wait_share.upper)}."
         )
     return Banner(word=verdict.kind.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
 
