@@ -107,7 +107,10 @@ def iterate_in_order(
                 free_frame_of_worker_error(raised)
                 raise
         if batch is None:
-            return
+            raise BatchOrderError(
+                f"{step - steps.start} of {len(steps)} batches came of epoch {meter.epoch}: iterate the loader itself, "
+                "with its own sampler and workers"
+            )
         if batch.error is not None:
             error, batch = batch.error, None
             try:

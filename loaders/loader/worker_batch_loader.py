@@ -44,6 +44,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._goes_on = False  # whether requests of the next epoch follow those of the current one
         self._next_origin: tuple[Any, ...] | None = None  # of the epoch after the current one
         self._ended_before: tuple[Any, ...] | None = None  # the same, where the current one has come to its end
+        self._have_worked = False  # whether the workers that there are have made an epoch
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
@@ -60,7 +61,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             "_epoch_sampler": sampler, "_request_preparer": preparer,
             "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
             "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
-            "_goes_on": False, "_next_origin": None, "_ended_before": None,
+            "_goes_on": False, "_next_origin": None, "_ended_before": None, "_have_worked": False,
         }  # fmt: skip
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
@@ -91,19 +92,33 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         if self._take_batches_ahead():
             return self._iterator
         self._allocate_pool()
-        with self._meter.time_wait(), self._describe_worker_deaths():
-            self._seed_workers()
-            self._torch_iterator = None
-            self._epoch_sampler.goes_on = self._goes_on
-            try:
-                with starting_iterator():
-                    torch_iterator = super().__iter__()
-            finally:
-                self._epoch_sampler.goes_on = False
-            self._torch_iterator = weakref.ref(torch_iterator)
+        try:
+            with self._meter.time_wait(), self._describe_worker_deaths():
+                torch_iterator = self._make_torch_iterator()
+        except BaseException:
+            self._end_persistent_workers()  # what they still have to answer would be taken for the next iteration's
+            raise
         if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
-            self._watchdog = WorkerWatchdog(torch_iterator)
+            self._watchdog, self._have_worked = WorkerWatchdog(torch_iterator), False
         return torch_iterator
+
+    def _make_torch_iterator(self) -> Any:
+        """Torch's iterator over the epoch; persistent workers first answer what they were asked before."""
+        self._seed_workers()
+        self._torch_iterator = None
+        self._epoch_sampler.goes_on = self._goes_on
+        try:
+            with starting_iterator():
+                torch_iterator = super().__iter__()
+        finally:
+            self._epoch_sampler.goes_on = False
+        self._torch_iterator = weakref.ref(torch_iterator)
+        return torch_iterator
+
+    def _end_persistent_workers(self) -> bool:
+        """Ends them, where there are any; returns whether none is left."""
+        iterator, self._iterator, self._watchdog = self._iterator, None, None
+        return iterator is None or shut_down_workers(iterator)
 
     def _take_batches_ahead(self) -> bool:
         """Goes on with batches that workers have prepared of the epoch that begins; returns whether there are any.
@@ -122,11 +137,12 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             and self.num_workers > 0
             and sampler.shuffling.mode != "none"
         )
-        return went_on and ended == origin and self._iterator is not None
+        are_asked = went_on and not sampler.has_stopped and self.num_workers > 0
+        return are_asked and ended == origin and self._iterator is not None
 
     def _note_end_of_epoch(self) -> None:
         """Called once torch's iterator has returned an epoch's last batch."""
-        self._ended_before = self._next_origin
+        self._ended_before, self._have_worked = self._next_origin, True
 
     def _seed_workers(self) -> None:
         """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""
@@ -142,7 +158,9 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             is_cut_off = isinstance(error, (ConnectionError, EOFError)) and not was_raised_by_worker(error)
             if self._watchdog is not None and (deaths := self._watchdog.deaths(has_seen_one=is_cut_off)):
                 self._watchdog = self._iterator = None  # the next epoch starts new workers
-                hint = "" if self._meter.batches else MAIN_GUARD_HINT
+                # A batch of the next epoch may be what ended one: none of them with the rest of this epoch.
+                self._ended_before = ()
+                hint = "" if self._meter.batches or self._have_worked else MAIN_GUARD_HINT
                 raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error
             raise
 
@@ -159,6 +177,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
 
         An exception that somebody keeps, as a notebook does, keeps torch's iterator, and thereby its workers.
         """
+        if self._iterator is not None and not self.num_workers:  # it was set since
+            return self._end_persistent_workers()
         if self._iterator is not None or not self.num_workers:  # persistent ones first answer what they were asked
             return True
         if self._torch_iterator is None:  # their start failed

@@ -84,9 +84,11 @@ class EpochSampler(DistributedSampler[int]):
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
         self.goes_on = False
         """Whether an iteration that begins now goes on with the requests of the epochs that follow, without an end."""
+        self.has_stopped = False
+        """Whether the last iteration that was to go on has ended, since an epoch that follows cannot be ordered."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
-        self._bound_balance_cache: tuple[tuple[int, Balance], BoundBalance] | None = None
-        self._rows_cache: tuple[tuple[int, int, Balance], Rows] | None = None
+        self._bound_balance_cache: tuple[tuple[Any, ...], BoundBalance] | None = None
+        self._rows_cache: tuple[tuple[Any, ...], Rows] | None = None
         self._repeats_cache: tuple[Rows, NDArray[np.uint32]] | None = None
 
     @property
@@ -110,7 +112,7 @@ class EpochSampler(DistributedSampler[int]):
     @property
     def bound_balance(self) -> BoundBalance:
         """The balance, bound to the dataset's rows; raises `UsageError` where these rows cannot provide it."""
-        key = self.global_batch, self.balance
+        key = self.global_batch, self.balance, self._shuffling, self.max_per_video
         if self._bound_balance_cache is None or self._bound_balance_cache[0] != key:
             shuffler = RowShuffler(
                 index=self.dataset.index, shuffling=self.shuffling, batch_images=self.global_batch,
@@ -150,7 +152,7 @@ class EpochSampler(DistributedSampler[int]):
 
     def rows(self, epoch: int) -> Rows:
         """All rows of an epoch in order, of all ranks: uint32 (rows,)."""
-        settings = epoch, self.global_batch, self.balance
+        settings = epoch, self.global_batch, self.balance, self._shuffling, self.max_per_video, self.seed
         if self._rows_cache is None or self._rows_cache[0] != settings:
             key = derive_key(self.dataset.index.fingerprint, self.seed)
             rows = self.bound_balance.epoch_rows(epoch, key) if len(self.dataset.rows) else self.dataset.rows
@@ -175,7 +177,8 @@ class EpochSampler(DistributedSampler[int]):
         return self.bound_balance.num_images if len(self.dataset.rows) else 0
 
     def __iter__(self) -> Iterator[BatchRequest]:  # type: ignore[override]
-        if self.goes_on and len(self):
+        if self.goes_on:
+            self.has_stopped = False
             return self._requests_without_end(self.epoch, self.first_image)
         return self._requests(self.epoch, self.first_image)
 
@@ -188,7 +191,16 @@ class EpochSampler(DistributedSampler[int]):
     def _requests_without_end(self, epoch: int, first_image: int) -> Iterator[BatchRequest]:
         yield from self._requests(epoch, first_image)
         for following in itertools.count(epoch + 1):
-            yield from self._requests(following, 0)
+            num_requests = 0
+            try:
+                for request in self._requests(following, 0):
+                    num_requests += 1
+                    yield request
+            except Exception:  # once that epoch begins it is raised again: it is none of the epoch in progress
+                num_requests = 0
+            if not num_requests:
+                self.has_stopped = True
+                return
 
     def origin(self, epoch: int, first_image: int) -> tuple[Any, ...]:
         """All that the requests from an image of an epoch on follow from: where it is the same, so are they."""

@@ -35,6 +35,7 @@ from assets_loaders import (
 )
 from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.torch_internals import share_popen
+from facefeed.loaders.workers import processes
 from facefeed.loaders.workers.processes import WorkerDiedError
 
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
@@ -97,6 +98,20 @@ def test_a_worker_that_was_killed_between_two_epochs_is_missed_at_the_next(datas
     os.kill(victim, signal.SIGKILL)
     with worker_dies(rf"worker {victim} was killed by signal 9"):
         list(batches)
+
+
+def test_of_workers_that_have_made_an_epoch_it_is_not_asked_whether_they_can_start(
+    dataset: Path, tmp_path: Path
+) -> None:
+    now = tmp_path / "now"
+    deadly = While(poisoned("kill", dataset, 1), now)  # an image that the first batch of the next epoch has too
+    batches = loader(dataset, num_workers=1, prefetch_factor=1, transform=deadly)
+    for step, _ in enumerate(batches):
+        if step == len(batches) - 2:
+            now.touch()
+    with pytest.raises(WorkerDiedError, match="was killed by signal 9") as caught:
+        list(batches)
+    assert processes.MAIN_GUARD_HINT not in str(caught.value)
 
 
 def test_how_a_worker_ended_is_known_to_two_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

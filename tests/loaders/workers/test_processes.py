@@ -33,8 +33,10 @@ from assets_loaders import (
     wait_until,
 )  # fmt: skip
 from facefeed.loaders import FaceDataLoader, Quotas
+from facefeed.loaders.loader.epoch_iterator import BatchOrderError
 from facefeed.loaders.sampling.batch_request import BatchRequest
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
+from facefeed.loaders.workers.processes import WorkerDiedError
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data._utils import signal_handling
@@ -203,6 +205,88 @@ def test_faces_made_ahead_are_not_taken_for_those_of_an_epoch_that_was_changed_s
     for each in (batches, expected):
         each.sampler.balance = Quotas({"real": 1, "fake": 1})
     assert seen(batches) == seen(expected) != uninterrupted[1]
+
+
+def test_nor_for_those_of_another_seed(dataset: Path) -> None:
+    batches, expected = loader(dataset, num_workers=1), loader(dataset, num_workers=0)
+    list(batches)
+    expected.set_epoch(1)
+    for each in (batches, expected):
+        each.sampler.seed = 7
+    assert [ids(batch) for batch in batches] == [ids(batch) for batch in expected]
+
+
+def test_an_epoch_comes_to_its_end_where_the_next_one_cannot_be_ordered(
+    dataset: Path, uninterrupted: list[list[Seen]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = EpochSampler.rows
+
+    def rows_of_some(sampler: EpochSampler, epoch: int) -> Any:
+        if epoch == 1:
+            raise UsageError("no order of epoch 1")
+        return rows(sampler, epoch)
+
+    monkeypatch.setattr(EpochSampler, "rows", rows_of_some)
+    batches = loader(dataset, num_workers=1, prefetch_factor=2, transform=Noise())
+    assert seen(batches) == uninterrupted[0]
+    for _ in range(2):
+        with pytest.raises(UsageError, match="no order of epoch 1"):
+            list(batches)
+    batches.set_epoch(2)
+    assert seen(batches) == uninterrupted[2]
+
+
+def test_an_epoch_whose_iterator_ends_early_is_no_shorter_epoch(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batches = loader(dataset, num_workers=0)
+    monkeypatch.setattr(EpochSampler, "__iter__", lambda sampler: iter([sampler.request(0, 0), sampler.request(0, 1)]))
+    with pytest.raises(BatchOrderError, match=f"2 of {STEPS} batches came"):
+        list(batches)
+
+
+def test_workers_that_are_given_up_between_two_epochs_write_to_no_later_batch(
+    dataset: Path, tmp_path: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise())
+    assert seen(batches) == uninterrupted[0]
+    workers = processes(batches)
+    batches.num_workers = 0
+    assert [seen(batches) for _ in range(2)] == uninterrupted[1:3]
+    assert all(has_ended(worker) for worker in workers)
+
+
+def test_an_iteration_that_was_interrupted_as_it_began_is_followed_by_a_whole_one(
+    dataset: Path, uninterrupted: list[list[Seen]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches = loader(dataset, num_workers=2, transform=Noise())
+    list(batches)
+    batches.set_epoch(5)
+    iterator: Any = batches._iterator
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(iterator, "_get_data", interrupted)  # while it takes back what was asked of the workers
+    with pytest.raises(KeyboardInterrupt):
+        next(iter(batches))
+    del iterator
+    assert seen(batches) == uninterrupted[5]
+
+
+def test_after_a_death_none_are_made_for_the_rest_of_the_epoch_lest_they_cause_it_again(
+    dataset: Path, uninterrupted: list[list[Seen]]
+) -> None:
+    batches = loader(dataset, num_workers=1, transform=Noise())
+    iterator = iter(batches)
+    received = seen([next(iterator)])
+    (worker,) = processes(batches)
+    worker.kill()
+    with pytest.raises(WorkerDiedError):
+        received.extend(seen([batch])[0] for batch in iterator)
+    asked = note_requests(batches)
+    assert [*received, *seen(batches)] == uninterrupted[0]
+    assert {epoch for epoch, _ in asked} == {0}
+    assert seen(batches) == uninterrupted[1]
+    assert {epoch for epoch, _ in asked} == {0, 1, 2}
 
 
 def test_a_state_that_is_loaded_between_two_epochs_is_gone_on_from(
