@@ -53,7 +53,8 @@ class MeasuredLoop:
         )
         self._in_order = bool(getattr(torch_loader, "in_order", True))
         self._iterator: Iterator[Any] | None = None
-        self._restart_pending = False
+        self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
+        self._restart_in = 0  # requests; 0: never
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
@@ -69,27 +70,50 @@ class MeasuredLoop:
             if clock() > deadline:
                 return
 
-    def approach_epoch_end(self, step: Step, num_steps: int) -> int:
-        """Brings the loop to the end of an epoch; returns how many steps are left of it.
+    def record_epoch_start(self, num_steps: int, step: Step, *, step_clock: StepClock | None = None) -> Recording:
+        """Measures the end of an epoch and the first `num_steps` steps of the next, as training comes to them.
 
-        Of a `FaceDataLoader`, whose workers go on to the next epoch once the last batch is requested: by `num_steps`
-        unmeasured steps, as in mid-epoch, to just before that request. The iteration of another loader is broken off
-        with the next request, where its workers end, or begin anew, as at the end of an epoch.
+        The loop arrives as in mid-epoch, by so many steps that are not measured. The first step that is measured is
+        left out: its device was idle, and so waited for what is hidden by the step before in training. Of a
+        `FaceDataLoader`, an epoch is as long as in training until `leave_epoch_starts`; its workers go on to the next
+        epoch once the last batch is requested. The iteration of another loader is broken off where an epoch would end,
+        so that its workers end, or begin anew.
         """
         if self._face_sampler is None:
-            self._restart_pending = True
-            return 0
+            num_left, self._restart_in = 1, 2
+        else:
+            num_left = self._approach_epoch_end(step, num_steps)
+        recording = self.record(num_left + num_steps, step, step_clock=step_clock)
+        return recording.select(np.arange(1, len(recording)))
+
+    def _approach_epoch_end(self, step: Step, num_steps: int) -> int:
+        """Runs at least `num_steps` steps to where the last batch of an epoch is not requested yet; returns how many
+        steps are left of it, of which the first is not judged.
+        """
         sampler = self._face_sampler
-        if isinstance(sampler.balance, RepeatedBalance):  # an epoch as training has it, whose order is drawn here
-            sampler.balance = sampler.balance.balance
-        num_left = min(self.max_in_flight + 1, len(sampler))
-        num_steps = min(num_steps, len(sampler) - num_left)
-        self._iterator = None
-        self._batch_timings.clear()
-        sampler.position = sampler.epoch, (len(sampler) - num_left - num_steps) * sampler.global_batch
-        for _ in range(num_steps):
+        if isinstance(sampler.balance, RepeatedBalance):
+            self._long_balance, sampler.balance = sampler.balance, sampler.balance.balance
+        num_batches = len(sampler)
+        num_left = min(self.max_in_flight + 2, num_batches)
+        num_before = min(num_steps, num_batches - num_left)
+        self._restart_at(num_batches - num_left - num_before)
+        # Where an epoch is shorter than that, workers are several epochs ahead in training: whole epochs come before.
+        num_before += num_batches * math.ceil((num_steps - num_before) / num_batches)
+        for _ in range(num_before):
             step(self._next_unmeasured()[0])
         return num_left
+
+    def leave_epoch_starts(self) -> None:
+        """Goes on with the long epochs of the loader as it was given, after `record_epoch_start`."""
+        if self._long_balance is not None:
+            self._face_sampler.balance, self._long_balance = self._long_balance, None
+            self._restart_at(0)
+
+    def _restart_at(self, first_step: int) -> None:
+        """The next batch is that one of the current epoch."""
+        self._iterator = None
+        self._batch_timings.clear()
+        self._face_sampler.position = self._face_sampler.epoch, first_step * self._face_sampler.global_batch
 
     def record(
         self, num_steps: int, step: Step, *, step_clock: StepClock | None = None, batches_out: list[Any] | None = None,
@@ -173,9 +197,11 @@ class MeasuredLoop:
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
         started_at = clock()
-        if self._restart_pending:
-            self._iterator, self._restart_pending = None, False
-            self._batch_timings.clear()
+        if self._restart_in:
+            self._restart_in -= 1
+            if not self._restart_in:
+                self._iterator = None
+                self._batch_timings.clear()
         is_first = self._iterator is None
         iterator = self._open_iterator() if self._iterator is None else self._iterator
         batch = next(iterator, self)

@@ -160,11 +160,11 @@ class LoaderMeasurement:
         num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
         for number in range(_NUM_EPOCH_STARTS):
             self.progress("the beginning of an epoch", number, _NUM_EPOCH_STARTS)
-            num_left = self.loop.approach_epoch_end(self.step, num_start_steps)
-            recording = self.loop.record(num_left + num_start_steps, self.step, step_clock=self.step_clock(self.step))
+            recording = self.loop.record_epoch_start(num_start_steps, self.step, step_clock=self.step_clock(self.step))
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
             )
+        self.loop.leave_epoch_starts()
         return EpochStarts(num_batches=num_batches, start_wait_seconds=start_wait_seconds)
 
     def step_clock(self, step: Step) -> StepClock:

@@ -150,10 +150,35 @@ def test_the_beginning_of_an_epoch_is_measured_with_the_end_of_the_one_before(da
     loop = MeasuredLoop(FaceDataLoader(dataset, 10, image_size=16, num_workers=workers))
     loop.record(3, lambda _: None)
     for _ in range(2):
-        num_left = loop.approach_epoch_end(lambda _: None, 5)
-        assert num_left == 2 * workers + 1
-        recording = loop.record(num_left + 6, lambda _: None)
-        assert recording.segment_step.tolist()[num_left:] == list(range(6))
+        recording = loop.record_epoch_start(6, lambda _: None)
+        assert recording.segment_step.tolist()[2 * workers + 1 :] == list(range(6))
+
+
+def test_of_a_device_that_was_idle_before_no_wait_counts_for_the_beginning_of_an_epoch() -> None:
+    stream = Stream()
+    loop = MeasuredLoop(Loader(stream, 0.008))
+    waits = loop.record_epoch_start(6, lambda _: stream.launch(0.010), step_clock=stream).wait_seconds
+    assert len(waits) == 6
+    assert waits.sum() == pytest.approx(0.0, abs=1e-6)  # loading is hidden by the step before
+
+
+def test_epochs_of_fewer_batches_than_are_in_flight_begin_as_in_training(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = list[object]()
+    make = FaceDataLoader._make_torch_iterator
+    monkeypatch.setattr(FaceDataLoader, "_make_torch_iterator", lambda loader: made.append(loader) or make(loader))
+    short = FaceDataLoader(dataset, 50, image_size=16, num_workers=1, prefetch_factor=6)
+    steps = len(short)
+    assert 1 < steps < 6
+    loop = MeasuredLoop(with_longer_epoch(short, 40))
+    loop.record(3, lambda _: None)
+    for _ in range(2):
+        recording = loop.record_epoch_start(steps, lambda _: None)
+        assert recording.segment_step.tolist() == [*range(1, steps), *range(steps)]
+        assert len(made) == 2, "since then workers go on from one epoch to the next"
+    loop.leave_epoch_starts()
+    assert loop.record(20, lambda _: None).segment_step.tolist() == list(range(20)), "the long epoch again"
 
 
 def test_a_stretch_ends_when_its_time_is_over() -> None:
