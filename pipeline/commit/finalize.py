@@ -92,22 +92,29 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
     return moved
 
 
-def remove_superseded(run_state: RunState) -> None:
+def superseded_units(run_state: RunState) -> list[Unit]:
+    """Units that later ones replace, and the halves of those that were split: halves before their unit."""
+    current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
+    return [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
+
+
+def remove_superseded(run_state: RunState) -> int:
     """Removes the files and receipts of superseded units, and the added columns of these and of units without rows.
 
     Durably: the rows of a file that came back after a power failure would be there twice. A file with rows that could
-    not be copied, as it is damaged, and not be computed again, as their video is gone, is moved to `_tmp`.
+    not be copied, as it is damaged, and not be computed again, as their video is gone, is moved to `_tmp`. Returns the
+    number of files with rows that are gone from the dataset by it.
     """
-    current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
-    # List all first, and remove halves before their unit: halves are found by the receipts that are removed here.
-    superseded = [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
+    superseded, num_removed = superseded_units(run_state), 0
     with stop_on_disk_error(run_state.paths.faces):
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
         remove_files_of(run_state.paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
         unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
+        # Halves before their unit: they are found by its receipt.
         for unit in superseded:
             path = run_state.paths.unit_file(unit.split, unit.unit_id)
+            num_removed += path.exists()
             if path.exists() and _had_faces_of(run_state, unit, unreadable):
                 move_to_quarantine(path, run_state.paths)
             path.unlink(missing_ok=True)
@@ -115,6 +122,7 @@ def remove_superseded(run_state: RunState) -> None:
         for folder in {run_state.paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
             if folder.is_dir():  # a split may have had no face at all
                 sync_folder(folder)
+    return num_removed
 
 
 def _had_faces_of(run_state: RunState, unit: Unit, videos: set[str]) -> bool:

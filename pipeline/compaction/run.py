@@ -48,14 +48,19 @@ the run."""
 
 @dataclass(frozen=True, kw_only=True)
 class CompactSummary:
-    """Result of `compact`. `files_before`, `files`: of the dataset. `merged_rows`: that this run copied, into
-    `merged_files`. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index.
+    """Result of `compact`.
+
+    files_before, files: of the dataset. merged_rows: that this call copied, into `merged_files`. removed_files: that
+    this call removed, with rows that others have. is_resumed: whether an earlier call had begun it, which chose what is
+    merged. incomplete_columns: sets of added columns that lack rows, and so are not in the index.
     """
 
     files_before: int
     files: int
     merged_files: int
     merged_rows: int
+    removed_files: int
+    is_resumed: bool
     size_bytes: int
     incomplete_columns: list[IncompleteSet]
     seconds: float
@@ -67,6 +72,8 @@ class CompactSummary:
             "files": self.files,
             "merged_files": self.merged_files,
             "merged_rows": self.merged_rows,
+            "removed_files": self.removed_files,
+            "resumed": self.is_resumed,
             "bytes": self.size_bytes,
             "incomplete_columns": [str(each) for each in self.incomplete_columns],
             "seconds": round(self.seconds, 2),
@@ -117,11 +124,12 @@ def compact(
             compaction = _Compaction(paths, _require_finished(out), lease)
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
             merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)
-            manifest, incomplete = compaction.finish()
+            manifest, incomplete, removed_files = compaction.finish()
             return CompactSummary(
                 files_before=compaction.files_before, files=len(compaction.run_state.parquet_files()),
-                merged_files=len(units), merged_rows=merged_rows, size_bytes=manifest.bytes,
-                incomplete_columns=incomplete, seconds=time.monotonic() - started,
+                merged_files=len(units), merged_rows=merged_rows, removed_files=removed_files,
+                is_resumed=compaction.is_resumed, size_bytes=manifest.bytes, incomplete_columns=incomplete,
+                seconds=time.monotonic() - started,
             )  # fmt: skip
 
 
@@ -135,7 +143,10 @@ def _require_finished(out: Path) -> Manifest:
 
 
 class _Compaction:
-    """The steps of one call of `compact`, in order. `files_before`: number of the dataset's files before any of it."""
+    """The steps of one call of `compact`, in order.
+
+    files_before: number of the dataset's files before any of it. is_resumed: whether an earlier call has begun it.
+    """
 
     def __init__(self, paths: OutPaths, manifest: Manifest, lease: Lease) -> None:
         self._paths, self._manifest, self._lease = paths, manifest, lease
@@ -143,6 +154,7 @@ class _Compaction:
         plan = self.run_state.plan
         covered = plan.parts[: manifest.plan_parts]  # all of them, where it is from before that was recorded
         self._begun = plan.parts[len(covered) :]
+        self.is_resumed = bool(self._begun)
         self.files_before = len(RunState(paths, Plan(covered), self.run_state.config_hash).parquet_files())
 
     def plan(self, target_bytes: int, on_progress: OnProgress) -> list[Unit]:
@@ -206,11 +218,11 @@ class _Compaction:
     def _replaced(self, unit: Unit) -> Iterator[Receipt]:
         return superseded_receipts(unit, self._paths, self.run_state.config_hash)
 
-    def finish(self) -> tuple[Manifest, list[IncompleteSet]]:
+    def finish(self) -> tuple[Manifest, list[IncompleteSet], int]:
         """Merges added columns, writes index and manifest, and removes the files that were merged.
 
-        Also where an earlier call did all of this but for the removal. Returns the manifest, and the sets of added
-        columns that lack rows.
+        Also where an earlier call did all of this but for the removal. Returns the manifest, the sets of added columns
+        that lack rows, and the number of files that were removed.
         """
         self._lease.check()
         manifest = renewed_manifest(self.run_state, self._manifest)
@@ -222,8 +234,7 @@ class _Compaction:
             publish_manifest(self._paths, manifest)
         elif current_index_path(self._paths.root) == self._paths.next_index:  # a call ended before it had installed it
             install_index(self._paths)
-        remove_superseded(self.run_state)
-        return manifest, incomplete
+        return manifest, incomplete, remove_superseded(self.run_state)
 
     def _column_sets(self) -> list[ColumnSet]:
         return [each for each in read_column_sets(self._paths.root) if not each.is_being_removed]

@@ -18,10 +18,13 @@ from ..files import raise_if_disk_failed
 from .findings import Finding
 
 
-def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[str]) -> Iterator[Finding]:
+def check_added_columns(
+    out: Path, units: Sequence[Receipt], intact: Container[str], replaced: Container[str]
+) -> Iterator[Finding]:
     """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows.
 
     `intact`: ids of the units whose own file has no finding; with that of another, added columns cannot be compared.
+    `replaced`: ids of units that later ones replace; what is left of these is not reported here.
     A set that the index has must be complete; what one lacks that it has not is reported once, with the command that
     completes it.
     """
@@ -42,7 +45,7 @@ def check_added_columns(out: Path, units: Sequence[Receipt], intact: Container[s
         if column_set is None:
             yield Finding("columns", location, "has no _set.json: does not say what it is", remove)
             continue
-        yield from _unknown_files(column_set, units)
+        yield from _unknown_files(column_set, units, replaced)
         if name in indexed:
             yield from _check_set(column_set, units, intact)
         elif not column_set.is_being_removed:
@@ -94,10 +97,10 @@ def _same_faces(path: Path, unit_path: Path) -> bool:
     return bool(own.column("face_id").equals(expected.column("face_id")))
 
 
-def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt]) -> Iterator[Finding]:
+def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt], replaced: Container[str]) -> Iterator[Finding]:
     known = {unit.unit for unit in units}
     for path in sorted(column_set.folder.iterdir()):  # not `glob`, which finds nothing where it cannot read
-        if path.suffix == ".parquet" and path.stem not in known:
+        if path.suffix == ".parquet" and path.stem not in known and path.stem not in replaced:
             location = path.relative_to(column_set.root).as_posix()
             detail = "is of no unit of this dataset; other readers would see its rows"
             yield Finding("columns", location, detail, "delete the file")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commit.finalize import install_index, renewed_manifest, write_dataset_index
+from ..commit.finalize import install_index, renewed_manifest, superseded_units, write_dataset_index
 from ..commit.publish import check_unit_file, refuse_read_only, sha256_of
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
@@ -24,7 +25,7 @@ from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
 from .added_columns import check_added_columns
-from .findings import Finding, VerifyResult, errors_as_findings
+from .findings import RERUN, Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
 
 
@@ -101,8 +102,10 @@ def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
                 units.append(receipt)
     files.sort(key=lambda file: file[1])
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
-    findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted)
-    of_columns = [] if unaccounted else list(check_added_columns(out, units, intact))
+    replaced = {unit.unit_id for unit in superseded_units(run_state)}
+    findings += _files_left_of(replaced, run_state)
+    findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted | replaced)
+    of_columns = [] if unaccounted else list(check_added_columns(out, units, intact, replaced))
     findings += of_columns
     findings += errors_as_findings(
         "index", out, "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)
@@ -201,11 +204,27 @@ def _check_rows(
             yield Finding("duplicate", f"{location}: {video_id}", "another unit holds this video too")
 
 
-def _unaccounted_files(paths: OutPaths, names: set[str], unaccounted: set[str]) -> Iterator[Finding]:
-    """Files that are neither among `names` nor of a unit whose receipt has a finding of its own."""
+def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Finding]:
+    """One finding on the files of replaced units, which the end of a run removes last."""
+    paths = run_state.paths
+    columns = files_below(paths.columns) if paths.columns.is_dir() else []
+    files = (*files_below(paths.faces), *(path for path in columns if path.suffix == ".parquet"))
+    left = [path.relative_to(paths.root).as_posix() for path in files if path.stem in replaced]
+    if left:
+        is_compaction = run_state.plan.parts[-1].is_compaction
+        command = f"run `facefeed compact {shlex.quote(str(paths.root))}`" if is_compaction else RERUN
+        detail = (
+            "is left of a unit that was replaced"
+            f"{f', and {len(left) - 1:,} more' if len(left) > 1 else ''}: readers of the folder see rows twice"
+        )
+        yield Finding("unknown-file", left[0], detail, f"{command}, which removes them")
+
+
+def _unaccounted_files(paths: OutPaths, names: set[str], known: set[str]) -> Iterator[Finding]:
+    """Files that are neither among `names` nor of the `known` units, which have findings of their own."""
     for path in files_below(paths.faces):
         name = path.relative_to(paths.root).as_posix()
-        if name not in names and path.stem not in unaccounted:
+        if name not in names and path.stem not in known:
             yield Finding("unknown-file", name, "no receipt accounts for it; readers would see its rows")
 
 

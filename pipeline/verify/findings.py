@@ -13,17 +13,17 @@ from ..files import raise_if_disk_failed
 from ..planning.failure_limit import count_by_reason
 from .unfinished import UnfinishedRun
 
-_RERUN = "run `facefeed precompute` again with the same arguments"
+RERUN = "run `facefeed precompute` again with the same arguments"
 _REMEDIES = {
-    "file": f"{_RERUN}; only its unit is recomputed",
-    "receipt": f"delete it, if it is there, and {_RERUN}; a file that is whole is adopted",
-    "unknown-file": f"{_RERUN}, which moves it to _tmp",
+    "file": f"{RERUN}; only its unit is recomputed",
+    "receipt": f"delete it, if it is there, and {RERUN}; a file that is whole is adopted",
+    "unknown-file": f"{RERUN}, which moves it to _tmp",
     "plan": "restore OUT/plan from a backup",
-    "manifest": f"{_RERUN}, which rewrites it",
-    "account": f"{_RERUN}, which rewrites it",
+    "manifest": f"{RERUN}, which rewrites it",
+    "account": f"{RERUN}, which rewrites it",
     "index": "run `facefeed verify OUT --rebuild-index`",
 }
-_CONTENT_REMEDY = f"delete the file and {_RERUN}; only its unit is recomputed"
+_CONTENT_REMEDY = f"delete the file and {RERUN}; only its unit is recomputed"
 
 
 @dataclass(frozen=True)

@@ -343,6 +343,8 @@ def test_the_same_command_finishes_it_and_copies_no_unit_twice(out: Path, compac
     }
     summary = compact(out, workers=1)
     assert (summary.files_before, summary.files, summary.merged_files) == (FILES_BEFORE, FILES, 1)
+    assert summary.is_resumed
+    assert summary.removed_files == 7
     assert len(merged) == 2  # one of them is the file of test, which stays
     assert {path: path.stat().st_ino for path in merged} == merged
     assert table_of(out).equals(table_of(compacted))
@@ -352,10 +354,17 @@ def test_the_same_command_finishes_it_and_copies_no_unit_twice(out: Path, compac
 
 def test_what_was_not_removed_at_the_end_is_removed_by_the_next_run(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr("facefeed.pipeline.compaction.run.remove_superseded", lambda _: None)
+        patch.setattr("facefeed.pipeline.compaction.run.remove_superseded", lambda _: 0)
         compact(out, workers=1)
-    assert {finding.kind for finding in verify(out).findings} == {"unknown-file", "columns"}
-    compact(out, workers=1)
+    (finding,) = verify(out).findings
+    assert finding.kind == "unknown-file"
+    assert re.fullmatch(
+        r"is left of a unit that was replaced, and \d+ more: readers of the folder see rows twice", finding.detail
+    )
+    assert finding.remedy == f"run `facefeed compact {out}`, which removes them"
+    report = run("compact", out)
+    assert "7 files removed that an interrupted run had left; 3 files" in " ".join(report.stderr.split())
+    assert "nothing to merge" not in report.stderr
     assert verify(out).findings == []
 
 
