@@ -2,12 +2,13 @@
 
     source -> entries -> splits -> plan -> unit -> frames -> faces -> rows -> file -> receipt -> manifest + index
 
-In: a folder or a table of videos and images. Out: a dataset that `facefeed.loaders` streams.
+In: a folder or a table of videos and images, or its address in a store. Out: a dataset that `facefeed.loaders` streams.
 Must not know: loaders, train, Lightning.
 
 | room | what it holds |
 |---|---|
 | sources/, splits/, planning/ | which inputs there are, their splits, the units they make, what changed |
+| stored_source/ | a source in an object store: listed like a folder, fetched file by file |
 | video/, faces/, manipulation/, rows/ | one input's way from a file to rows |
 | execution/ | runs units on workers: scheduler, cluster, unit worker, decode pool, progress |
 | commit/, dataset/, verify/ | exactly once, whatever dies when; the contract with readers, and its check |

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from .command_group import CommandGroup
+from .dataset.stores.argument import DatasetArgument
 from .errors import UsageError
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> A
 
 
 @click.command()
-@click.argument("src", type=click.Path(path_type=Path))
+@click.argument("src", type=DatasetArgument())
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--layout",
@@ -200,8 +201,8 @@ def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> A
 )
 @click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def precompute(src: Path, out: Path, **given: Any) -> int:
-    """Turn the videos and images of SRC into the dataset OUT.
+def precompute(src: str | Path, out: Path, **given: Any) -> int:
+    """Turn the videos and images of SRC into the dataset OUT. SRC may lie in a store: s3://bucket/videos.
 
     Run the same command again after anything went wrong, or after videos came or changed: it resumes where it stopped.
     """
@@ -242,7 +243,9 @@ def precompute(src: Path, out: Path, **given: Any) -> int:
     return 0
 
 
-def _dry_run(src: Path, out: Path, arguments: dict[str, Any], failure_limit: FailureLimit, *, as_json: bool) -> int:
+def _dry_run(
+    src: str | Path, out: Path, arguments: dict[str, Any], failure_limit: FailureLimit, *, as_json: bool
+) -> int:
     from .dryrun.report import dry_run_json, print_dry_run  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
     from .dryrun.verdict import exit_code  # noqa: PLC0415

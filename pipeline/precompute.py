@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,6 +60,7 @@ from .planning.validation import check_cluster_options, job_share_of, prepare_jo
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
 from .splits.people import spelling_warnings
+from .stored_source.source import OpenSource, open_source
 from .video import DecoderLimits, MediaReader
 
 
@@ -112,12 +112,13 @@ def precompute(
     columns: Sequence[str] = (),
     allow_leaks: bool = False,
     allow_unlabelled: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Turns the videos and images of `src` into the dataset `out`; called again, it resumes where it stopped.
 
     Args:
-        src: a folder, or a table of inputs.
+        src: a folder, or a table of inputs; or the address of one in a store, such as "s3://bucket/videos".
         out: the folder of the dataset.
         options: what the rows contain; None for the defaults.
         layout: a name, or a `Layout` (docs/guides/layouts.md).
@@ -138,6 +139,7 @@ def precompute(
         columns: names of the source's own columns to store in each row: further labels, scores, names.
         allow_leaks: whether given splits may share originals or people.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
+        storage_options: of the fsspec file system of a source in a store; never printed.
         progress: where progress is reported; None for nowhere.
 
     Raises:
@@ -157,51 +159,26 @@ def precompute(
     retry, job_share = retry_predicate(retry_failed), job_share_of(part, retry_failed)
     if not isinstance(max_failed, (FailureLimit, NoneType)):
         raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
-    with stop_on_any_disk_error(Path(src)):
-        job, listing, config = prepare_job(
-            src, out, options=options, layout=layout, detector=detector, landmarker=landmarker, limits=limits,
-            allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
-            allow_unlabelled=allow_unlabelled,
+    progress = progress or Progress.silent()
+    with open_source(src, storage_options, on_listing=progress.announce) as source:
+        with stop_on_any_disk_error(source.path):
+            job, listing, config = prepare_job(
+                source, out, options=options, layout=layout, detector=detector, landmarker=landmarker,
+                limits=limits, allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
+                allow_unlabelled=allow_unlabelled,
+            )  # fmt: skip
+        run = _Run(
+            source=source, job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(),
+            retry=retry, allow_leaks=allow_leaks, job_share=job_share, progress=progress,
         )  # fmt: skip
-    run = _Run(
-        job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(), retry=retry,
-        allow_leaks=allow_leaks, job_share=job_share, progress=progress or Progress.silent(),
-    )  # fmt: skip
-    run.announce_source(src)
-    make_folders(job.paths)
-    expected = load_forecast(job.out)
-    with (
-        stop_on_any_disk_error(job.out),
-        remove_empty_folders_on_refusal(job.paths),
-        hold_lease(job.paths.lease, run.progress.on_wait, job_share=job_share, waits=cluster is not None) as lease,
-    ):
-        run_state = run.load_state()
-        orphans = run.clean_up(run_state, lease)
-        for limit in limits_of_file_system(job.paths.temporary):
-            run.progress.warn(f"OUT={str(job.out)!r}: {limit}")
-        changes = run.find_changes(run_state)
-        run_state = run.extend_plan(run_state, changes, lease)
-        with lease.shared_with_parts():
-            totals = run.process_pending_units(run_state, workers, scheduler, cluster)
-        units_left = sum(1 for _ in run_state.pending_units())
-        lease.check()
-        parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
-        manifest, incomplete_columns = run.finalize(run_state, changes, units_left)
-    return Summary(
-        manifest=manifest, part=job_share, units_left=units_left, parts_at_work=parts_at_work, listing=listing,
-        changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
-        failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
-        partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
-        dropped_identities=sorted(run_state.plan.dropped_identities()),
-        equal_content=find_equal_content(run_state, manifest.labels),
-        forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
-    )  # fmt: skip
+        return run.to_the_end(workers, scheduler, cluster, started)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
     """The steps of one call of `precompute`, in order."""
 
+    source: OpenSource
     job: JobSpec
     listing: Listing
     config: dict[str, Any]
@@ -211,10 +188,49 @@ class _Run:
     job_share: JobShare | None
     progress: Progress
 
-    def announce_source(self, src: str | Path) -> None:
+    def to_the_end(
+        self,
+        workers: int | tuple[int, int] | None,
+        scheduler: str | None,
+        cluster: str | Callable[[], Any] | None,
+        started: float,
+    ) -> Summary:
+        """All steps; `started`: when the call was, on the monotonic clock."""
+        job, progress = self.job, self.progress
+        self.announce_source()
+        make_folders(job.paths)
+        expected = load_forecast(job.out)
+        with (
+            stop_on_any_disk_error(job.out),
+            remove_empty_folders_on_refusal(job.paths),
+            hold_lease(job.paths.lease, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
+        ):
+            run_state = self.load_state()
+            orphans = self.clean_up(run_state, lease)
+            for limit in limits_of_file_system(job.paths.temporary):
+                progress.warn(f"OUT={str(job.out)!r}: {limit}")
+            changes = self.find_changes(run_state)
+            run_state = self.extend_plan(run_state, changes, lease)
+            with lease.shared_with_parts():
+                totals = self.process_pending_units(run_state, workers, scheduler, cluster)
+            units_left = sum(1 for _ in run_state.pending_units())
+            lease.check()
+            parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
+            manifest, incomplete_columns = self.finalize(run_state, changes, units_left)
+        return Summary(
+            manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,
+            listing=self.listing, changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
+            failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
+            partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
+            dropped_identities=sorted(run_state.plan.dropped_identities()),
+            equal_content=find_equal_content(run_state, manifest.labels),
+            forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
+        )  # fmt: skip
+
+    def announce_source(self) -> None:
         """Reports what the source holds, and what is odd about it."""
-        listing = self.listing
-        text = f"{os.path.realpath(src)}: {len(listing.entries):,} inputs "
+        listing, source = self.listing, self.source
+        text = f"{source.address}: {len(listing.entries):,} inputs "
         text += f"(layout {listing.layout}: {listing.format_class_counts()})"
         if listing.clips:
             num_images = sum(entry.num_images for entry in listing.clips)
@@ -222,7 +238,7 @@ class _Run:
         if listing.missing:
             text += f"; {len(listing.missing):,} listed in metadata, but absent on disk"
         self.progress.announce(text)
-        for warning in listing_warnings(listing):
+        for warning in (*listing_warnings(listing), *source.warnings):
             self.progress.warn(warning)
 
     def load_state(self) -> RunState:
@@ -243,7 +259,7 @@ class _Run:
     def find_changes(self, run_state: RunState) -> Changes:
         """Compares the source with OUT; refuses it where more inputs than allowed fail before they are read."""
         job, listing = self.job, self.listing
-        changes = compare_with_plan(run_state, listing, job.roots, self.progress.comparing)
+        changes = compare_with_plan(run_state, listing, job, self.progress.comparing)
         for text in (
             *absence_warnings(run_state, listing, changes),
             *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
@@ -285,8 +301,9 @@ class _Run:
     def _next_part(self, run_state: RunState, changes: Changes) -> PlanPart:
         """Plans the units that the changes need."""
         job = self.job
+        readable = changes.added if job.stored_files is None else []  # in a store, each would have to be fetched
         with MediaReader(job.limits, job.roots) as reader:
-            cost = CostModel(changes.added, job.root, job.options.sampling, reader)
+            cost = CostModel(readable, job.root, job.options.sampling, reader)
         return next_plan_part(
             run_state, self.listing, changes, job=job, config=self.config, allow_leaks=self.allow_leaks,
             retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,

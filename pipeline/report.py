@@ -75,7 +75,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, src: Path, out: Path) -> None:
+def print_summary(summary: Summary, src: str | Path, out: Path) -> None:
     """Prints the tables of rows by split and inputs by outcome, remarks and what is next.
 
     Of a part of a job, its own figures come first, apart from those of OUT.

@@ -6,6 +6,7 @@ In this order, and only once every unit is finished, so that a reader of the old
 from __future__ import annotations
 
 import os
+import shutil
 import uuid
 from collections import Counter
 from collections.abc import Container, Iterator, Sequence
@@ -33,6 +34,7 @@ from ..files import files_below, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.run_state import RunState
 from ..sources import Entry
+from ..stored_source.staging import STAGING_PREFIX
 from .column_files import check_columns
 from .publish import QUARANTINED_SUFFIX, check_unit_file, move_to_quarantine, sha256_of
 
@@ -140,6 +142,8 @@ def remove_attempts(paths: OutPaths) -> None:
         for attempt in paths.temporary.iterdir():
             if attempt.is_file() and not attempt.name.endswith(QUARANTINED_SUFFIX):
                 attempt.unlink(missing_ok=True)
+            elif attempt.name.startswith(STAGING_PREFIX):
+                shutil.rmtree(attempt, ignore_errors=True)
 
 
 def _with_halves(run_state: RunState, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:

@@ -38,14 +38,18 @@ def dry_run_json(result: DryRunResult, allowed: int) -> dict[str, Any]:
     }
 
 
-def print_dry_run(result: DryRunResult, src: Path, allowed: int) -> None:
+def print_dry_run(result: DryRunResult, src: str | Path, allowed: int) -> None:
     """Prints the survey, the forecast and the trials; `allowed`: number of inputs that may fail."""
     console = stderr_console()
     survey = result.survey
     evidence = f" (found: {survey.recognised_by})" if survey.recognised_by else ""
     console.print(escape(printable(f"{src}: layout {survey.layout}{evidence}")))
     length = duration_text(3600 * survey.hours)
-    hours = "" if not survey.hours else f", {length} of video (by {survey.headers_read:,} headers)"
+    hours = (
+        ""
+        if not (survey.hours and survey.headers_read)
+        else f", {length} of video (by {survey.headers_read:,} headers)"
+    )
     todo = "" if result.pending == survey.inputs else f"; {result.pending:,} of them to do"
     console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
     if survey.clips:

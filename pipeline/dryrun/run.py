@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,7 @@ from ..planning.plan import Plan, Unit
 from ..planning.run_state import RunState
 from ..planning.validation import check_cluster_options, prepare_job, retry_predicate
 from ..sources import Listing
+from ..stored_source.source import open_source
 from ..video import MediaReader
 from .forecast import Forecast, forecast, save_forecast
 from .survey import Survey, survey_source
@@ -64,6 +65,7 @@ def dry_run(
     scheduler: str | None = None,
     retry_failed: str | None = None,
     allow_leaks: bool = False,
+    storage_options: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> DryRunResult:
@@ -75,10 +77,30 @@ def dry_run(
     called = time.monotonic()
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
-    job, listing, config = prepare_job(src, out, allow_leaks=allow_leaks, **settings)
+    with open_source(src, storage_options, on_listing=progress.announce) as source:
+        job, listing, config = prepare_job(source, out, allow_leaks=allow_leaks, **settings)
+        return _dry_run(
+            job, listing, config, called=called, workers=workers, scheduler=scheduler, retry=retry,
+            allow_leaks=allow_leaks, progress=progress,
+        )  # fmt: skip
+
+
+def _dry_run(
+    job: JobSpec,
+    listing: Listing,
+    config: dict[str, Any],
+    *,
+    called: float,
+    workers: int | None,
+    scheduler: str | None,
+    retry: Callable[[str], bool] | None,
+    allow_leaks: bool,
+    progress: Progress,
+) -> DryRunResult:
+    """What is to be done of a source that is listed; `called`: when the dry run began, on the monotonic clock."""
     listed = time.monotonic()
     run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
-    changes = compare_with_plan(run_state, listing, job.roots, progress.comparing)
+    changes = compare_with_plan(run_state, listing, job, progress.comparing)
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)
     equal = find_equal_content(run_state, listing.labels)
@@ -127,6 +149,8 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     """Reads the headers of some inputs; returns what they cost, and the seconds that the run's fewer headers take."""
     started = time.monotonic()
     sound = [entry for entry in listing.entries if not entry.problem]
+    if job.stored_files is not None:  # each would have to be fetched
+        sound = []
     with MediaReader(job.limits, job.roots) as reader:
         cost = CostModel(sound, job.root, job.options.sampling, reader, max_headers=_MAX_HEADERS)
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))

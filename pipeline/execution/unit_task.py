@@ -114,7 +114,7 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
             raise
 
     def _set_up(self, worker: Any) -> None:
-        for folder in (*self.job.roots, self.job.paths.plan):
+        for folder in (*self.job.shared_folders, self.job.paths.plan):
             if not folder.is_dir():
                 raise StoppedError(
                     f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args
 from ..dataset.image_codec import ImageEncoder
 from ..dataset.manifest import OutPaths
 from ..dataset.schema import SCHEMA_VERSION
+from ..dataset.stores.remote_files import RemoteFiles
 from ..errors import UsageError
 from ..faces import FaceDetector, FaceFilter
 from ..faces.landmarks import Landmarker
@@ -179,7 +180,8 @@ class JobSpec:
 
     Paths must mean the same on every host. `columns`: the source's own, kind by name. `schema`: version of the rows'
     schema. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real paths of further folders that inputs
-    may lie in; not part of the config, since rows do not depend on them.
+    may lie in; not part of the config, since rows do not depend on them. `stored_files`: of a source in a store, which
+    each worker fetches into a folder of its own; `root` is then an outline of it on the driver's host.
     """
 
     root: Path
@@ -193,6 +195,12 @@ class JobSpec:
     schema: int = SCHEMA_VERSION
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
+    stored_files: RemoteFiles | None = None
+
+    @property
+    def shared_folders(self) -> tuple[Path, ...]:
+        """Folders that all workers must see, but for OUT."""
+        return self.roots if self.stored_files is None else self.allowed_roots
 
     @property
     def roots(self) -> tuple[Path, ...]:

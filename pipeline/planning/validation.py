@@ -28,6 +28,7 @@ from ..sources import (
     with_splits_from,
 )
 from ..sources.layout import LAYOUT_MEMBERS
+from ..stored_source.source import OpenSource
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
 from .job_share import JobShare
@@ -37,7 +38,7 @@ from .recorded import RecordedDataset
 
 
 def prepare_job(
-    src: str | Path,
+    src: str | Path | OpenSource,
     out: str | Path,
     *,
     options: Options | None = None,
@@ -54,7 +55,7 @@ def prepare_job(
     """Validates the arguments and lists the source; returns `(job, listing, config)`.
 
     Args:
-        src: folder or table of videos and images.
+        src: folder or table of videos and images, or an open one, which may be in a store.
         out: folder of the dataset.
         options: what the rows are to be; None for the defaults.
         layout: name of a layout, "auto", or a `Layout`.
@@ -74,9 +75,12 @@ def prepare_job(
             their own; where most inputs have no label, unless `allow_unlabelled`.
 
     """
-    for path in (src, out):
-        refuse_address(Path(path), "precompute reads and writes folders: mount the store, or copy from and to it")
-    src, out = _resolved(Path(src)), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
+    source = src if isinstance(src, OpenSource) else OpenSource(path=Path(src), address=str(src))
+    refuse_address(source.path, "give it as a text, not as a Path")
+    refuse_address(Path(out), "precompute writes to a folder: mount the store, or copy the finished dataset to it")
+    if source.files is not None and allow_roots:
+        raise UsageError("--allow-root: a store has no links, and its tables no paths of this machine: leave it out")
+    path, out = _resolved(source.path), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
     allowed = resolve_allowed_roots(allow_roots)
     _refuse_wrong_types(options, limits, columns, splits)
     _refuse_other_objects(layout, detector, landmarker)
@@ -86,8 +90,10 @@ def prepare_job(
     _refuse_missing_scores(options, landmarker)
     recorded = RecordedDataset(OutPaths(out))
     listing = _list_inputs(
-        src, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
+        path, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
     )
+    warnings = tuple(map(source.with_address, listing.warnings))
+    listing = replace(listing, warnings=warnings, recognised_by=source.with_address(listing.recognised_by))
     if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
@@ -101,7 +107,7 @@ def prepare_job(
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
         labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
-        limits=limits or DecoderLimits(),
+        limits=limits or DecoderLimits(), stored_files=source.files,
     )  # fmt: skip
     return job, listing, config
 

@@ -20,6 +20,7 @@ from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..sources import Entry, is_inside
 from ..sources.metadata.segments import Segments
+from ..stored_source.staging import StagedFiles
 from ..video import DecodeSummary, Frame, FrameTimes, MediaReader
 from .decoded_file import DecodedFile, sha256_if_unchanged
 from .own_masks import OwnMask, OwnMaskLoader, expects_source
@@ -49,6 +50,8 @@ class InputPipeline:
     """
 
     def __init__(self, job: JobSpec, memory: SpoolMemory | None = None) -> None:
+        self._staged = None if job.stored_files is None else StagedFiles(job.stored_files, job.paths.temporary)
+        job = job if self._staged is None else replace(job, root=self._staged.root)
         self._job = job
         self._memory = memory or SpoolMemory(job.paths.temporary)
         self._spools: list[Spool] = []
@@ -68,6 +71,8 @@ class InputPipeline:
         self._closed = True
         self.reader.close()
         self._row_builder.close()
+        if self._staged is not None:
+            self._staged.close()
 
     def warm_up(self, video_id: str) -> None:
         """Starts the decoder process, unless it runs, and opens an input in it; raises `InputError`."""
@@ -75,14 +80,18 @@ class InputPipeline:
 
     def process_family(self, family: Sequence[Entry], unit: Unit) -> Iterator[ProcessedInput]:
         """Processes one input after the other; raises `StoppedError` for failures that are no input's fault."""
-        for entry in family:
-            yield self._reuse(entry, unit) or self._process(entry, unit.split, family)
+        try:
+            for entry in family:
+                yield self._reuse(entry, unit) or self._process(entry, unit.split, family)
+        finally:
+            if self._staged is not None:
+                self._staged.discard()
 
     def _process(self, entry: Entry, split: str, family: Sequence[Entry]) -> ProcessedInput:
         """Decodes one input; one that fails half-way gives no rows."""
         started = time.monotonic()
         file = DecodedFile(
-            entry, self._job.root / entry.video_id, self._job.roots, exists=self._job.file_exists(entry.video_id)
+            entry, self._job.root / entry.video_id, self._job.roots, exists=self._file_exists(entry.video_id)
         )
         common: dict[str, Any] = {"video_id": entry.video_id, "size_bytes": entry.size_bytes}
         max_damaged_percent = self._job.limits.max_damaged_percent
@@ -132,12 +141,12 @@ class InputPipeline:
 
     def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:
         """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes."""
-        if not unit.supersedes or (entry.video_id not in unit.reuses and self._job.file_exists(entry.video_id)):
+        if not unit.supersedes or (entry.video_id not in unit.reuses and self._file_exists(entry.video_id)):
             return None
         if (found := self._superseded.lookup(entry, unit)) is None:
             return None
         outcome, batches = found
-        if outcome.absent is not None and all(map(self._job.file_exists, (outcome.absent, entry.video_id))):
+        if outcome.absent is not None and all(map(self._file_exists, (outcome.absent, entry.video_id))):
             return None  # it is back since the unit was planned, by a run that was killed
         is_older = entry.video_id not in unit.reuses
         return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
@@ -179,7 +188,7 @@ class InputPipeline:
             self._check_segments(entry.video_id, entry.fake_segments)
         with closing(self._own_mask_loader.load(entry, self._raise_if_no_input_at_fault)) as own_mask:
             self._own_mask = own_mask
-            if own_mask.problem == "unreadable" and not self._job.file_exists(str(entry.mask_id)):
+            if own_mask.problem == "unreadable" and not self._file_exists(str(entry.mask_id)):
                 self._absent = entry.mask_id
             needs_source = own_mask.frames is None or expects_source(entry, self._job.options)
             source_cache = self._source_cache(entry, family) if needs_source else None
@@ -224,9 +233,7 @@ class InputPipeline:
 
     def is_compared(self, entry: Entry) -> bool:
         """Whether `entry` is a fake that is compared with its source, which is known and exists, readable or not."""
-        return (
-            entry.compared and entry.source_id not in (None, entry.video_id) and self._job.file_exists(entry.source_id)
-        )
+        return entry.compared and entry.source_id not in (None, entry.video_id) and self._file_exists(entry.source_id)
 
     def _fakes_to_compare(self, video_id: str, family: Sequence[Entry]) -> set[str]:
         fakes = [other for other in family if other.source_id == video_id != other.video_id]
@@ -238,7 +245,7 @@ class InputPipeline:
             return None
         cache = self._source.get(entry.source_id)
         is_cached = cache is not None and entry.video_id in cache.matches  # not, where it was made for another family
-        exists = self._job.file_exists(entry.source_id)
+        exists = self._file_exists(entry.source_id)
         if not exists:  # also where its cache is there: it is empty if it failed
             self._absent = self._absent or entry.source_id
         if not is_cached and exists:
@@ -250,6 +257,7 @@ class InputPipeline:
 
     def _new_cache(self, entry: Entry, video_id: str, fakes: set[str]) -> SourceFrameCache:
         """An empty cache for a source, with the frame indices that its `fakes` need; `entry`: it or one of them."""
+        self._fetch(video_id)
         signature = stat_signature(self._job.root / video_id, self._job.roots)
         try:
             own = self._frame_times(video_id)
@@ -293,11 +301,21 @@ class InputPipeline:
         return self.reader.frames(path, sampling, sorted(extra_indices), summary)
 
     def path_of(self, video_id: str) -> Path:
-        """Where an input lies; raises `InputError` where it has become a link out of the source."""
+        """Where an input lies, fetched from a store; raises `InputError` where it has become a link out of SRC."""
+        self._fetch(video_id)
         path = self._job.root / video_id
         if not is_inside(path, self._job.roots):  # it was not one when it was planned
             raise InputError("outside_root", "has become a link out of the source")
         return path
+
+    def _file_exists(self, name: str) -> bool:
+        """Whether the source has the file, within the folders that inputs may lie in."""
+        self._fetch(name)
+        return self._job.file_exists(name)
+
+    def _fetch(self, name: str) -> None:
+        if self._staged is not None:
+            self._staged.fetch(name)
 
 
 def _read_batches(spool: Spool) -> Iterator[pa.RecordBatch]:

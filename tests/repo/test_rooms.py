@@ -159,7 +159,7 @@ LAYERS = {
         console errors json_records machine
         files interrupts lock user_file
         command_group dataset faces row_progress video
-        baselines export manipulation models page sources
+        baselines export manipulation models page sources stored_source
         splits
         planning
         commit

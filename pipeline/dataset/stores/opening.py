@@ -21,8 +21,8 @@ from ..open_dataset import open_dataset
 from .address import StoreAddress, is_address
 from .blocks import BLOCK_BYTES, BlockCache
 from .cache_space import IN_USE, CacheSpace, StateLock, try_lock
-from .concurrent import map_on_threads
 from .counts import StoreCounter
+from .fetching import fetch_file
 from .reader import StoreReader
 from .remote_files import MissingInStoreError, RemoteFiles
 
@@ -166,7 +166,7 @@ class _StateCache:
     def _open_state(self) -> StateLock:
         manifest = self._read_manifest()
         try:
-            _, version = self.files.size_and_version("index.arrow")
+            version = self.files.stat("index.arrow").version
         except MissingInStoreError as error:
             raise UsageError(
                 f"{self.files.address}: has no index.arrow; copy all of OUT except _tmp and plan"
@@ -211,7 +211,7 @@ class _StateCache:
             open_dataset(attempt)
         except CorruptDataError as error:  # an update may have been copied up to the manifest
             try:
-                _, next_version = self.files.size_and_version(paths.next_index.name)
+                next_version = self.files.stat(paths.next_index.name).version
                 self._fetch_index(paths.next_index, next_version)
                 open_dataset(attempt)
             except (MissingInStoreError, CorruptDataError, UsageError):
@@ -226,22 +226,15 @@ class _StateCache:
         sync_folder(folder.parent)
 
     def _fetch_index(self, path: Path, version: str, *, extra_bytes: int = 0) -> None:
-        size, current = self.files.size_and_version(path.name)
-        address = self.files.address
-        if not self.space.reserve(size + extra_bytes):
+        index, address = self.files.stat(path.name), self.files.address
+        if not self.space.reserve(index.size_bytes + extra_bytes):
             raise UsageError(
-                f"cache_bytes={self.space.limit_bytes}: the index of {address} alone takes {size:,}; increase it"
+                f"cache_bytes={self.space.limit_bytes}: the index of {address} alone takes {index.size_bytes:,}; "
+                "increase it"
             )
-        if size > _ANNOUNCED_BYTES and sys.stderr.isatty():
-            sys.stderr.write(f"facefeed: fetching the index of {address}, {size / 1e6:,.0f} MB\n")
-        with path.open("wb") as file:
-
-            def fetch(start: int) -> None:
-                data = self.files.read(path.name, start, min(start + BLOCK_BYTES, size))
-                os.pwrite(file.fileno(), data, start)
-
-            map_on_threads(fetch, range(0, size, BLOCK_BYTES))
-        if current != version or self.files.size_and_version(path.name) != (size, version):
+        if index.size_bytes > _ANNOUNCED_BYTES and sys.stderr.isatty():
+            sys.stderr.write(f"facefeed: fetching the index of {address}, {index.size_bytes / 1e6:,.0f} MB\n")
+        if index.version != version or not fetch_file(self.files, index, path):
             raise CorruptDataError(
                 f"{address}: was replaced while it was read; open it again once the copy to the store is complete"
             )

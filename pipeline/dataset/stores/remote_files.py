@@ -7,8 +7,11 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Self, TypeVar
 
 from ...errors import StoppedError, UsageError
 from ..byte_ranges import RETRY_DELAYS_SECONDS
@@ -32,7 +35,41 @@ _VERSION_KEYS = (
     "mtime", "created", "size",
 )  # fmt: skip
 
+_TIME_KEYS = ("LastModified", "last_modified", "updated", "mtime", "created")
+
 _Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file in a store: its path below the address, size, mtime in nanoseconds (0 where the store has no times), and a
+    hash that changes with its content.
+    """
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+    version: str
+
+    @classmethod
+    def of(cls, name: str, info: Mapping[str, Any]) -> Self:
+        """The file that fsspec describes."""
+        version = repr([info.get(key) for key in _VERSION_KEYS])
+        return cls(
+            name=name, size_bytes=info["size"], mtime_ns=_mtime_ns(info),
+            version=hashlib.sha256(version.encode()).hexdigest(),
+        )  # fmt: skip
+
+
+def _mtime_ns(info: Mapping[str, Any]) -> int:
+    found = next((info[key] for key in _TIME_KEYS if info.get(key) is not None), None)
+    if isinstance(found, str):
+        with suppress(ValueError):
+            found = datetime.fromisoformat(found)
+    if isinstance(found, datetime):
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    # Whole seconds: a listing may have milliseconds where the same file, asked for, has none.
+    return int(found) * 1_000_000_000 if isinstance(found, (int, float)) else 0
 
 
 class MissingInStoreError(Exception):
@@ -74,18 +111,42 @@ class RemoteFiles:
         """Reads a small file; raises as `read`."""
         return self.read(name, 0, _MAX_BYTES)  # a range: s3fs would first ask for the size of a whole file
 
-    def size_and_version(self, name: str) -> tuple[int, str]:
-        """Size of a file, and a hash that changes with its content; raises as `read`."""
+    def stat(self, name: str) -> StoredFile:
+        """Size, time and version of a file; raises as `read`."""
         info: dict[str, Any] = self._attempt(name, lambda files, path, limit: files.info(path, **limit))
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
             raise MissingInStoreError(name)
-        version = repr([info.get(key) for key in _VERSION_KEYS])
-        return info["size"], hashlib.sha256(version.encode()).hexdigest()
+        return StoredFile.of(name, info)
 
-    def _attempt(self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result]) -> _Result:
+    def list(self, below: str = "") -> Iterator[StoredFile]:
+        """All files, or those below a folder, in no particular order; none where there is no such folder.
+
+        Raises as `read`. A listing has many requests, which cannot be repeated one by one: the store's library repeats
+        them, and not all are counted.
+        """
+
+        def find(files: Any, path: str, _: object) -> dict[str, dict[str, Any]]:
+            found: dict[str, dict[str, Any]] = files.find(path.rstrip("/"), detail=True)
+            return found
+
+        try:
+            found = self._attempt(below, find, _open_filesystem(self.address, repeats_requests=True))
+        except MissingInStoreError:
+            return
+        root = self._filesystem()[1]
+        for path, info in found.items():
+            if info.get("type") == "file" and isinstance(info.get("size"), int) and path.startswith(f"{root}/"):
+                yield StoredFile.of(path.removeprefix(f"{root}/"), info)
+
+    def _attempt(
+        self,
+        name: str,
+        request: Callable[[Any, str, dict[str, Any]], _Result],
+        opened: tuple[Any, str] | None = None,
+    ) -> _Result:
         delays_seconds = iter(RETRY_DELAYS_SECONDS)
         while True:
-            files, root = self._filesystem()
+            files, root = opened or self._filesystem()
             limit = {"timeout": REQUEST_TIMEOUT_SECONDS} if getattr(files, "async_impl", False) else {}
             self.counter.add(requests=1)
             try:
@@ -139,16 +200,17 @@ class RemoteFiles:
         return opened[1], opened[2]
 
 
-def _open_filesystem(address: StoreAddress) -> tuple[Any, str]:
+def _open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) -> tuple[Any, str]:
     import fsspec  # noqa: PLC0415 (only who reads from a store needs it)
 
     protocol, options = address.protocol, dict(address.options)
-    if protocol in ("s3", "s3a"):  # each attempt is counted here, so neither s3fs nor botocore repeats any
+    is_single = protocol in ("s3", "s3a") and not repeats_requests
+    if is_single:  # each attempt is counted here, so neither s3fs nor botocore repeats any
         config = options.get("config_kwargs") or {}
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **config}
     try:
         files, path = fsspec.url_to_fs(address.url, skip_instance_cache=True, use_listings_cache=False, **options)
-        if protocol in ("s3", "s3a"):
+        if is_single:
             files.retries = 1
     except ImportError as error:
         package = _PACKAGES.get(protocol, f"the package of fsspec's {protocol}://")

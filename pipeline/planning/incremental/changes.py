@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 
 from ...console import first_names, plural
 from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ..content_hash import ComparisonProgress, find_renamed, find_unchanged_content
+from ..options import JobSpec
 from ..run_state import RunState
 
 
@@ -88,14 +88,15 @@ def find_changes(
     return changes
 
 
-def compare_with_plan(
-    run_state: RunState, listing: Listing, roots: Sequence[Path], comparing: ComparisonProgress
-) -> Changes:
+def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, comparing: ComparisonProgress) -> Changes:
     """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
 
-    `roots`: folders that inputs may lie in, the listing's root first.
+    Not of a source in a store, all of which would have to be fetched for that: such inputs count as changed or added.
     """
     planned = run_state.plan.planned_videos()
+    if job.stored_files is not None:
+        return find_changes(listing, planned)
+    roots = job.roots
     changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))
     gone = [planned[video_id][0] for video_id in changes.gone]
     changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))

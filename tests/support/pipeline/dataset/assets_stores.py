@@ -14,6 +14,10 @@ from facefeed.pipeline.dataset.stores import opening, remote_files
 from facefeed.pipeline.dataset.stores.opening import OpenStore, StoreOptions, open_store
 
 BLOCK_BYTES = 16 << 10
+_ERRORS = {
+    "slow_down": ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
+    "refused": ("403 Forbidden", "ExpiredToken", "The provided token has expired."),
+}
 CACHE_BYTES = 64 << 20
 
 
@@ -40,9 +44,11 @@ def uploaded(out: Path, files: Any, path: str) -> None:
 
 
 class MisbehavingServer:
-    """An S3 server in this process. `faults`: what happens to a GET of a Parquet file, by its number from 0 on:
-    "slow_down" (a 503), "cut" (half of the body), "stall" (half of it, then nothing more), or None.
+    """An S3 server in this process. `faults`: what happens to a GET of a file of that `suffix`, by its number from 0
+    on: "slow_down" (a 503), "refused" (a 403), "cut" (half of the body), "stall" (half, then nothing more), or None.
     """
+
+    suffix = ".parquet"
 
     def __init__(self, app: Any) -> None:
         self._app, self._lock = app, threading.Lock()
@@ -57,13 +63,14 @@ class MisbehavingServer:
         return {"endpoint_url": self.url, "key": "reader", "secret": "not-to-be-shown"}
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].endswith(".parquet"):
+        if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].endswith(self.suffix):
             return self._app(environ, start_response)  # type: ignore[no-any-return]
         with self._lock:
             fault, self.requests = self.faults(self.requests), self.requests + 1
-        if fault == "slow_down":
-            body = b"<Error><Code>SlowDown</Code><Message>Please reduce your request rate.</Message></Error>"
-            start_response("503 Slow Down", [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        if fault in _ERRORS:
+            status, code, text = _ERRORS[fault]
+            body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
+            start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
             return [body]
         body = b"".join(self._app(environ, start_response))
         return [body] if fault is None else self._half(body, fault)

@@ -46,7 +46,7 @@ def _plan(src: Path, out: Path, **options: Any) -> None:
     listing_warnings(listing)
     make_folders(job.paths)
     run_state = RunState(job.paths, Plan(), job.config_hash)
-    changes = compare_with_plan(run_state, listing, job.roots, lambda *_: nullcontext(lambda _: None))
+    changes = compare_with_plan(run_state, listing, job, lambda *_: nullcontext(lambda _: None))
     part = next_plan_part(
         run_state, listing, changes, job=job, config=config, allow_leaks=True, retry=None, cost_seconds=lambda _: 1.0
     )

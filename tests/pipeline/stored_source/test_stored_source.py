@@ -1,0 +1,252 @@
+"""SRC in a store: the same rows as of a folder, each file fetched once, and nothing of it left on the disk."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cv2
+import fsspec
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pytest
+from assets_dataset import open_run_state
+from assets_in_process import in_process, new_folder
+from assets_stores import MisbehavingServer, s3_server, without_delays
+from assets_tiny_source import NAMES, TinySource
+from assets_video import numbered
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dryrun.run import dry_run
+from facefeed.pipeline.errors import StoppedError, UsageError
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import FailureLimit
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.stored_source.staging import STAGING_PREFIX
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.video import Sampling
+
+OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)
+SETTINGS: dict[str, Any] = {
+    "options": OPTIONS, "detector": FixedBoxDetector(), "max_failed": FailureLimit.parse("1"),
+}  # fmt: skip
+URL = "s3://media/deepfakes"
+
+
+@pytest.fixture
+def source() -> TinySource:
+    """A table and six videos, of which one cannot be read and one has no face."""
+    source = TinySource(new_folder() / "deepfakes")
+    for name, content in zip(NAMES, ("one", "two", "cut", "long", "faceless", "one"), strict=True):
+        source.put(name, content)
+    return source
+
+
+@pytest.fixture
+def out() -> Path:
+    return new_folder() / "out"
+
+
+def run(src: str | Path, out: Path, **given: Any) -> Summary:
+    with in_process():
+        return precompute(src, out, **{**SETTINGS, **given})
+
+
+def rows(out: Path) -> pa.Table:
+    return pads.dataset(out / "faces", partitioning=None).to_table().sort_by("face_id")
+
+
+def accounts(out: Path) -> list[tuple[object, ...]]:
+    """What the receipts record of each input."""
+    outcomes = (outcome for _, outcome in open_run_state(out).outcomes())
+    return sorted(
+        (each.video_id, each.outcome, str(each.reason), each.faces, str(each.sha256), each.size_bytes)
+        for each in outcomes
+    )
+
+
+def outlines() -> set[Path]:
+    return {*Path(tempfile.gettempdir()).glob("facefeed-source-*")}
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each file was read from its beginning."""
+    counts: Counter[str] = Counter()
+    read = RemoteFiles.read
+
+    def counting(files: RemoteFiles, name: str, start: int, end: int) -> bytes:
+        counts[name] += start == 0
+        return read(files, name, start, end)
+
+    monkeypatch.setattr(RemoteFiles, "read", counting)
+    return counts
+
+
+@pytest.mark.parametrize("table", ["", "/table.csv"], ids=["folder", "table"])
+def test_rows_and_account_are_those_of_the_same_folder(
+    source: TinySource, out: Path, fetched: Counter[str], table: str
+) -> None:
+    local = run(f"{source.folder}{table}", out.with_name("local"))
+    stored = run(f"file://{source.folder}{table}", out)
+    assert rows(out).num_rows > 0
+    assert rows(out).equals(rows(out.with_name("local")))
+    assert accounts(out) == accounts(out.with_name("local"))
+    assert stored.listing.layout == local.listing.layout
+    assert {name: fetched[name] for name in NAMES} == dict.fromkeys(NAMES, 1)
+    assert verify(out).findings == []
+
+
+def test_nothing_of_the_source_is_left_on_the_disk(source: TinySource, out: Path) -> None:
+    before = outlines()
+    run(f"file://{source.folder}", out)
+    assert [*(out / "_tmp").iterdir()] == []
+    assert outlines() == before
+
+
+def test_what_a_killed_worker_had_fetched_is_removed_by_the_next_run(source: TinySource, out: Path) -> None:
+    run(f"file://{source.folder}", out)
+    left = out / "_tmp" / f"{STAGING_PREFIX}1"
+    left.mkdir()
+    (left / "video.mp4").write_bytes(b"half")
+    run(f"file://{source.folder}", out)
+    assert not left.exists()
+
+
+def test_a_later_run_fetches_what_is_new_or_was_replaced_alone(
+    source: TinySource, out: Path, fetched: Counter[str]
+) -> None:
+    source.remove("real/c.mp4")
+    run(f"file://{source.folder}/table.csv", out)
+    fetched.clear()
+    run(f"file://{source.folder}/table.csv", out)
+    assert [name for name in fetched if name.endswith(".mp4")] == []
+    source.put("real/c.mp4", "two")
+    source.put("real/d.mp4", "long")
+    run(f"file://{source.folder}/table.csv", out)
+    again = {"real/c.mp4", "real/d.mp4", "fake/d.mp4"}  # the last was compared with the one that was replaced
+    assert {name for name in fetched if name.endswith(".mp4")} == again
+    fresh = run(f"{source.folder}/table.csv", out.with_name("local"))
+    assert rows(out).drop_columns(["split"]).equals(rows(out.with_name("local")).drop_columns(["split"]))
+    assert fresh.manifest.inputs == run(f"file://{source.folder}/table.csv", out).manifest.inputs
+
+
+def test_folders_of_frames_are_clips_there_too(out: Path) -> None:
+    source = new_folder() / "frames"
+    for name in ("real/a", "fake/b"):
+        (source / name).mkdir(parents=True)
+        for number in range(3):
+            cv2.imwrite(str(source / name / f"{number:03}.png"), numbered(number, 64, 48))
+    summary = run(f"file://{source}", out)
+    assert [clip.video_id for clip in summary.listing.clips] == ["fake/b", "real/a"]
+    run(source, out.with_name("local"))
+    assert rows(out).num_rows == 6
+    assert rows(out).equals(rows(out.with_name("local")))
+    assert not run(f"file://{source}", out).changes.changed
+
+
+def test_messages_name_the_address_and_not_the_folder_that_stands_for_it(source: TinySource, out: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(f"file://{source.folder}", out, layout="celebdf")
+    assert f"SRC='file://{source.folder}'" in str(caught.value)
+    assert "facefeed-source-" not in str(caught.value)
+    assert not out.exists()
+
+
+@pytest.mark.parametrize(
+    ("src", "given", "message"),
+    [
+        ("file:///nowhere/at/all", {}, "the store has no file there; check the address"),
+        (
+            Path("s3://media/deepfakes"),
+            {},
+            "s3://media/deepfakes: is the address of an object store; give it as a text",
+        ),
+        ("nosuch://media", {}, "check the address"),
+        ("file://{}", {"allow_roots": ["/tmp"]}, "--allow-root: a store has no links"),
+        ("file://{}", {"storage_options": "key"}, "storage_options: must be a dict"),
+    ],
+)
+def test_what_cannot_be_listed_is_refused(
+    source: TinySource, out: Path, src: str | Path, given: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        run(src.format(source.folder) if isinstance(src, str) else src, out, **given)
+    assert not out.exists()
+
+
+def test_workers_of_a_cluster_fetch_for_themselves(source: TinySource, out: Path, cluster_address: str) -> None:
+    forecast = dry_run(
+        f"file://{source.folder}", out, options=OPTIONS, detector=FixedBoxDetector(), scheduler=cluster_address
+    )
+    assert forecast.pending == len(NAMES)
+    assert not out.exists()
+    precompute(f"file://{source.folder}", out, scheduler=cluster_address, **SETTINGS)
+    run(source.folder, out.with_name("local"))
+    assert rows(out).equals(rows(out.with_name("local")))
+
+
+# --- a real S3 server
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[MisbehavingServer]:
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
+        server.suffix = ".mp4"
+        yield server
+
+
+@pytest.fixture
+def server(
+    running: MisbehavingServer, source: TinySource, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MisbehavingServer]:
+    """With the source in its bucket."""
+    without_delays(monkeypatch)
+    files = fsspec.filesystem("s3", skip_instance_cache=True, **running.options)
+    files.mkdir("media")
+    for name in (*NAMES, "table.csv"):
+        files.pipe_file(f"media/deepfakes/{name}", (source.folder / name).read_bytes())
+    running.faults, running.requests = (lambda number: None), 0
+    yield running
+    files.rm("media", recursive=True)
+
+
+def test_a_bucket_whose_server_fails_now_and_then_gives_the_rows_of_the_folder(
+    source: TinySource, server: MisbehavingServer, out: Path
+) -> None:
+    server.faults = {1: "slow_down", 3: "cut", 4: "slow_down"}.get
+    run(f"{URL}/table.csv", out, storage_options=server.options)
+    assert server.requests == len(NAMES) + 3
+    run(source.table, out.with_name("local"))
+    assert rows(out).equals(rows(out.with_name("local")))
+    server.requests = 0
+    run(f"{URL}/table.csv", out, storage_options=server.options)
+    assert server.requests == 0
+
+
+def test_credentials_that_expire_stop_the_run_and_no_input_fails(
+    source: TinySource, server: MisbehavingServer, out: Path
+) -> None:
+    server.faults = lambda number: "refused" if number >= 2 else None
+    with pytest.raises(StoppedError, match="the store refuses to read it") as caught:
+        run(f"{URL}/table.csv", out, storage_options=server.options)
+    assert server.options["secret"] not in str(caught.value)
+    server.faults = lambda number: None
+    run(f"{URL}/table.csv", out, storage_options=server.options)
+    run(source.table, out.with_name("local"))
+    assert accounts(out) == accounts(out.with_name("local"))
+
+
+def test_names_that_no_path_can_have_are_left_out_with_a_warning(server: MisbehavingServer, out: Path) -> None:
+    files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
+    files.pipe_file(f"media/deepfakes/real/{'x' * 300}.mp4", b"video")
+    warnings: list[str] = []
+    progress = Progress.silent()
+    progress.warn = warnings.append  # type: ignore[method-assign]
+    run(URL, out, storage_options=server.options, progress=progress)
+    assert f"1 file left out, since no path can have such a name (real/{'x' * 300}.mp4)" in warnings
