@@ -93,6 +93,7 @@ def _verdict_values(verdict: Verdict) -> dict[str, Any]:
         "overhead": verdict.overhead_share,
         "stored_per_image": verdict.storage_bytes_per_image,
         "reasons": verdict.reasons,
+        "remarks": verdict.remarks,
         "ranks": verdict.rank_wait_shares,
     }
 

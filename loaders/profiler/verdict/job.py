@@ -11,9 +11,9 @@ import numpy as np
 
 from ..estimate.bounds import BoundedEstimate
 from ..measure.recording import Recording
+from .epoch_starts import EpochStarts
 from .judge import (
     MAX_UNEXPLAINED_SHARE,
-    EpochStarts,
     classify,
     shares_contradict,
     steady_figures,

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from ....pipeline.machine import usable_cores
-from ..estimate.bounds import MIN_BLOCKS, BoundedEstimate, Values, event_rate_bound
+from ..estimate.bounds import MIN_BLOCKS, BoundedEstimate, Values, event_rate_bound, num_values_for_median
 from ..measure.recording import Recording
+from .epoch_starts import EpochStarts
 from .steady_state import draining_queue_reason
 from .step_series import StepSeries, starved_threshold_seconds
 from .verdict import FED_BELOW, SteadyFigures, Verdict, VerdictKind
@@ -24,7 +23,7 @@ _MAX_OVERHEAD_SHARE = 0.01
 
 def judge(
     recording: Recording, *, emulated: bool, confidence: float = 0.95, num_cores: int | None = None,
-    epoch: EpochStarts | None = None, num_ranks: int = 1,
+    epoch: EpochStarts | None = None, num_ranks: int = 1, remarks: tuple[str, ...] = (),
 ) -> Verdict:  # fmt: skip
     """The verdict on a recording.
 
@@ -36,6 +35,7 @@ def judge(
         epoch: measured epoch starts, where a whole epoch is judged too.
         num_ranks: ranks that run their steps together, of which this is one. Each may wait for 1 / num_ranks of 1 %,
             which is what headroom refers to.
+        remarks: see `Verdict`.
 
     """
     num_cores, steps = num_cores or usable_cores(), StepSeries.of_recording(recording)
@@ -71,6 +71,7 @@ def judge(
         overhead_share=recording.overhead_share,
         storage_bytes_per_image=recording.storage_bytes_per_image,
         reasons=reasons,
+        remarks=remarks,
     )
 
 
@@ -85,6 +86,9 @@ def steady_figures(
     wait_share, block_steps = steps.estimate_wait_share(confidence)
     wait_share = wait_share.without_upper_if_few_blocks(num_steps, block_steps)
     starved_share = event_rate_bound(is_starved, block=block_steps, confidence=confidence)
+    epoch_wait_share = None if epoch is None else epoch.epoch_wait_share(
+        wait_share, _mean_or_zero(period_seconds), negligible_wait_seconds=starved_threshold_seconds
+    )  # fmt: skip
     return SteadyFigures(
         num_steps=num_steps,
         block_steps=block_steps,
@@ -92,42 +96,12 @@ def steady_figures(
         starved_share=starved_share.without_upper_if_few_blocks(num_steps, block_steps),
         num_starved_steps=int(is_starved.sum()),
         starved_threshold_seconds=starved_threshold_seconds,
-        epoch_wait_share=None if epoch is None else epoch.epoch_wait_share(wait_share, _mean_or_zero(period_seconds)),
+        epoch_wait_share=epoch_wait_share,
         num_epoch_batches=None if epoch is None else epoch.num_batches,
         epoch_start_wait_seconds=0.0 if epoch is None else epoch.median_start_wait_seconds,
         median_step_seconds=_median_or_zero(step_seconds),
         mean_step_seconds=_mean_or_zero(step_seconds),
     )
-
-
-@dataclass(frozen=True, kw_only=True)
-class EpochStarts:
-    """Measured starts of an epoch of `num_batches`.
-
-    start_wait_seconds: additional waiting from the end of the epoch before until the queue is full, of several starts.
-    """
-
-    num_batches: int
-    start_wait_seconds: Sequence[float]
-
-    @property
-    def median_start_wait_seconds(self) -> float:
-        """The median start."""
-        return float(np.median(self.start_wait_seconds))
-
-    def epoch_wait_share(self, wait_share: BoundedEstimate, period_seconds: float) -> BoundedEstimate:
-        """Share of waiting over an epoch whose other steps take `period_seconds` and wait for `wait_share`."""
-        steady_seconds = self.num_batches * period_seconds
-        start_and_share = (
-            (self.median_start_wait_seconds, wait_share.value),
-            (min(self.start_wait_seconds), wait_share.lower),
-            (max(self.start_wait_seconds), wait_share.upper),
-        )
-        shares = [
-            (start_seconds + share * steady_seconds) / (start_seconds + steady_seconds) if steady_seconds else 1.0
-            for start_seconds, share in start_and_share
-        ]
-        return BoundedEstimate(value=shares[0], lower=shares[1], upper=shares[2], confidence=wait_share.confidence)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +147,7 @@ def _fastest_fed_step(
     """
     max_wait_share = FED_BELOW / num_ranks
     overall = WhatIfModel.fit(recording, num_cores).fastest_step_seconds(max_wait_share)
-    num_parts = math.ceil(-math.log2(1 - steady.wait_share.confidence))
+    num_parts = num_values_for_median(steady.wait_share.confidence)
     part_steps = np.array_split(np.flatnonzero(recording.is_steady), num_parts)
     if overall is None or len(part_steps[-1]) < MIN_BLOCKS:
         return overall, None

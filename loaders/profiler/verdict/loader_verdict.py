@@ -14,14 +14,15 @@ from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
 from ...workers.local_ranks import count_local_ranks
-from ..estimate.bounds import MIN_BLOCKS
+from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from .job import judge_job, report_of_rank
-from .judge import EpochStarts, judge
+from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
+from .judge import judge
 from .result import Profile
 from .steady_state import draining_queue_reason
 from .step_series import StepSeries
@@ -36,7 +37,7 @@ NUM_REPLAY_STEPS = 125
 _CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
 _MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run of waits, and look like a steady state
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
-_NUM_EPOCH_STARTS = 5
+_MIN_EPOCH_STARTS = 5
 _MAX_START_SECONDS = 20.0
 _PROGRESS_INTERVAL_STEPS = 50
 
@@ -81,7 +82,8 @@ class LoaderMeasurement:
         )
         assert preloaded is not None
         epoch = self._epoch_starts(live)
-        report = report_of_rank(self.ranks.rank, self.judge(live, epoch), live, preloaded, epoch)
+        own_verdict = self.judge(live, epoch, remarks=() if epoch else (NOT_JUDGED,))
+        report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
             verdict=verdict,
@@ -148,18 +150,26 @@ class LoaderMeasurement:
         return min(num_missing, _CHUNK_STEPS, num_left)
 
     def _epoch_starts(self, live: Recording) -> EpochStarts | None:
-        """Additional waiting from one epoch to the next, measured several times; None for a loader without a length."""
+        """Additional waiting from one epoch to the next; None where no length is known and no boundary was seen.
+
+        Of the boundaries in the recording, and of as many more as the confidence needs, measured one by one.
+        """
+        job_steps = self._job_steps(live)
+        boundaries = max(self.ranks.all_gather(epoch_boundaries(live.segment_step)), key=len)
         lengths = self.ranks.all_gather(self.num_epoch_batches or _num_epoch_batches(self.loader))
-        if None in lengths:
+        num_batches = seen_epoch_batches(boundaries) if None in lengths else max(filter(None, lengths))
+        if num_batches is None:
             return None
-        num_batches = max(filter(None, lengths))
-        job_steps, start_wait_seconds = self._job_steps(live), list[float]()
         mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
         # A count, and no limit of time: of several ranks all have to do the same steps.
         max_steps = round(_MAX_START_SECONDS / float(live.period_seconds[live.is_steady].mean()))
         num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
-        for number in range(_NUM_EPOCH_STARTS):
-            self.progress("the beginning of an epoch", number, _NUM_EPOCH_STARTS)
+        start_wait_seconds = seen_start_waits(
+            job_steps, boundaries, num_start_steps=num_start_steps, mean_wait_seconds=mean_wait_seconds
+        )
+        num_starts = max(num_values_for_median(self.confidence), _MIN_EPOCH_STARTS)
+        for number in range(len(start_wait_seconds), num_starts):
+            self.progress("the beginning of an epoch", number, num_starts)
             recording = self.loop.record_epoch_start(num_start_steps, self.step, step_clock=self.step_clock(self.step))
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
@@ -182,7 +192,9 @@ class LoaderMeasurement:
 
         return step
 
-    def judge(self, recording: Recording, epoch: EpochStarts | None = None) -> Verdict:
+    def judge(
+        self, recording: Recording, epoch: EpochStarts | None = None, *, remarks: tuple[str, ...] = ()
+    ) -> Verdict:
         """The verdict on a recording of this step."""
         return judge(
             recording,
@@ -191,6 +203,7 @@ class LoaderMeasurement:
             epoch=epoch,
             num_ranks=self.ranks.world_size,
             num_cores=self.num_cores,
+            remarks=remarks,
         )
 
 

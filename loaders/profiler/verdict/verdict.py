@@ -38,7 +38,7 @@ class SteadyFigures:
     wait_share: `Estimator.LIVE`, device waiting time over total time.
     starved_share: share of steps that waited longer than `starved_threshold_seconds`; num_starved_steps: their number.
     epoch_wait_share: waiting over a whole epoch of `num_epoch_batches`, of which `epoch_start_wait_seconds` pass until
-    the queue is filled; None where the loader has no length.
+    the queue is filled; None where the length of an epoch is not known.
     median_step_seconds, mean_step_seconds: of steps.
     """
 
@@ -69,7 +69,8 @@ class SteadyFigures:
 class Verdict(SteadyFigures):
     """What a recording shows of its steady state. Shares are 0 to 1, times in seconds.
 
-    kind, reasons: what the figures are called, and why they are not conclusive.
+    kind, reasons: what the figures are called, and why they are not conclusive. remarks: what they do not cover or
+    rely on, however conclusive.
     num_transient_steps: steps before the steady state.
     model_wait_share: `Estimator.MODEL`, `wait_share` as predicted for the second half of the steady state by a model of
     the first half; None for a loader without batch timings or with `in_order=False`.
@@ -97,6 +98,7 @@ class Verdict(SteadyFigures):
     overhead_share: float
     storage_bytes_per_image: float | None
     reasons: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     rank_wait_shares: tuple[float, ...] = ()
 
     @property
@@ -142,7 +144,7 @@ class Verdict(SteadyFigures):
         if self.is_transport_heavy:
             parts.append(f"transport {self.host_transport_share:.1%}")
         parts += [self.cache_state, f"closure {self.unexplained_share:.1%}"]
-        return " · ".join([*parts, *self.reasons])
+        return " · ".join([*parts, *self.reasons, *self.remarks])
 
 
 def format_headroom(headroom: float | None) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from facefeed.loaders.profiler.estimate.bounds import (
+    BoundedEstimate,
     autocorrelation,
     block_length,
     bootstrap_ratio,
@@ -98,3 +99,16 @@ def test_the_same_series_has_the_same_bounds() -> None:
     series = np.random.default_rng(3).random(500)
     assert bootstrap_ratio(series, np.ones(500), block=5) == bootstrap_ratio(series, np.ones(500), block=5)
     assert str(bootstrap_ratio(series * 0, np.ones(500), block=5)) == "0.00% (95% <= 5.58%)"
+
+
+def test_a_bound_of_a_high_confidence_does_not_depend_on_chance() -> None:
+    """None of 2,000: the exact bound of Clopper and Pearson is ln(1000) episodes of ten steps."""
+    no_events = np.zeros(2000, np.bool_)
+    uppers = [event_rate_bound(no_events, block=4, confidence=0.999, seed=seed).upper for seed in range(5)]
+    assert uppers == pytest.approx([10 * np.log(1000) / 2000] * 5, rel=0.06)
+
+
+def test_a_confidence_is_never_rounded_to_certainty() -> None:
+    for confidence, text in ((0.95, "95%"), (0.99, "99%"), (0.999, "99.9%"), (1 - 0.5**10, "99.9%")):
+        estimate = BoundedEstimate(value=0.001, lower=0.0, upper=0.01, confidence=confidence)
+        assert str(estimate) == f"0.10% ({text} <= 1.00%)"

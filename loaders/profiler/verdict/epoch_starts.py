@@ -1,0 +1,83 @@
+"""Starts of epochs: the additional waiting from one epoch to the next, and what it adds to a whole epoch."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..estimate.bounds import BoundedEstimate, median_bounds
+from .step_series import StepSeries
+
+NOT_JUDGED = "epoch boundaries not judged: the loader has no length, and none was seen; give epoch_batches"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EpochStarts:
+    """Measured starts of an epoch of `num_batches`.
+
+    start_wait_seconds: additional waiting from the end of the epoch before until the queue is full, of several starts.
+    """
+
+    num_batches: int
+    start_wait_seconds: Sequence[float]
+
+    @property
+    def median_start_wait_seconds(self) -> float:
+        """The median start."""
+        return float(np.median(self.start_wait_seconds))
+
+    def epoch_wait_share(
+        self, wait_share: BoundedEstimate, period_seconds: float, *, negligible_wait_seconds: float
+    ) -> BoundedEstimate:
+        """Share of waiting over an epoch whose other steps take `period_seconds` and wait for `wait_share`.
+
+        Each bound combines one of the median start with one of the steady state. `confidence` is that of the less
+        certain of them: few starts have less than the steady state. negligible_wait_seconds: waits up to it are not
+        counted as such, so a start may wait for that long even if none was seen to.
+        """
+        steady_seconds = self.num_batches * period_seconds
+        start = median_bounds(self.start_wait_seconds, confidence=wait_share.confidence)
+        start_and_share = (
+            (start.value, wait_share.value),
+            (start.lower, wait_share.lower),
+            (max(start.upper, negligible_wait_seconds), wait_share.upper),
+        )
+        shares = [
+            (start_seconds + share * steady_seconds) / (start_seconds + steady_seconds) if steady_seconds else 1.0
+            for start_seconds, share in start_and_share
+        ]
+        confidence = min(wait_share.confidence, start.confidence)
+        return BoundedEstimate(value=shares[0], lower=shares[1], upper=shares[2], confidence=confidence)
+
+
+def epoch_boundaries(segment_step: NDArray[np.int64]) -> list[int]:
+    """Indices of the steps that begin an epoch, of `StepTimes.segment_step`; a recording itself begins anywhere."""
+    return [int(index) + 1 for index in np.flatnonzero(segment_step[1:] == 0)]
+
+
+def seen_epoch_batches(boundaries: Sequence[int]) -> int | None:
+    """Batches of an epoch by its boundaries: the median; before a single one at least as many; None without any."""
+    lengths = np.diff(boundaries) if len(boundaries) > 1 else np.array(boundaries)
+    return int(np.median(lengths)) if len(lengths) else None
+
+
+def seen_start_waits(
+    steps: StepSeries, boundaries: Sequence[int], *, num_start_steps: int, mean_wait_seconds: float
+) -> list[float]:
+    """Seconds that the device waited longer at each boundary than in as many other steps, without the transient.
+
+    From when the last batch of the epoch before was requested, `steps.max_in_flight` steps before the boundary, to
+    `num_start_steps` after it.
+    """
+    num_steps, waits, end = len(steps.wait_seconds), list[float](), steps.num_transient_steps
+    for boundary, following in itertools.pairwise([*boundaries, num_steps + num_start_steps]):
+        start = max(boundary - steps.max_in_flight - 1, end)
+        end = min(boundary + num_start_steps, following)
+        if start <= boundary and end <= num_steps:
+            wait_seconds = steps.wait_seconds[start:end]
+            waits.append(max(float(wait_seconds.sum()) - mean_wait_seconds * len(wait_seconds), 0.0))
+    return waits

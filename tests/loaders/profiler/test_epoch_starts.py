@@ -1,0 +1,171 @@
+"""What a loader costs at the boundaries between its epochs, and how sure that is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from assets_clock import Clock
+from assets_profiles import recording_of
+from facefeed.loaders.profiler import profile
+from facefeed.loaders.profiler.estimate.bounds import median_bounds, num_values_for_median
+from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.verdict.epoch_starts import (
+    EpochStarts,
+    epoch_boundaries,
+    seen_epoch_batches,
+    seen_start_waits,
+)
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.step_series import StepSeries
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
+from torch.utils.data import DataLoader, IterableDataset
+
+STEP = 0.02
+RESTART = 2.0
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    manual_clock = Clock()
+    for module in (measured_loop, batch_timing, instrument, step_clock):
+        monkeypatch.setattr(module, "clock", manual_clock)
+    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
+    return manual_clock
+
+
+class Shards(IterableDataset[torch.Tensor]):
+    """Epochs of `num_batches` without a length; each begins with a restart of `RESTART` seconds."""
+
+    def __init__(self, clock: Clock, num_batches: int) -> None:
+        self.clock, self.num_batches, self.num_begun = clock, num_batches, 0
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        self.num_begun += 1
+        self.clock.pass_by(RESTART)
+        for _ in range(self.num_batches):
+            self.clock.pass_by(1e-5)
+            yield torch.zeros(1)
+
+
+def measured(clock: Clock, loader: Any, **options: Any) -> Any:
+    return profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True, **options)
+
+
+LOADERS: dict[str, Callable[[Shards], Any]] = {
+    "plain iterable": lambda shards: shards,
+    "torch's over an iterable": lambda shards: DataLoader(shards, batch_size=None),
+}
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_without_a_length_is_judged_by_the_epoch_boundaries_of_the_run(kind: str, clock: Clock) -> None:
+    verdict = measured(clock, LOADERS[kind](Shards(clock, 200))).verdict
+    assert verdict.wait_share.upper < 0.01  # once an epoch has begun, no step waits
+    assert verdict.num_epoch_batches == 200
+    assert verdict.epoch_wait_share.value == pytest.approx(RESTART / (RESTART + 200 * STEP), rel=0.01)
+    assert verdict.kind is VerdictKind.STARVED
+
+
+def test_boundaries_that_were_seen_are_not_measured_again(clock: Clock) -> None:
+    shards = Shards(clock, 200)
+    live = measured(clock, shards).live
+    assert shards.num_begun <= 2 + len(live) // 200
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_an_epoch_of_which_one_boundary_was_seen_is_judged_as_if_it_were_no_longer(kind: str, clock: Clock) -> None:
+    verdict = measured(clock, LOADERS[kind](Shards(clock, 3000))).verdict
+    assert 2800 < verdict.num_epoch_batches <= 3000
+    assert verdict.epoch_start_wait_seconds == pytest.approx(RESTART)
+    assert verdict.epoch_wait_share.confidence == 0.95
+    assert verdict.kind is VerdictKind.STARVED
+
+
+def test_a_verdict_without_epoch_boundaries_names_them_and_how_to_have_them_judged(clock: Clock) -> None:
+    endless = measured(clock, Shards(clock, 10**9))
+    assert endless.verdict.kind is VerdictKind.FED
+    note = "epoch boundaries not judged: the loader has no length, and none was seen; give epoch_batches"
+    assert str(endless.verdict).endswith(note)
+    assert note in report_values(endless, Gate())["verdict"]["remarks"]
+    judged = measured(clock, Shards(clock, 10**9), epoch_batches=100).verdict
+    assert (judged.kind, judged.num_epoch_batches) == (VerdictKind.STARVED, 100)
+    assert "not judged" not in str(judged)
+
+
+def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_not_count() -> None:
+    """Four workers with two batches each: a restart of 2 s, then waits of 10 ms, and 1 ms in every other step."""
+    parts = [recording_of(np.full(100, 0.5 * STEP), STEP, workers=4, began=10.0 * number) for number in range(4)]
+    steps = replace(StepSeries.of_recording(Recording.concatenate(parts)), num_transient_steps=150)
+    wait_seconds = np.full(400, 0.001)
+    wait_seconds[[100, 200, 300]] = RESTART
+    wait_seconds[195], wait_seconds[210], wait_seconds[230] = 0.011, 0.011, 0.5
+    boundaries = epoch_boundaries(Recording.concatenate(parts).segment_step)
+    assert (boundaries, seen_epoch_batches(boundaries)) == ([100, 200, 300], 100)
+    waits = seen_start_waits(
+        replace(steps, wait_seconds=wait_seconds), boundaries, num_start_steps=17, mean_wait_seconds=0.001
+    )
+    assert waits == pytest.approx([RESTART - 0.001 + 0.02, RESTART - 0.001])
+
+
+# ---- how sure a whole epoch is
+
+
+@pytest.mark.parametrize(("confidence", "count"), [(0.95, 5), (0.99, 7), (0.999, 10)])
+def test_the_largest_of_as_many_values_is_above_the_median_as_surely_as_requested(
+    confidence: float, count: int
+) -> None:
+    assert num_values_for_median(confidence) == count
+    bounds = median_bounds([float(number) for number in range(count)], confidence=confidence)
+    assert (bounds.lower, bounds.upper) == (0.0, count - 1.0)
+    assert bounds.confidence == 1 - 0.5**count >= confidence
+    assert median_bounds([1.0], confidence=confidence).confidence == 0.5
+
+
+def test_of_many_values_the_extremes_do_not_bound_the_median() -> None:
+    bounds = median_bounds([float(number) for number in range(20)], confidence=0.95)
+    assert (bounds.lower, bounds.value, bounds.upper) == (5.0, 9.5, 14.0)
+    assert bounds.confidence == pytest.approx(0.979, abs=0.001)
+
+
+def test_a_bound_of_the_median_holds_as_often_as_stated() -> None:
+    rng = np.random.default_rng(0)
+    for count in (5, 12):
+        draws = [median_bounds(rng.exponential(size=count), confidence=0.9) for _ in range(2000)]
+        held = np.mean([bounds.upper >= np.log(2) for bounds in draws])
+        assert held == pytest.approx(draws[0].confidence, abs=0.02)
+
+
+def test_an_epoch_is_as_sure_as_the_starts_that_were_measured_allow(clock: Clock) -> None:
+    few = judge(
+        recording_of(np.full(4000, STEP / 2), STEP), emulated=False, num_cores=4,
+        epoch=EpochStarts(num_batches=1000, start_wait_seconds=(0.2, 0.3)),
+    )  # fmt: skip
+    assert few.epoch_wait_share is not None
+    assert few.epoch_wait_share.confidence == 0.75
+    assert few.wait_share.confidence == 0.95
+    begun = [Shards(clock, 10**9) for _ in range(2)]
+    verdicts = [
+        measured(clock, shards, epoch_batches=1000, confidence=confidence).verdict
+        for shards, confidence in zip(begun, (0.95, 0.99), strict=True)
+    ]
+    assert [verdict.epoch_wait_share.confidence for verdict in verdicts] == [0.95, 0.99]
+    assert [shards.num_begun for shards in begun] == [1 + 5, 1 + 7]
+
+
+def test_starts_that_were_never_seen_to_wait_may_wait_for_what_is_not_counted() -> None:
+    verdict = judge(
+        recording_of(np.full(4000, STEP / 2), STEP), emulated=False, num_cores=4,
+        epoch=EpochStarts(num_batches=10, start_wait_seconds=(0.0,) * 5),
+    )  # fmt: skip
+    assert verdict.epoch_wait_share is not None
+    assert verdict.epoch_wait_share.value == 0.0
+    threshold = verdict.starved_threshold_seconds
+    assert verdict.epoch_wait_share.upper == pytest.approx(verdict.wait_share.upper + threshold / (10 * STEP), rel=0.02)
