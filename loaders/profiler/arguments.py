@@ -9,6 +9,7 @@ from typing import Any
 
 from ...pipeline.errors import UsageError
 from ..validation import check_options
+from .estimate.bounds import MAX_CONFIDENCE
 
 
 def check_arguments(
@@ -20,6 +21,11 @@ def check_arguments(
         raise UsageError(f"step={step!r}: must be a function of a batch; without a GPU try EmulatedDevice(0.02)")
     if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
         raise UsageError(f"confidence={confidence!r}: must be between 0 and 1; try 0.95")
+    if confidence > MAX_CONFIDENCE:
+        raise UsageError(
+            f"confidence={confidence!r}: must be at most {MAX_CONFIDENCE}, the highest that the resampled bounds "
+            "resolve; try 0.99"
+        )
     check_options(device=device)
     if not (against is None or isinstance(against, Mapping)):
         raise UsageError(f"against={against!r}: must be loaders by their names, such as {{'torch': loader}}")
