@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....pipeline.errors import UsageError
-from .verdict import Verdict, VerdictKind
+from .verdict import FED_BELOW, Verdict, VerdictKind
 
 INCONCLUSIVE_EXIT = 4
 """Exit status where nothing can be concluded; those of errors are in `pipeline.errors`."""
@@ -16,7 +16,9 @@ class Gate:
     """Requirements on a verdict's bounds, not its means. None: not required.
 
     max_wait_share: of the time that steps wait, steady and over an epoch, and of the steps that are starved.
-    min_headroom: how many times faster the step could be.
+    min_headroom: how many times faster the step could be. It is met only where waiting, steady and over an epoch, is
+    surely under 1 % with the present step: headroom is on the steady state, and an epoch that waits too long at its
+    beginning waits for a larger share of its time with a faster step.
     """
 
     max_wait_share: float | None = None
@@ -42,11 +44,22 @@ class Gate:
                 for what, bound in bounds.items()
                 if bound is not None and bound.upper > self.max_wait_share
             ]
-        headroom_lower = verdict.headroom_lower
-        if self.min_headroom is not None and (headroom_lower is None or headroom_lower < self.min_headroom):
-            known = "not known" if headroom_lower is None else f">= {headroom_lower:.2f}x"
-            failures.append(f"headroom {known}, wanted {self.min_headroom:.2f}x")
+        if self.min_headroom is not None:
+            failures += self._headroom_failures(verdict, self.min_headroom)
         return failures
+
+    @staticmethod
+    def _headroom_failures(verdict: Verdict, min_headroom: float) -> list[str]:
+        headroom_lower, epoch = verdict.headroom_lower, verdict.epoch_wait_share
+        if headroom_lower is None:
+            known = "not known"
+        elif epoch is not None and epoch.upper > FED_BELOW:
+            known = f"not known, since an epoch's waiting <= {epoch.upper:.2%}"
+        elif headroom_lower < min_headroom:
+            known = f">= {headroom_lower:.2f}x"
+        else:
+            return []
+        return [f"headroom {known}, wanted {min_headroom:.2f}x"]
 
     def exit_code(self, verdict: Verdict) -> int:
         """0: ok; 1: starved, marginal or the gate is not met; 4: inconclusive."""

@@ -168,6 +168,8 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
     for name in _LARGEST_IF_KNOWN_TO_ALL:
         values = [getattr(verdict, name) for verdict in verdicts]
         largest_if_known[name] = None if None in values else max(values)
+    if not steady.is_surely_fed_once_steady:
+        largest_if_known["fastest_step_upper_seconds"] = None
     return replace(
         verdicts[0],
         **vars(steady),

@@ -142,6 +142,8 @@ def _fastest_fed_step(
 ) -> tuple[float | None, float | None]:
     """The fastest step with 1 % of waiting, in seconds, and its upper bound: the slowest of several parts of the run.
 
+    No upper bound where the present step is not surely under 1 %: whatever is faster is not proved to be, either.
+
     The estimate of one part is above the median in half of all cases, so the slowest of five is in 31 of 32. Batches so
     rare that most parts have none are not covered, but then the bound of the waiting covers them.
     """
@@ -149,7 +151,7 @@ def _fastest_fed_step(
     overall = WhatIfModel.fit(recording, num_cores).fastest_step_seconds(max_wait_share)
     num_parts = num_values_for_median(steady.wait_share.confidence)
     part_steps = np.array_split(np.flatnonzero(recording.is_steady), num_parts)
-    if overall is None or len(part_steps[-1]) < MIN_BLOCKS:
+    if overall is None or not steady.is_surely_fed_once_steady or len(part_steps[-1]) < MIN_BLOCKS:
         return overall, None
     parts = [
         WhatIfModel.fit(recording.select(part), num_cores).fastest_step_seconds(max_wait_share) for part in part_steps
@@ -157,9 +159,7 @@ def _fastest_fed_step(
     known = [part for part in parts if part is not None]
     if len(known) < num_parts:
         return overall, None
-    # Where waiting is not surely under 1 %, the measured step is not surely slow enough either.
-    slow_enough = [steady.mean_step_seconds] if steady.wait_share.upper > FED_BELOW else []
-    return overall, max(overall, *known, *slow_enough)
+    return overall, max(overall, *known)
 
 
 def too_few_steps_reasons(steady: SteadyFigures) -> tuple[str, ...]:

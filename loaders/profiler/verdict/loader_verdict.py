@@ -20,8 +20,8 @@ from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
-from .job import judge_job, report_of_rank
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
+from .job import judge_job, report_of_rank
 from .judge import judge
 from .result import Profile
 from .steady_state import draining_queue_reason

@@ -60,6 +60,11 @@ class SteadyFigures:
         return (self.wait_share,) if self.epoch_wait_share is None else (self.wait_share, self.epoch_wait_share)
 
     @property
+    def is_surely_fed_once_steady(self) -> bool:
+        """Whether the upper bound of the waiting in the steady state is at most 1 %."""
+        return self.wait_share.upper <= FED_BELOW
+
+    @property
     def is_surely_starved(self) -> bool:
         """Whether a lower bound of the waiting is over 2 %."""
         return max(share.lower for share in self.wait_shares) > STARVED_ABOVE
@@ -77,8 +82,8 @@ class Verdict(SteadyFigures):
     unexplained_share: see `Recording.unexplained_share` (closure in reports).
     host_transport_share: share of the time in which the host transports ready batches, hidden by device work or not.
     transport_floor_seconds, median_load_seconds: of the transfer of a ready batch, of preparing a batch.
-    fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting, and its upper
-    bound.
+    fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting in the steady
+    state, and its upper bound; None where the present step may wait for more already.
     overhead_share: share of the time that the profiler itself takes.
     storage_bytes_per_image: bytes an image read from storage; None where the system does not report them.
     rank_wait_shares: of a job, the waiting of each rank; every other field is then of the job, which waits for its last
@@ -108,7 +113,11 @@ class Verdict(SteadyFigures):
 
     @property
     def headroom_lower(self) -> float | None:
-        """Lower bound of `headroom`; it does not cover batches rarer than one fifth of the run shows."""
+        """Lower bound of `headroom`; it does not cover batches rarer than one fifth of the run shows.
+
+        None where waiting is not surely under 1 %. It is on the steady state: the start of an epoch is no faster with a
+        faster step.
+        """
         return self.mean_step_seconds / self.fastest_step_upper_seconds if self.fastest_step_upper_seconds else None
 
     @property
@@ -137,10 +146,9 @@ class Verdict(SteadyFigures):
             fastest = f"{self.fastest_step_seconds * 1e3:.1f} ms"
             if self.emulated:
                 parts.append(f"sustains steps >= {fastest}")
-            parts.append(
-                f"headroom {format_headroom(self.headroom)} (>= {format_headroom(self.headroom_lower)}, 1 % waiting "
-                f"at {fastest})"
-            )
+            lower = self.headroom_lower
+            at_least = "no lower bound" if lower is None else f">= {format_headroom(lower)}"
+            parts.append(f"headroom {format_headroom(self.headroom)} ({at_least}, 1 % waiting at {fastest})")
         if self.is_transport_heavy:
             parts.append(f"transport {self.host_transport_share:.1%}")
         parts += [self.cache_state, f"closure {self.unexplained_share:.1%}"]

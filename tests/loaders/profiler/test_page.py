@@ -33,8 +33,8 @@ from facefeed.loaders.profiler.report.page.cost import binding
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.sentences import banner, sustained, transport_note
 from facefeed.loaders.profiler.report.page.step import curve
-from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
+from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
 from facefeed.loaders.profiler.verdict.result import Profile

@@ -17,8 +17,8 @@ from facefeed.loaders.profiler.measure import batch_timing, instrument, measured
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.verdict import loader_verdict
-from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
+from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind

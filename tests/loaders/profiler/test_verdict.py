@@ -16,6 +16,7 @@ from facefeed.loaders.profiler.estimate.queue_model import QueueModel
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict import loader_verdict
+from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
@@ -182,6 +183,45 @@ def test_the_gate_is_on_the_bound(gate: dict[str, float], code: int) -> None:
     starving = judge(recording_of(np.full(2000, 3 * STEP)), emulated=False, num_cores=4)
     assert Gate(**gate).exit_code(starving) == 1
     assert Gate(**gate).exit_code(judge(recording_of(np.full(60, STEP)), emulated=False, num_cores=4)) == 4
+
+
+def test_headroom_is_not_proved_for_a_step_that_may_wait_for_more_than_one_percent() -> None:
+    rarely_late = np.full(4000, STEP)
+    rarely_late[::400] = 16 * STEP
+    for load, kind in ((np.full(2000, 3 * STEP), VerdictKind.STARVED), (rarely_late, VerdictKind.MARGINAL)):
+        verdict = judge(recording_of(load), emulated=False, num_cores=4)
+        assert verdict.kind is kind
+        assert verdict.headroom is not None
+        assert (verdict.headroom_lower, verdict.fastest_step_upper_seconds) == (None, None)
+        assert f"headroom {verdict.headroom:.1f}x (no lower bound, 1 % waiting at" in str(verdict)
+        assert Gate(min_headroom=0.1).exit_code(verdict) == 1
+        assert Gate(min_headroom=0.1).failures(verdict) == ["headroom not known, wanted 0.10x"]
+
+
+def test_headroom_of_the_steady_state_is_none_for_epochs_that_wait_at_their_beginning() -> None:
+    recording = recording_of(np.full(4000, STEP))
+    short, long = (
+        judge(
+            recording, emulated=False, num_cores=4,
+            epoch=EpochStarts(num_batches=num_batches, start_wait_seconds=(0.3,) * 5),
+        )
+        for num_batches in (100, 100_000)
+    )  # fmt: skip
+    assert (short.kind, long.kind) == (VerdictKind.STARVED, VerdictKind.FED)
+    gate = Gate(min_headroom=1.5)
+    assert gate.failures(short) == ["headroom not known, since an epoch's waiting <= 23.66%, wanted 1.50x"]
+    assert (gate.exit_code(short), gate.exit_code(long)) == (1, 0)
+
+
+def test_the_gate_is_on_the_bounds_of_waiting_and_starved_steps_not_on_what_was_seen() -> None:
+    load = np.full(4000, STEP / 4)
+    load[::1000] = 5 * STEP
+    verdict = judge(recording_of(load), emulated=False, num_cores=4)
+    shares = (verdict.wait_share, verdict.starved_share)
+    for share in shares:
+        between = (share.value + share.upper) / 2
+        assert any(f"<= {share.upper:.2%}" in failure for failure in Gate(max_wait_share=between).failures(verdict))
+    assert Gate(max_wait_share=max(share.upper for share in shares)).failures(verdict) == []
 
 
 def test_a_gate_that_cannot_be_meant_is_refused() -> None:
