@@ -69,8 +69,9 @@ class _Axis(click.ParamType):  # type: ignore[type-arg]
             return value
         name, _, ranges = value.partition("=")
         minimum = {"workers": 0, "prefetch": 1}.get(name)
-        numbers = [number for part in ranges.split(",") for number in _parse_range(part)]
-        if minimum is None or not numbers or min(numbers) < minimum:
+        parts = [_parse_range(part) for part in ranges.split(",")]
+        numbers = [number for part in parts for number in part]
+        if minimum is None or not all(parts) or min(numbers) < minimum:
             self.fail(f"{value!r}: must be such as workers=0..16, workers=0,2,4 or prefetch=1,2,4", param, ctx)
         return name, numbers
 

@@ -74,9 +74,10 @@ class ProfileRequest:
             request = replace(self._with_settings(settings), quick=True, videos=None)
             return request.run(lambda _, *done: progress(progress_text, *done))
 
-        results = run_sweep(grid, measured)
+        # A rank that failed alone would leave the others waiting for it in the same setting.
+        results, failures = run_sweep(grid, measured, may_fail=self.ranks == 1)
         best = self._with_settings((results[0].num_workers, results[0].prefetch_factor))
-        return replace(best.run(progress), sweep=results)
+        return replace(best.run(progress), sweep=results, sweep_failures=failures)
 
     def _with_settings(self, settings: Settings) -> ProfileRequest:
         return replace(self, sweep={}, workers=settings[0], prefetch=settings[1])

@@ -95,6 +95,10 @@ def _sweep(profile: Profile) -> list[str]:
         f" {result.images_per_second:9,.0f}  {result.verdict.kind}"
         for result in profile.sweep
     ]
+    rows += [
+        f"    {failure.num_workers:7} {failure.prefetch_factor or '-':>6}  failed: {failure.reason}"
+        for failure in profile.sweep_failures
+    ]
     return [
         "    workers  ahead    waits  at most   epoch <=  images/s",
         *rows,

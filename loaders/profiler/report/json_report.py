@@ -61,6 +61,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "rank": profile.rank,
         "ranks": [_rank_values(rank) for rank in profile.ranks],
         "sweep": [_sweep_values(result) for result in profile.sweep],
+        "sweep_failures": [asdict(failure) for failure in profile.sweep_failures],
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
     }

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ....pipeline.console import plural
-from ..verdict.result import Profile, SweepResult
+from ....pipeline.errors import FacefeedError
+from ..verdict.result import Profile, SweepFailure, SweepResult
 from ..verdict.verdict import VerdictKind
 
 Settings = tuple[int, int | None]
@@ -22,11 +24,25 @@ def settings_grid(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int
     )
 
 
-def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) -> tuple[SweepResult, ...]:
-    """Measures each setting; first those that feed the device, the cheapest first, then by their longest waiting."""
-    results = []
+def run_sweep(
+    settings: Iterable[Settings], measure: Callable[[Settings], Profile], *, may_fail: bool = True
+) -> tuple[tuple[SweepResult, ...], tuple[SweepFailure, ...]]:
+    """Measures each setting; first those that feed the device, the cheapest first, then by their waiting.
+
+    may_fail: a setting that fails (too little shared memory, a worker that is killed) is counted with its reason. Where
+    all of them fail, the first error is raised.
+    """
+    results, failures, first_error = list[SweepResult](), list[SweepFailure](), None
     for workers, prefetch in settings:
-        profile = measure((workers, prefetch))
+        try:
+            profile = measure((workers, prefetch))
+        except Exception as error:
+            if not may_fail:
+                raise
+            traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
+            first_error = first_error or error
+            failures.append(SweepFailure(num_workers=workers, prefetch_factor=prefetch, reason=failure_reason(error)))
+            continue
         images_per_second = sum(rank.images_per_second for rank in profile.ranks) or profile.live.images_per_second
         results.append(
             SweepResult(
@@ -36,7 +52,16 @@ def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profil
                 images_per_second=images_per_second,
             )
         )
-    return tuple(sorted(results, key=_sort_key))
+    if first_error is not None and not results:
+        raise first_error
+    return tuple(sorted(results, key=_sort_key)), tuple(failures)
+
+
+def failure_reason(error: Exception) -> str:
+    """Why a trial failed, on one line: the message, and the kind of an error that facefeed does not raise itself."""
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    message = lines[0].strip() if lines else "no message"
+    return message if isinstance(error, FacefeedError) else f"{type(error).__name__}: {message}"
 
 
 def describe_settings(settings: Settings) -> str:
@@ -50,7 +75,7 @@ def _sort_key(result: SweepResult) -> tuple[int, float, tuple[int, int]]:
     order = {VerdictKind.FED: 0, VerdictKind.INCONCLUSIVE: 2}.get(kind, 1)
     return (
         order,
-        0.0 if kind is VerdictKind.FED else result.upper_wait_share,
+        0.0 if kind is VerdictKind.FED else result.longest_wait_share,
         _cost((result.num_workers, result.prefetch_factor)),
     )
 

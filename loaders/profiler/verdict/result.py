@@ -47,13 +47,11 @@ class CurvePoint:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SweepResult:
-    """Loader settings, their verdict, and images a second of all ranks."""
+class LoaderSettings:
+    """Workers of a loader, and batches that each makes ahead; None without workers."""
 
     num_workers: int
     prefetch_factor: int | None
-    verdict: Verdict
-    images_per_second: float
 
     @property
     def loader_arguments(self) -> str:
@@ -61,11 +59,25 @@ class SweepResult:
         ahead = f", prefetch_factor={self.prefetch_factor}" if self.prefetch_factor else ""
         return f"num_workers={self.num_workers}{ahead}"
 
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResult(LoaderSettings):
+    """Loader settings, their verdict, and images a second of all ranks."""
+
+    verdict: Verdict
+    images_per_second: float
+
     @property
-    def upper_wait_share(self) -> float:
-        """Upper bound of waiting, in the steady state or over a whole epoch."""
-        epoch = self.verdict.epoch_wait_share
-        return max(self.verdict.wait_share.upper, 0.0 if epoch is None else epoch.upper)
+    def longest_wait_share(self) -> float:
+        """Share of waiting, in the steady state or over a whole epoch: the larger one."""
+        return max(share.value for share in self.verdict.wait_shares)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepFailure(LoaderSettings):
+    """Loader settings that could not be measured, and why."""
+
+    reason: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +99,9 @@ class Profile:
         advice: what would help.
         num_cores: available to this rank.
         ranks: results of each rank of a job with several.
-        rank: the one that all fields but `verdict`, `ranks` and `sweep` are of.
+        rank: the one that all fields but `verdict`, `ranks` and those of the sweep are of.
         is_explained: False where only the verdict was requested.
-        sweep: other settings, the best first.
+        sweep: other settings, the best first. sweep_failures: those that could not be measured.
 
     """
 
@@ -110,6 +122,7 @@ class Profile:
     rank: int = 0
     is_explained: bool = True
     sweep: tuple[SweepResult, ...] = ()
+    sweep_failures: tuple[SweepFailure, ...] = ()
 
     @property
     def own_verdict(self) -> Verdict:

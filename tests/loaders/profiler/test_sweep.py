@@ -19,6 +19,7 @@ from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.errors import UsageError
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def measured(settings: Settings) -> Profile:
 @pytest.fixture(scope="module")
 def best_profile() -> Profile:
     """Of the best settings, with all that were tried."""
-    tried = run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
+    tried, _ = run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
     return replace(measured((3, 2)), sweep=tried)
 
 
@@ -54,15 +55,60 @@ def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least
         "num_workers=3, prefetch_factor=2",
         "num_workers=3, prefetch_factor=4",
     ]
-    waits = [result.verdict.wait_share.upper for result in others]
+    waits = [result.verdict.wait_share.value for result in others]
     assert waits == sorted(waits)
     assert others[-1].loader_arguments == "num_workers=0"
 
 
 def test_what_could_not_be_concluded_comes_last() -> None:
     doubtful = profile_of(recording_of(np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])))
-    tried = run_sweep([(2, 2), (1, 2)], lambda settings: doubtful if settings[0] == 2 else measured(settings))
+    tried, _ = run_sweep([(2, 2), (1, 2)], lambda settings: doubtful if settings[0] == 2 else measured(settings))
     assert [result.verdict.kind for result in tried] == [VerdictKind.STARVED, VerdictKind.INCONCLUSIVE]
+
+
+def test_settings_are_ranked_by_their_waiting_also_where_it_has_no_upper_bound() -> None:
+    """Four workers wait in so long runs that nobody knows by how much at most; none wait far longer."""
+    in_runs = profile_of(recording_of(np.tile(np.repeat([STEP, 2.3 * STEP], 500), 4)))
+    assert not in_runs.verdict.wait_share.has_upper
+    tried, _ = run_sweep(
+        [(0, None), (1, 2), (4, 2)], lambda settings: in_runs if settings[0] == 4 else measured(settings)
+    )
+    assert [result.verdict.kind for result in tried] == [VerdictKind.STARVED] * 3
+    assert [result.num_workers for result in tried] == [4, 1, 0]
+
+
+def test_a_setting_that_fails_is_counted_with_its_reason_and_the_others_are_measured(tmp_path: Path) -> None:
+    def fails_with_four(settings: Settings) -> Profile:
+        if settings[0] == 4:
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error.\nout of shared memory")
+        return measured(settings)
+
+    tried, failures = run_sweep([(2, 2), (4, 2), (3, 2)], fails_with_four)
+    assert [result.num_workers for result in tried] == [3, 2]
+    assert [failure.loader_arguments for failure in failures] == ["num_workers=4, prefetch_factor=2"]
+    assert failures[0].reason.startswith("RuntimeError: DataLoader worker (pid 7) is killed")
+    profile = replace(measured((3, 2)), sweep=tried, sweep_failures=failures)
+    lines = console_report(profile, Gate()).splitlines()
+    assert any(line.split()[:3] == ["4", "2", "failed:"] for line in lines)
+    assert max(map(len, lines)) <= 80
+    (row,) = report_values(profile, Gate())["sweep_failures"]
+    assert (row["num_workers"], row["prefetch_factor"], row["reason"]) == (4, 2, failures[0].reason)
+    write_page(profile, Gate(), tmp_path / "page.html")
+    assert "is killed by signal: Bus error" in (tmp_path / "page.html").read_text()
+
+
+def test_a_sweep_of_which_every_setting_fails_raises_the_first_error() -> None:
+    def refused(settings: Settings) -> Profile:
+        raise UsageError(f"workers {settings[0]}")
+
+    with pytest.raises(UsageError, match="workers 1"):
+        run_sweep([(1, 2), (2, 2)], refused)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep([(1, 2)], interrupted)
+
+
+def interrupted(_settings: Settings) -> Profile:
+    raise KeyboardInterrupt
 
 
 def test_terminal_report_and_page_have_every_setting(best_profile: Profile, tmp_path: Path) -> None:
@@ -90,7 +136,20 @@ def test_the_command_measures_each_setting_and_the_best_again(dataset: Path, tmp
     assert lines[:2] == ["profiling setting 1 of 2, no workers", "profiling setting 2 of 2, 1 worker x 2 ahead"]
 
 
-@pytest.mark.parametrize("numbers", ["workers", "workers=", "workers=4..1", "workers=-1", "threads=1..2", "prefetch=0"])
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        "workers",
+        "workers=",
+        "workers=4..1",
+        "workers=-1",
+        "threads=1..2",
+        "prefetch=0",
+        "workers=0,2,x4",
+        "workers=0,2,",
+        "workers=8,4..1",
+    ],
+)
 def test_numbers_that_are_none_are_refused(dataset: Path, numbers: str) -> None:
     result = CliRunner().invoke(main, ["profile", str(dataset), "--sweep", numbers])
     assert result.exit_code == 2

@@ -28,17 +28,23 @@ def sweep(profile: Profile) -> Section | None:
     return Section(
         key="sweep",
         title="Settings that were measured",
-        read="First those that feed the device, the cheapest of them at the top, then by how long the device may wait; "
+        read="First those that feed the device, the cheapest of them at the top, then by how long the device waits; "
         f"a whisker spans the {confidence} bounds. All the rest of this page is about the first, measured once more.",
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
             [_setting(result) for result in results],
         ),
-        notes=tuple(
-            f"{result.loader_arguments}: {'; '.join(result.verdict.reasons)}."
-            for result in results
-            if result.verdict.reasons
+        notes=(
+            *(
+                f"{result.loader_arguments}: {'; '.join(result.verdict.reasons)}."
+                for result in results
+                if result.verdict.reasons
+            ),
+            *(
+                f"{failure.loader_arguments} could not be measured: {failure.reason}"
+                for failure in profile.sweep_failures
+            ),
         ),
     )
 
