@@ -78,6 +78,7 @@ def _advice(profile: Profile) -> list[str]:
     rows = [f"    {advice}{'' if advice.settings else ', yours to try'}" for advice in profile.advice]
     if profile.verified is not None:
         rows.append(f"    give the loader {profile.verified.name}: {profile.verified.verdict.kind}")
+    rows += [f"    {note}" for note in profile.verify_notes if profile.advice]
     if not rows and profile.verdict.kind is not VerdictKind.FED:
         rows = [f"    {no_advice_reason(profile)}"]
     elif rows and (beside := beside_advice(profile)):

@@ -58,6 +58,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "followed": None
         if verified is None
         else {"settings": verified.name, "verdict": _verdict_values(verified.verdict)},
+        "verify_notes": list(profile.verify_notes),
         "rank": profile.rank,
         "ranks": [_rank_values(rank) for rank in profile.ranks],
         "sweep": [_sweep_values(result) for result in profile.sweep],

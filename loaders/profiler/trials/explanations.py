@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
-from collections.abc import Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from ....pipeline.console import plural
 from ...loader.face_dataloader import FaceDataLoader
 from ..measure import page_cache
 from ..measure.measured_loop import MeasuredLoop, Step
@@ -16,13 +18,15 @@ from ..measure.variants import torch_loader_of, with_less_work, with_settings
 from ..verdict.advice import Advice, acceptable_wait_share, advise
 from ..verdict.loader_verdict import LoaderMeasurement
 from ..verdict.result import CurvePoint, Profile, Trial
-from ..verdict.verdict import FED_BELOW, WARM_BYTES_PER_IMAGE, VerdictKind
+from ..verdict.verdict import FED_BELOW, WARM_BYTES_PER_IMAGE, Verdict, VerdictKind
 from ..verdict.what_if import WhatIfModel
+from .sweep import failure_reason
 
 _TRIAL_STEPS_DIVISOR = 20  # a trial takes so small a part of the steps
 _MAX_TRIAL_SECONDS = 45.0
 _MAX_EVICTIONS = 10
 _MAX_TRIED_SETTINGS = 6
+_SURELY_BETTER_PART = 0.5  # of the waiting so far
 _CURVE_STEP_FACTORS = (0.5, 0.8, 1.0, 1.3, 2.0)
 """Where the wait curve is measured: in the time that all workers need for a batch when none ever waits."""
 
@@ -54,34 +58,40 @@ class Trials:
         """The profile with the advised settings tried in order, until the device is fed or none is left.
 
         Each trial starts from the best settings so far; those that seem sufficient in few steps are measured in as many
-        as the verdict.
+        as the verdict. A trial that fails costs only its own figures.
         """
         advice, tried, tried_settings = list(profile.advice), list[Advice](), list[Mapping[str, int]]()
-        best, best_wait_share = None, profile.verdict.wait_share.value
-        while (
-            candidate := next(
-                (candidate for candidate in advice if candidate.settings and candidate.settings not in tried_settings),
-                None,
-            )
-        ) is not None:
+        best, best_wait_share, notes = None, profile.verdict.wait_share.value, list[str]()
+        while candidate := next(_untried(advice, tried_settings), None):
+            if len(tried_settings) == _MAX_TRIED_SETTINGS:
+                left = "; ".join(_as_code(each.settings) for each in _untried(advice, tried_settings))
+                notes.append(f"stopped after {plural(_MAX_TRIED_SETTINGS, 'setting')}; not tried: {left}")
+                break
             tried_settings.append(candidate.settings)
-            trial = self._try_settings(candidate.settings)
+            try:
+                trial = self._try_settings(candidate.settings)
+            except Exception as error:
+                traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
+                notes.append(f"{_as_code(candidate.settings)} could not be measured: {failure_reason(error)}")
+                continue
             tried.append(replace(candidate, measured_wait_share=trial.verdict.wait_share.value))
-            if trial.verdict.wait_share.value < best_wait_share:
+            if _is_surely_better(trial.verdict, best_wait_share):
                 best, best_wait_share = trial, trial.verdict.wait_share.value
                 advice = advise(
                     trial.recording, profile.num_cores, acceptable_share=acceptable_wait_share(trial.verdict)
                 )
-            if trial.verdict.kind is VerdictKind.FED or len(tried) == _MAX_TRIED_SETTINGS:
+            if trial.verdict.kind is VerdictKind.FED:
                 break
+        if not tried_settings:
+            notes.append("no setting was advised, so none was tried")
         untried = [
             candidate for candidate in profile.advice if candidate.change not in {attempt.change for attempt in tried}
         ]
-        return replace(profile, advice=(*tried, *untried), verified=best)
+        return replace(profile, advice=(*tried, *untried), verified=best, verify_notes=tuple(notes))
 
     def _try_settings(self, settings: Mapping[str, int]) -> Trial:
         """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches."""
-        code, loader = ", ".join(f"{name}={value}" for name, value in settings.items()), self.loader
+        code, loader = _as_code(settings), self.loader
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
             trial = self.measure(code, with_settings(loader, **settings))
@@ -174,3 +184,22 @@ class Trials:
             if is_cold
             else None
         )
+
+
+def _untried(advice: Iterable[Advice], tried_settings: Container[Mapping[str, int]]) -> Iterator[Advice]:
+    """Advice that is a setting and was not tried."""
+    return (each for each in advice if each.settings and each.settings not in tried_settings)
+
+
+def _as_code(settings: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}={value}" for name, value in settings.items())
+
+
+def _is_surely_better(verdict: Verdict, wait_share: float) -> bool:
+    """Whether a trial waits less than `wait_share` by more than chance: fed, at most as long, or half as long.
+
+    A short trial has a wide bound; two of the same loader may differ by a tenth of the waiting, but not by half of it.
+    """
+    waits = verdict.wait_share
+    is_less = waits.upper < wait_share or waits.value <= _SURELY_BETTER_PART * wait_share
+    return is_less or (verdict.kind is VerdictKind.FED and waits.value < wait_share)

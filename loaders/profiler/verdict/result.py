@@ -95,7 +95,8 @@ class Profile:
         cold_cache: after the page cache was evicted, where that succeeded.
         curve: the wait curve.
         trials: the loader with other transforms, and other loaders.
-        verified: with the best of the advised settings, which are its name; None where none was tried or helped.
+        verified: with the best of the advised settings, which are its name; None where none was tried, or none surely
+            waited less. verify_notes: what could not be tried, and why.
         advice: what would help.
         num_cores: available to this rank.
         ranks: results of each rank of a job with several.
@@ -116,6 +117,7 @@ class Profile:
     curve: tuple[CurvePoint, ...] = ()
     trials: tuple[Trial, ...] = ()
     verified: Trial | None = None
+    verify_notes: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()
     num_cores: int = field(default_factory=usable_cores)
     ranks: tuple[RankResult, ...] = ()

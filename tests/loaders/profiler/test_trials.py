@@ -12,6 +12,7 @@ from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.trials import explanations
 from facefeed.loaders.profiler.trials.explanations import Trials
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
@@ -72,6 +73,47 @@ def test_settings_that_do_not_help_are_not_recommended(follow_advice: Callable[[
     assert profile.verified is None
     assert profile.advice[0].failed
     assert "give the loader" not in console_report(profile, Gate())
+
+
+def test_settings_that_wait_a_little_less_by_chance_are_not_recommended(
+    follow_advice: Callable[[Load], Profile],
+) -> None:
+    profile = follow_advice(lambda workers, _prefetch: 0.028 if workers == 2 else 0.0138 * workers)
+    tried = [item.measured_wait_share for item in profile.advice if item.measured_wait_share is not None]
+    assert min(tried) < profile.verdict.wait_share.value  # but by less than a point
+    assert profile.verified is None
+
+
+def test_a_setting_that_cannot_be_measured_costs_neither_the_verdict_nor_the_next_one(
+    follow_advice: Callable[[Load], Profile],
+) -> None:
+    def load(workers: int, _prefetch: int) -> float:
+        if workers == 3:
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error.")
+        return 0.014 * workers
+
+    profile = follow_advice(load)
+    assert profile.verdict.kind is VerdictKind.STARVED
+    note = "num_workers=3, prefetch_factor=2 could not be measured: RuntimeError: DataLoader worker (pid 7) is killed"
+    assert any(line.startswith(note) for line in profile.verify_notes)
+    assert all(item.measured_wait_share is None for item in profile.advice if item.settings.get("num_workers") == 3)
+    assert "could not be measured" in console_report(profile, Gate())
+    assert report_values(profile, Gate())["verify_notes"] == list(profile.verify_notes)
+
+
+def test_a_search_that_ends_before_its_advice_does_says_what_is_left(
+    follow_advice: Callable[[Load], Profile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanations, "_MAX_TRIED_SETTINGS", 1)
+    profile = follow_advice(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
+    assert profile.verify_notes == ("stopped after 1 setting; not tried: num_workers=4, prefetch_factor=2",)
+    assert "not tried: num_workers=4" in " ".join(console_report(profile, Gate()).split())
+
+
+def test_where_no_setting_is_advised_there_is_nothing_to_verify(follow_advice: Callable[[Load], Profile]) -> None:
+    profile = follow_advice(lambda _workers, _prefetch: 0.005)
+    assert profile.verified is None
+    assert profile.verify_notes == ("no setting was advised, so none was tried",)
 
 
 def test_settings_that_make_it_worse_are_not_gone_on_from(follow_advice: Callable[[Load], Profile]) -> None:
