@@ -62,7 +62,7 @@ class RankReport:
     """What a rank sends to the others: its result and its step times.
 
     replayed_step_seconds: mean step on preloaded batches. epoch: of the job, the same on all ranks. doubts: about this
-    rank that make the job's figures doubtful too.
+    rank that make the job's figures doubtful too. draining_doubts: those that do unless the job surely waits too long.
     """
 
     rank: RankResult
@@ -70,6 +70,7 @@ class RankReport:
     replayed_step_seconds: float
     epoch: EpochStarts | None
     doubts: tuple[str, ...]
+    draining_doubts: tuple[str, ...]
 
 
 def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult, ...]]:
@@ -82,7 +83,7 @@ def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult,
     The job is judged by this series of longest waits: its steady state, bounds, unexplained share and replay slowdown.
     A doubt about one rank is a doubt about the job only where it makes that series doubtful: unreliable times of a rank
     (unexplained time, profiler overhead, unknown page cache), since any of its waits may be the longest; and a queue
-    that has hidden all waits so far but still drains, since the job is yet to wait for it. Where only one rank's waits
+    that has not been empty so far but drains, since the job is yet to wait for it. Where only one rank's waits
     are unsteady, or its clock contradicts its queue model, that is reported with the rank; a job with such a model has
     no headroom.
     """
@@ -139,7 +140,8 @@ def report_of_rank(
         steps=StepSeries.of_recording(live),
         replayed_step_seconds=float(replayed.step_seconds.mean()),
         epoch=epoch,
-        doubts=(*unreliable_reasons(live), *filter(None, [draining_queue_reason(live)])),
+        doubts=unreliable_reasons(live),
+        draining_doubts=tuple(filter(None, [draining_queue_reason(live)])),
     )
 
 
@@ -159,7 +161,11 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
     )
     unexplained_share = _unexplained_share(steps)
     reasons = (
-        *(f"rank {number}: {doubt}" for number, report in enumerate(reports) for doubt in report.doubts),
+        *(
+            f"rank {number}: {doubt}"
+            for number, report in enumerate(reports)
+            for doubt in (*report.doubts, *(() if steady.is_surely_starved else report.draining_doubts))
+        ),
         *filter(None, [steps.drift_reason()]),
         *too_few_steps_reasons(steady),
         *_desynchronised_reasons(steady.wait_share, _replay_slowdown(reports, steps), unexplained_share),

@@ -53,7 +53,8 @@ def judge(
     )
     # For a job, `judge_job` checks the number of steps of all ranks together.
     too_few = too_few_steps_reasons(steady) if num_ranks == 1 else ()
-    drift = steps.drift_reason() or draining_queue_reason(recording)
+    # Once its queue is empty, a device that surely waits too long waits even longer.
+    drift = steps.drift_reason() or ("" if steady.is_surely_starved else draining_queue_reason(recording))
     reasons = (*too_few, *unreliable_reasons(recording), *filter(None, (contradiction, drift)))
     host_transport_seconds = float(recording.host_transport_seconds[steps.is_steady].sum())
     return Verdict(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -20,11 +19,13 @@ from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
+from ..measure.unseen_queue import drain_unseen_queue
+from ..measure.variants import torch_loader_of
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
 from .judge import judge
 from .result import Profile
-from .steady_state import draining_queue_reason
+from .steady_state import draining_queue_reason, unseen_queue_remarks
 from .step_series import StepSeries
 from .verdict import STARVED_ABOVE, Verdict
 
@@ -52,6 +53,7 @@ class LoaderMeasurement:
         self.loader, self.step, self.num_steps, self.confidence = loader, step, num_steps, confidence
         self.device, self.num_epoch_batches, self.progress, self.ranks = device, num_epoch_batches, progress, ranks
         self.loop = MeasuredLoop(loader)
+        self._counted_step = _CountedStep(step, progress, num_steps)
         self.num_cores = max(usable_cores() // count_local_ranks(), 1)
         self.is_emulated = isinstance(step, (SleepingStep, EmulatedDevice))
 
@@ -63,11 +65,11 @@ class LoaderMeasurement:
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
-        loop.drain()
+        max_hidden_batches = self._drain(float(replays[0][0].step_seconds.mean()))
         live = self._without_transient(
             loop.record(
                 min(self.num_steps, _CHUNK_STEPS),
-                self._with_progress("the loader"),
+                self._counted_step,
                 step_clock=self.step_clock(self.step),
                 extra_steps=self._num_extra_steps,
                 all_max=self.ranks.all_max,
@@ -82,7 +84,8 @@ class LoaderMeasurement:
         )
         assert preloaded is not None
         epoch = self._epoch_starts(live)
-        own_verdict = self.judge(live, epoch, remarks=() if epoch else (NOT_JUDGED,))
+        remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *(() if epoch else (NOT_JUDGED,)))
+        own_verdict = self.judge(live, epoch, remarks=remarks)
         report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
@@ -118,6 +121,15 @@ class LoaderMeasurement:
         assert preloaded is not None
         return preloaded, preloaded_on_device
 
+    def _drain(self, step_seconds: float) -> int | None:
+        """Empties the queue; for a loader that is not torch's the least of `drain_unseen_queue` of any rank."""
+        num_hidden = None
+        if torch_loader_of(self.loader) is None:
+            num_hidden = drain_unseen_queue(self.loop, step_seconds)
+        else:
+            self.loop.drain()
+        return min((number for number in self.ranks.all_gather(num_hidden) if number is not None), default=None)
+
     def _job_steps(self, recording: Recording) -> StepSeries:
         """The steps of all ranks, of which `recording` is this one's."""
         return StepSeries.of_job(self.ranks.all_gather(StepSeries.of_recording(recording)))
@@ -147,6 +159,7 @@ class LoaderMeasurement:
                 return 0
             num_blocks_missing = MIN_BLOCKS * block_steps - num_steady
             num_missing = max(num_missing, num_blocks_missing if num_blocks_missing <= num_left else 0)
+        self._counted_step.num_wanted = self._counted_step.num_done + max(min(num_missing, num_left), 0)
         return min(num_missing, _CHUNK_STEPS, num_left)
 
     def _epoch_starts(self, live: Recording) -> EpochStarts | None:
@@ -181,17 +194,6 @@ class LoaderMeasurement:
         """The clock of the step's device."""
         return step if isinstance(step, EmulatedDevice) else step_clock_for(self.device)
 
-    def _with_progress(self, what: str) -> Step:
-        """The step, which also reports progress."""
-        counter = itertools.count()
-
-        def step(batch: Any) -> None:
-            if (number := next(counter)) % _PROGRESS_INTERVAL_STEPS == 0:
-                self.progress(what, number, max(self.num_steps, number))
-            self.step(batch)
-
-        return step
-
     def judge(
         self, recording: Recording, epoch: EpochStarts | None = None, *, remarks: tuple[str, ...] = ()
     ) -> Verdict:
@@ -205,6 +207,19 @@ class LoaderMeasurement:
             num_cores=self.num_cores,
             remarks=remarks,
         )
+
+
+class _CountedStep:
+    """A step that also reports how many of the wanted steps are done."""
+
+    def __init__(self, step: Step, progress: Progress, num_wanted: int) -> None:
+        self.step, self.progress, self.num_wanted, self.num_done = step, progress, num_wanted, 0
+
+    def __call__(self, batch: Any) -> None:
+        if self.num_done % _PROGRESS_INTERVAL_STEPS == 0:
+            self.progress("the loader", self.num_done, max(self.num_wanted, self.num_done))
+        self.num_done += 1
+        self.step(batch)
 
 
 def _num_epoch_batches(loader: Any) -> int | None:

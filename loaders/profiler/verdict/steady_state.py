@@ -4,7 +4,7 @@ A queue hides a loader that is too slow until it is empty, so a loop begins with
 while a fast enough loader fills it are cut off where the standard error of the rest is least (MSER-5: White, Simulation
 1997), but none once the loop has settled: a wait after that is one of the loader, which may come again. The rest is
 steady unless its beginning and its end differ by more than chance explains (Geweke 1992), and unless the queue still
-drains without the device having waited yet.
+drains without having been empty yet.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ import math
 
 import numpy as np
 
+from ....pipeline.console import plural
 from ..estimate.bounds import Values, block_length
 from ..measure.recording import Recording
+from .verdict import FED_BELOW
 
 NOT_STEADY = "no steady state"
 """Beginning of the reasons for doubt that more steps may remove."""
@@ -102,6 +104,18 @@ def draining_queue_reason(recording: Recording) -> str:
     return f"{NOT_STEADY}: the queue loses {100 * drain_rate:.1f} batches in 100 steps" if drain_rate else ""
 
 
+def unseen_queue_remarks(num_steps: int, max_hidden_batches: int | None) -> tuple[str, ...]:
+    """What a verdict on `num_steps` relies on where a queue is not seen; none where it was empty at their beginning.
+
+    A loader that is 1 % too slow takes one more batch out of its queue in each 100 steps, and waits once it is empty.
+    max_hidden_batches: see `drain_unseen_queue`.
+    """
+    if max_hidden_batches is None:
+        return ()
+    depth = plural(max_hidden_batches + round(FED_BELOW * num_steps), "batch", "batches")
+    return (f"the loader is not one of torch's, so its queue is not seen: this holds for one of at most {depth}",)
+
+
 def _standard_error(values: Values) -> float:
     """Standard error of the mean of an autocorrelated series."""
     block = min(block_length(values, min_length=1), max(len(values) // _MIN_BLOCKS, 1))
@@ -110,14 +124,17 @@ def _standard_error(values: Values) -> float:
 
 
 def _queue_drain_rate(recording: Recording) -> float:
-    """Batches a step that the queue loses while no step has waited yet; 0 where that is not significant."""
+    """Batches a step that the queue loses while it has not been empty yet; 0 where that is not significant.
+
+    A batch that is late shows no empty queue: others may be ready behind it.
+    """
     if not recording.num_workers or not recording.batch_timings:
         return 0.0
     first = recording.num_transient_steps + (len(recording) - recording.num_transient_steps) // 2
-    if (recording.not_ready_seconds[first:] > 0).any():
-        return 0.0  # it was empty, and is so again: the device will not wait longer than it did
     late_depth = recording.queue_depth[first:].astype(np.float64)
     late_depth = late_depth[late_depth >= 0]
+    if not late_depth.all():
+        return 0.0  # it was empty, and is so again: the device will not wait longer than it did
     block = min(block_length(late_depth, min_length=1), max(len(late_depth) // (2 * _MIN_BLOCKS), 1))
     means = late_depth[: len(late_depth) // block * block].reshape(-1, block).mean(axis=1)
     count = len(means)

@@ -77,13 +77,13 @@ def test_a_loader_without_a_length_is_judged_by_the_epoch_boundaries_of_the_run(
 def test_boundaries_that_were_seen_are_not_measured_again(clock: Clock) -> None:
     shards = Shards(clock, 200)
     live = measured(clock, shards).live
-    assert shards.num_begun <= 2 + len(live) // 200
+    assert shards.num_begun <= 3 + len(live) // 200
 
 
 @pytest.mark.parametrize("kind", LOADERS)
 def test_an_epoch_of_which_one_boundary_was_seen_is_judged_as_if_it_were_no_longer(kind: str, clock: Clock) -> None:
     verdict = measured(clock, LOADERS[kind](Shards(clock, 3000))).verdict
-    assert 2800 < verdict.num_epoch_batches <= 3000
+    assert 2600 < verdict.num_epoch_batches <= 3000  # its first batches were taken before the run
     assert verdict.epoch_start_wait_seconds == pytest.approx(RESTART)
     assert verdict.epoch_wait_share.confidence == 0.95
     assert verdict.kind is VerdictKind.STARVED

@@ -20,6 +20,7 @@ from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.steady_state import draining_queue_reason
 from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
@@ -183,6 +184,73 @@ def test_a_queue_that_still_empties_has_not_shown_yet_how_long_the_device_will_w
     assert verdict.wait_share.value < 0.001
     assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert any(reason.startswith("no steady state: the queue loses") for reason in verdict.reasons)
+
+
+def test_a_late_batch_does_not_hide_that_the_queue_still_empties() -> None:
+    """Three per cent too slow behind 128 batches; two are late on the way, while over 40 behind them are ready."""
+    load = np.concatenate([np.full(128, 1e-6), uneven(2500, 16 * 1.03 * STEP, spread=0.1, seed=1)])
+    recording = recording_of(load, STEP, workers=16, prefetch=8)
+    assert (recording.not_ready_seconds[1000:] > 0).sum() == 2
+    verdict = judge(recording, emulated=False, num_cores=64)
+    assert verdict.wait_share.value < 0.003
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
+    assert any(reason.startswith("no steady state: the queue loses") for reason in verdict.reasons)
+
+
+def test_a_queue_that_still_empties_is_no_doubt_about_a_device_that_surely_waits() -> None:
+    load = np.concatenate([np.full(64, 1e-6), uneven(1200, 16 * 1.1 * STEP, spread=0.3, seed=5)])
+    recording = recording_of(load, STEP, workers=16, prefetch=4)
+    assert draining_queue_reason(recording)
+    assert judge(recording, emulated=False, num_cores=64).kind is VerdictKind.STARVED
+
+
+def test_a_loader_of_any_kind_that_is_too_slow_cannot_hide_in_a_deep_queue(clock: Clock) -> None:
+    """Three per cent too slow, behind 200 batches: more than were ever taken from it, and enough for 6,600 steps."""
+    loader = Queued(clock, 50 * STEP * 1.03, 50, 4)
+    verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
+    assert verdict.kind is VerdictKind.STARVED
+    assert verdict.wait_share.value == pytest.approx(0.03 / 1.03, abs=0.002)
+    assert not [remark for remark in verdict.remarks if "queue" in remark]  # it was empty, as the waits show
+
+
+@pytest.mark.parametrize(("speed", "depth"), [(1.02, 240), (1.5, 300)])
+def test_a_queue_that_is_not_seen_is_named_as_what_the_verdict_relies_on(
+    speed: float, depth: int, clock: Clock
+) -> None:
+    """Of 200 batches ahead; in 10 s a loader that is 2 % faster makes 10 more than steps take meanwhile."""
+    loader = Queued(clock, STEP / speed, 1, 200)
+    verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
+    assert verdict.kind is VerdictKind.FED
+    (remark,) = (remark for remark in verdict.remarks if "queue" in remark)
+    prefix = "the loader is not one of torch's, so its queue is not seen: this holds for one of at most "
+    assert remark.startswith(prefix)
+    assert remark in str(verdict)
+    assert int(remark.removeprefix(prefix).split()[0]) == pytest.approx(depth, abs=30)
+
+
+# ---- what a user sees meanwhile
+
+
+def test_progress_names_the_number_of_steps_that_is_wanted_now(clock: Clock) -> None:
+    """Waits that come in long runs take more steps than were requested."""
+    shown: list[tuple[int, int]] = []
+    draws = np.random.default_rng(3)
+
+    class InRuns(Queued):
+        def __iter__(self) -> Iterator[torch.Tensor]:
+            for batch in super().__iter__():
+                yield batch
+                if draws.random() < 1 / 20:
+                    self.load = STEP * (1.02 if self.load < STEP else 0.5)
+
+    def progress(what: str, done: int, wanted: int) -> None:
+        shown.extend([(done, wanted)] if what == "the loader" else [])
+
+    loader = InRuns(clock, STEP / 2, 1, 2)
+    live = profile.profile(loader, lambda _: clock.pass_by(STEP), steps=1000, quick=True, progress=progress).live
+    extended = [wanted for done, wanted in shown if done > 1000]
+    assert len(extended) >= 3
+    assert set(extended) == {shown[0][0] + len(live)}
 
 
 # ---- what the parts add up to
