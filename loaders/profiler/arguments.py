@@ -21,7 +21,7 @@ def check_arguments(
         raise UsageError(f"step={step!r}: must be a function of a batch; without a GPU try EmulatedDevice(0.02)")
     if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
         raise UsageError(f"confidence={confidence!r}: must be between 0 and 1; try 0.95")
-    if confidence > MAX_CONFIDENCE:
+    if float(confidence) > MAX_CONFIDENCE:
         raise UsageError(
             f"confidence={confidence!r}: must be at most {MAX_CONFIDENCE}, the highest that the resampled bounds "
             "resolve; try 0.99"

@@ -247,10 +247,10 @@ def _write_reports(
     if trace is not None:
         write_trace(result, trace)
     if report is not None:
-        write_atomically(json.dumps(values, indent=1), report, "--report")
+        write_atomically(json.dumps(values, indent=1, allow_nan=False), report, "--report")
     click.echo(f"  page: {page}", err=True)
     if as_json:
-        click.echo(json.dumps(values))
+        click.echo(json.dumps(values, allow_nan=False))
     return code
 
 

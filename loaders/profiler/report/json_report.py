@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 from dataclasses import asdict
 from typing import Any
@@ -27,9 +28,12 @@ def environment() -> dict[str, Any]:
 
 
 def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
-    """The whole profile as plain values: times in seconds, shares from 0 to 1. `schema` rises when a key changes."""
+    """The whole profile as plain values: times in seconds, shares from 0 to 1. `schema` rises when a key changes.
+
+    What could not be measured is None: JSON has no NaN.
+    """
     verdict, live, verified = profile.verdict, profile.live, profile.verified
-    return {
+    values = {
         "schema": SCHEMA_VERSION,
         "verdict": {
             **_verdict_values(verdict),
@@ -66,6 +70,16 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "gate": {**asdict(gate), "failures": gate.failures(verdict)},
         "environment": environment(),
     }
+    return {name: _finite_or_none(value) for name, value in values.items()}
+
+
+def _finite_or_none(value: Any) -> Any:
+    """The value, with None for each number in it that is not finite."""
+    if isinstance(value, dict):
+        return {name: _finite_or_none(item) for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(_finite_or_none(item) for item in value)
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _verdict_values(verdict: Verdict) -> dict[str, Any]:

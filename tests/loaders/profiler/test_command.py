@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import albumentations as A  # noqa: N812 (as everyone calls it)
 import pytest
 from assets_loaders import slowly
+from assets_profiles import starved
 from assets_rows import make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
@@ -20,7 +23,10 @@ from facefeed.loaders.profiler.cli import profile as command
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
+from facefeed.loaders.profiler.verdict.result import CurvePoint
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
 
@@ -112,6 +118,16 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_what_was_not_measured_is_null_in_the_report_and_never_nan() -> None:
+    """A trial that ended before its queue was filled has no steady state."""
+    profile_without = replace(starved(), first_batch_seconds=math.nan, curve=(
+        CurvePoint(step_seconds=0.01, predicted_wait_share=0.1, measured_wait_share=math.nan, load_ratio=math.inf),
+    ))  # fmt: skip
+    values = report_values(profile_without, Gate())
+    assert json.loads(json.dumps(values, allow_nan=False))["first_batch_seconds"] is None
+    assert values["curve"][0] == {"step": 0.01, "predicted": 0.1, "measured": None, "pace": None}
 
 
 def test_a_dataset_in_a_store_is_profiled_like_a_folder(
