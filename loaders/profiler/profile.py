@@ -40,9 +40,10 @@ def profile(
         loader: a `FaceDataLoader`, any torch DataLoader, or any re-iterable of batches.
         step: called with each batch; an `EmulatedDevice` replaces a GPU where there is none.
         steps: number of steps in the steady state; fewer where the loader is surely too slow.
-        confidence: of all bounds.
+        confidence: of all bounds; at most 0.999.
         device: that the step runs on; None: the host.
-        epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length, if it has one.
+        epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length or, where it has
+            none, that between the epoch boundaries of the run.
         against: other loaders, by name, to try under the same step.
         verify: also try the advised settings.
         quick: the verdict alone, without explanations.

@@ -184,7 +184,8 @@ LAYERS = {
         profiler __main__
     """,
     "loaders.profiler": """
-        arguments estimate
+        estimate
+        arguments
         measure
         verdict
         trials

@@ -196,9 +196,10 @@ def _as_code(settings: Mapping[str, int]) -> str:
 
 
 def _is_surely_better(verdict: Verdict, wait_share: float) -> bool:
-    """Whether a trial waits less than `wait_share` by more than chance: fed, at most as long, or half as long.
+    """Whether a trial waits less than `wait_share` by more than its uncertainty.
 
-    A short trial has a wide bound; two of the same loader may differ by a tenth of the waiting, but not by half of it.
+    By its upper bound; or, since that of a short trial is wide where little waiting is left, half of it at most. A
+    trial that is fed has enough steps for a bound of its own.
     """
     waits = verdict.wait_share
     is_less = waits.upper < wait_share or waits.value <= _SURELY_BETTER_PART * wait_share

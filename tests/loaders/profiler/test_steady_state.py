@@ -222,7 +222,7 @@ def test_a_queue_that_is_not_seen_is_named_as_what_the_verdict_relies_on(
     verdict = profile.profile(loader, lambda _: clock.pass_by(STEP), quick=True).verdict
     assert verdict.kind is VerdictKind.FED
     (remark,) = (remark for remark in verdict.remarks if "queue" in remark)
-    prefix = "the loader is not one of torch's, so its queue is not seen: this holds for one of at most "
+    prefix = "the loader is not one of torch's: its queue is not seen, and assumed to hold at most "
     assert remark.startswith(prefix)
     assert remark in str(verdict)
     assert int(remark.removeprefix(prefix).split()[0]) == pytest.approx(depth, abs=30)
