@@ -14,6 +14,7 @@ from assets_profiles import recording_of
 from facefeed.loaders.profiler import profile
 from facefeed.loaders.profiler.estimate.bounds import median_bounds, num_values_for_median
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
+from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.verdict.epoch_starts import (
@@ -24,6 +25,7 @@ from facefeed.loaders.profiler.verdict.epoch_starts import (
 )
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from torch.utils.data import DataLoader, IterableDataset
@@ -98,6 +100,32 @@ def test_a_verdict_without_epoch_boundaries_names_them_and_how_to_have_them_judg
     judged = measured(clock, Shards(clock, 10**9), epoch_batches=100).verdict
     assert (judged.kind, judged.num_epoch_batches) == (VerdictKind.STARVED, 100)
     assert "not judged" not in str(judged)
+
+
+class TwoAlike(RankGroup):
+    """Two ranks of which each does what this one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world_size = 2
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+def test_a_job_is_judged_by_the_epoch_boundaries_of_its_ranks(clock: Clock) -> None:
+    measurement = LoaderMeasurement(
+        Shards(clock, 200), lambda _: clock.pass_by(STEP), num_steps=1000, confidence=0.95, device=None,
+        num_epoch_batches=None, progress=lambda *_: None, ranks=TwoAlike(),
+    )  # fmt: skip
+    result = measurement.measure()
+    assert len(result.ranks) == 2
+    assert (result.verdict.kind, result.verdict.num_epoch_batches) == (VerdictKind.STARVED, 200)
+    endless = LoaderMeasurement(
+        Shards(clock, 10**9), lambda _: clock.pass_by(STEP), num_steps=1000, confidence=0.95, device=None,
+        num_epoch_batches=None, progress=lambda *_: None, ranks=TwoAlike(),
+    )  # fmt: skip
+    assert "epoch boundaries not judged" in str(endless.measure().verdict)
 
 
 def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_not_count() -> None:
