@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from assets_docs import REFERENCE
 from assets_profiles import STEP, fed, profile_of, recording_of, starved, trial_of, unseen
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.headline import followed, headline, meaning
+from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
 from facefeed.loaders.profiler.report.page.sentences import banner, estimators, facts, surroundings, sustained
+from facefeed.loaders.profiler.trials.sweep import run_sweep
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
@@ -20,7 +25,7 @@ from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
 from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
-NO_GATE = Gate()
+NO_GATE, STRICT = Gate(), Gate(max_wait_share=0.01, min_headroom=1.5)
 
 
 def plain(text: str) -> str:
@@ -134,6 +139,15 @@ def test_a_loader_that_waits_nearly_2_percent_when_filled_does_not_keep_up() -> 
     assert reason.startswith("Once its queue is filled, the loader waits 1.5 % of the time; but each epoch of 100")
     assert "More workers cannot help" in reason
     assert "keeps up" not in reason
+
+
+def test_more_steps_are_not_promised_to_show_what_epochs_that_begin_slowly_prevent() -> None:
+    profile = judged(fed(1000), epoch=EpochStarts(num_batches=200, start_wait_seconds=(0.03,)))
+    verdict = profile.verdict
+    assert verdict.kind is VerdictKind.MARGINAL
+    assert verdict.wait_share.value < 0.01 < verdict.wait_share.upper
+    assert no_advice_reason(profile).startswith("Once its queue is filled, the loader waits 0 % of the time; but each")
+    assert "the beginning of each epoch, for which the device waits 30 ms" in plain(meaning(profile))
 
 
 def test_a_sustained_step_is_sustained_once_the_queue_is_filled() -> None:
@@ -320,3 +334,39 @@ def test_no_rank_is_said_to_hold_up_others_that_never_waited() -> None:
     assert section is not None
     assert section.read.endswith("None ever waited.")
     assert plain(banner(job).headline) == "A step of 10 ms on 2 ranks never waited for data"
+
+
+# ---- the reference of JSON
+
+
+def test_the_reference_has_every_key_of_a_profile_and_no_other() -> None:
+    epoch = EpochStarts(num_batches=9, start_wait_seconds=(0.5,))
+    verdict, ranks = judge_job(reports())
+    sweep = run_sweep([(0, None), (2, 2)], lambda _settings: starved())
+    profiles = (
+        replace(tried(starved(), 0.05), verdict=judged(starved(), epoch=epoch).verdict, sweep=sweep),
+        replace(fed(), verdict=verdict, ranks=ranks, curve=()),
+    )
+    present = {key for profile in profiles for key in keys({**report_values(profile, STRICT), "exit": 1})}
+    patterns = [re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented_keys()]
+    parents = {key for key in present if any(other.startswith((f"{key}.", f"{key}[]")) for other in present)}
+    whole = present - parents  # those are null or empty in one of the profiles
+    assert [key for key in sorted(whole) if not any(re.fullmatch(pattern, key) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, key) for key in present)] == []
+
+
+def documented_keys() -> list[str]:
+    text = (REFERENCE / "json.md").read_text(encoding="utf-8").split("## A profile\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE)
+
+
+def keys(value: Any, above: str = "") -> Iterator[str]:
+    """Every key that leads to a value, as the reference writes it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from keys(inner, f"{above}.{name}" if above else name)
+    elif isinstance(value, (list, tuple)) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from keys(item, f"{above}[]")
+    else:
+        yield above
