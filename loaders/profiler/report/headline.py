@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ....pipeline.console import plural
 from ....pipeline.page.formats import milliseconds, percent
-from ..verdict.epoch_starts import is_slow_only_at_epoch_start
+from ..verdict.epoch_starts import is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
 from ..verdict.result import Profile
 from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind
 from ..verdict.waits import waits_briefly
@@ -112,7 +112,7 @@ def _obstacles(verdict: Verdict) -> list[str]:
         obstacles.append(
             f"{_may_be(starved.upper, has_upper=starved.has_upper)} of all steps may wait longer than {threshold}"
         )
-    if epoch is not None and epoch.upper >= FED_BELOW > waits.upper:
+    if epoch is not None and is_mainly_slow_at_epoch_start(verdict):
         start = milliseconds(verdict.epoch_start_wait_seconds)
         obstacles.append(
             f"the beginning of each epoch, for which the device waits {start}: with it {percent(epoch.value)} of an "

@@ -21,6 +21,14 @@ def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:
     )  # fmt: skip
 
 
+def is_mainly_slow_at_epoch_start(verdict: Verdict) -> bool:
+    """Whether the beginning of its epochs alone keeps it from a better verdict, as far as the estimates go."""
+    epoch = verdict.epoch_wait_share
+    return is_slow_only_at_epoch_start(verdict) or (
+        epoch is not None and epoch.value >= FED_BELOW > max(verdict.wait_share.value, verdict.starved_share.value)
+    )
+
+
 def is_fed_once_filled(verdict: Verdict) -> bool:
     """Whether the steady state alone would count as fed."""
     return max(verdict.wait_share.upper, verdict.starved_share.upper) < FED_BELOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ....pipeline.console import percent
-from .epoch_starts import epoch_start_note, epoch_start_reason, is_fed_once_filled, is_slow_only_at_epoch_start
+from .epoch_starts import epoch_start_note, epoch_start_reason, is_mainly_slow_at_epoch_start
 from .gate import Gate
 from .no_verdict import how_to_decide, is_plainly_waiting, num_steps_for_fed, num_steps_to_show, steps_text
 from .result import STEP_PART_LABELS, Profile
@@ -38,9 +38,9 @@ def no_advice_reason(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B00
     if verdict.kind is VerdictKind.INCONCLUSIVE:
         tries = _what_to_try(profile) if is_plainly_waiting(verdict) else ""
         return " ".join(filter(None, (tries, how_to_decide(profile))))
-    if not is_slow_only_at_epoch_start(verdict):
+    if not is_mainly_slow_at_epoch_start(verdict):
         return _reason_despite_waits(profile)
-    steady = "" if is_fed_once_filled(verdict) else _reason_despite_waits(profile)
+    steady = _what_to_try(profile) if verdict.wait_share.value >= FED_BELOW else ""
     return " ".join(filter(None, (epoch_start_reason(profile), steady)))
 
 

@@ -6,7 +6,7 @@ import math
 
 from ....pipeline.console import percent
 from ..estimate.bounds import MIN_BLOCKS, UNSEEN_EPISODE_STEPS
-from .judge import too_few_steps_reasons, unreliable_reasons
+from .judge import too_few_steps_reasons
 from .result import Profile
 from .steady_state import NOT_STEADY
 from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
@@ -51,7 +51,7 @@ def _what_prevents_it(profile: Profile) -> str:
             "More steps do not change that: take a step that ends on all ranks together, as one that sums gradients "
             f"every time, and measure on cards that are equally fast, {_IDLE}."
         )
-    if unreliable_reasons(profile.live):
+    if _is_doubted_for(verdict, "is not accounted for"):
         return f"More steps alone would not decide it: measure again {_IDLE}."
     return ""
 

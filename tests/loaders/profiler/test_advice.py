@@ -56,6 +56,12 @@ def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_ar
     assert cores.predicted_wait_share < cores.current_wait_share / 2
 
 
+def test_one_core_is_named_as_too_few_to_load_beside_the_loop() -> None:
+    advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=1.2), num_cores=1)
+    change = find_advice(advice, "too few").change
+    assert change == "1 core is too few to load batches while the loop runs; with 2 cores and workers 0 -> 1"
+
+
 def test_a_loader_without_workers_is_given_some() -> None:
     advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=0.5), num_cores=4)
     assert advice[0].change.startswith("workers 0 -> ")

@@ -313,8 +313,8 @@ def test_the_steps_that_too_few_lack_are_stated_as_the_number_to_measure() -> No
 
 def test_more_steps_are_not_advised_where_they_decide_nothing() -> None:
     profile = doubtful(advice=())
-    live = profile.live
-    not_accounted_for = replace(profile, live=replace(live, step_begin_raw_at=1.05 * live.step_begin_raw_at))
+    live = replace(profile.live, step_begin_raw_at=1.05 * profile.live.step_begin_raw_at)
+    not_accounted_for = replace(profile, live=live, verdict=judge(live, emulated=True, num_cores=4))
     assert "More steps alone would not decide it" in no_advice_reason(not_accounted_for)
     assert "--steps" not in no_advice_reason(not_accounted_for)
 
