@@ -6,7 +6,7 @@ from ....pipeline.console import percent
 from .result import Profile
 from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
 
-_STARTS_ANEW = 0.5  # of what the first batch of all took, for which workers had to start
+_STARTS_ANEW, _GOES_ON = 0.5, 0.1  # of what the first batch of all took, for which workers had to start
 
 
 def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:
@@ -74,18 +74,18 @@ def _remedy(profile: Profile) -> str:
     first_batch_seconds = profile.opening_seconds + profile.first_batch_seconds
     if not live.batch_timings:
         first = "Keep open from one epoch to the next what the loader starts in each: workers, files, caches. "
-    elif live.num_workers and verdict.epoch_start_wait_seconds >= _STARTS_ANEW * first_batch_seconds:
+    elif not live.num_workers or verdict.epoch_start_wait_seconds < _GOES_ON * first_batch_seconds:
+        first = ""  # no worker starts anew
+    elif verdict.epoch_start_wait_seconds >= _STARTS_ANEW * first_batch_seconds:
         first = (
             f"That is like its very first batch ({_seconds_text(first_batch_seconds)}), so its workers seem to start "
             "anew for each epoch: set `persistent_workers=True`. "
         )
-    elif live.num_workers:
+    else:
         first = (
             "If its workers start anew for each epoch, keep them: `persistent_workers=True`, which is off by default "
             "in a torch DataLoader, and on in a FaceDataLoader. "
         )
-    else:
-        first = ""
     return f"{first}The longer an epoch is, the less its beginning weighs."
 
 

@@ -128,6 +128,8 @@ def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
     )
     long = no_advice_reason(replace(profile, first_batch_seconds=2.0))
     assert "If its workers start anew for each epoch, keep them: `persistent_workers=True`" in long
+    going_on = no_advice_reason(replace(profile, first_batch_seconds=4.0))
+    assert "persistent_workers" not in going_on
     without_workers = replace(profile, live=replace(profile.live, num_workers=0, prefetch_factor=0))
     assert "persistent_workers" not in no_advice_reason(without_workers)
 
