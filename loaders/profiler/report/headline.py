@@ -80,6 +80,8 @@ def _counted(profile: Profile) -> str:
 
 def _starved(profile: Profile) -> str:
     verdict, waits, says = profile.verdict, profile.verdict.wait_share, ". The device waits"
+    if profile.ranks:
+        says = ". Some rank waits"
     if verdict.epoch_wait_share is not None and is_slow_only_at_epoch_start(verdict):
         waits, says = verdict.epoch_wait_share, " once the queue was filled. With its beginning, an epoch waits"
     return (

@@ -44,11 +44,11 @@ def _what_prevents_it(profile: Profile) -> str:
     if _is_doubted_for(verdict, "the profiler itself takes"):
         return (
             f"Batches pass so quickly that timing them takes {percent(verdict.overhead_share)} of the time: take "
-            "larger ones."
+            "larger ones (`--batch-size`, or `batch_size=`)."
         )
     if _is_doubted_for(verdict, "end their steps together"):
         return (
-            "More steps do not change that: take a step that ends on all ranks together, as one that sums gradients "
+            "More steps would not decide it: take a step that ends on all ranks together, as one that sums gradients "
             f"every time, and measure on cards that are equally fast, {_IDLE}."
         )
     if _is_doubted_for(verdict, "is not accounted for"):

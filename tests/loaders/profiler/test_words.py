@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from assets_docs import REFERENCE
 from assets_profiles import STEP, fed, profile_of, recording_of, starved, trial_of, unseen
+from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.headline import followed, headline, meaning
 from facefeed.loaders.profiler.report.json_report import report_values
@@ -225,7 +226,8 @@ def test_batches_too_quick_to_be_timed_are_to_be_larger() -> None:
     profile = replace(profile_of(replace(fed().live, timing_cost_seconds=0.01)), advice=())
     assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
     assert no_advice_reason(profile) == (
-        "Batches pass so quickly that timing them takes 50 % of the time: take larger ones."
+        "Batches pass so quickly that timing them takes 50 % of the time: take larger ones (`--batch-size`, "
+        "or `batch_size=`)."
     )
 
 
@@ -318,9 +320,9 @@ def test_what_is_not_of_torch_says_what_to_do_also_where_no_step_waits_long() ->
 # ---- jobs
 
 
-def reports() -> list[RankReport]:
-    """Two ranks whose batches are always there."""
-    live, alone = fed().live, recording_of(np.full(100, 1e-6), workers=0)
+def reports(live: Recording) -> list[RankReport]:
+    """Two ranks that have recorded the same."""
+    alone = recording_of(np.full(100, 1e-6), workers=0)
     return [
         report_of_rank(number, judge(live, emulated=True, num_cores=4, num_ranks=2), live, alone, None)
         for number in range(2)
@@ -328,7 +330,7 @@ def reports() -> list[RankReport]:
 
 
 def test_no_rank_is_said_to_hold_up_others_that_never_waited() -> None:
-    verdict, ranks = judge_job(reports())
+    verdict, ranks = judge_job(reports(fed().live))
     job = replace(fed(), verdict=verdict, ranks=ranks, rank=0, curve=())
     assert "of rank 0; no rank kept the others waiting" in console(job)
     assert "which the others waited for" not in console(job)
@@ -338,12 +340,18 @@ def test_no_rank_is_said_to_hold_up_others_that_never_waited() -> None:
     assert plain(banner(job).headline) == "A step of 10 ms on 2 ranks never waited for data"
 
 
+def test_of_a_job_it_is_some_rank_that_waits() -> None:
+    verdict, ranks = judge_job(reports(starved().live))
+    job = replace(starved(), verdict=verdict, ranks=ranks, rank=0, curve=())
+    assert "Some rank waits at least 30 % of its time" in plain(meaning(job))
+
+
 # ---- the reference of JSON
 
 
 def test_the_reference_has_every_key_of_a_profile_and_no_other() -> None:
     epoch = EpochStarts(num_batches=9, start_wait_seconds=(0.5,))
-    verdict, ranks = judge_job(reports())
+    verdict, ranks = judge_job(reports(fed().live))
     sweep = run_sweep([(0, None), (2, 2)], lambda _settings: starved())
     profiles = (
         replace(tried(starved(), 0.05), verdict=judged(starved(), epoch=epoch).verdict, sweep=sweep),
