@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....pipeline.console import percent
+from ....pipeline.page.formats import milliseconds
 from .result import Profile
 from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
 
@@ -53,7 +54,8 @@ def epoch_start_reason(profile: Profile) -> str:
         )
     return (
         f"{kept_up}; but each epoch of {verdict.num_epoch_batches:,} batches loses "
-        f"{_seconds_text(verdict.epoch_start_wait_seconds)} before that. {_remedy(profile)}"
+        f"{_seconds_text(verdict.epoch_start_wait_seconds)} before that, so that it waits {percent(epoch.value)} of "
+        f"its time in all. {_remedy(profile)}"
     )
 
 
@@ -90,4 +92,4 @@ def _remedy(profile: Profile) -> str:
 
 
 def _seconds_text(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds >= 1 else f"{seconds * 1e3:.0f} ms"
+    return f"{seconds:.1f} s" if seconds >= 1 else milliseconds(seconds).replace("\u00a0", " ")

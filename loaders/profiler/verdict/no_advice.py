@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from ....pipeline.console import percent
-from .epoch_starts import epoch_start_note, epoch_start_reason, is_mainly_slow_at_epoch_start
+from .epoch_starts import epoch_start_note, epoch_start_reason, is_fed_once_filled, is_mainly_slow_at_epoch_start
 from .gate import Gate
 from .no_verdict import how_to_decide, is_plainly_waiting, num_steps_for_fed, num_steps_to_show, steps_text
 from .result import STEP_PART_LABELS, Profile
@@ -40,7 +40,7 @@ def no_advice_reason(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B00
         return " ".join(filter(None, (tries, how_to_decide(profile))))
     if not is_mainly_slow_at_epoch_start(verdict):
         return _reason_despite_waits(profile)
-    steady = _what_to_try(profile) if verdict.wait_share.value >= FED_BELOW else ""
+    steady = "" if is_fed_once_filled(verdict) else _reason_despite_waits(profile)
     return " ".join(filter(None, (epoch_start_reason(profile), steady)))
 
 
@@ -125,7 +125,7 @@ def _reason_despite_waits(profile: Profile) -> str:
     if max(verdict.wait_share.value, verdict.starved_share.value) < FED_BELOW:
         num_steps = max(num_steps_for_fed(verdict), 2 * verdict.num_steps)
         return (
-            "So little waiting counts as fed once more steps show it surely: measure again while nothing else runs on "
-            f"the machine, at least {steps_text(profile, num_steps)}."
+            "So little waiting of the steady state counts as fed once more steps show it surely: measure again while "
+            f"nothing else runs on the machine, at least {steps_text(profile, num_steps)}."
         )
     return _what_to_try(profile)

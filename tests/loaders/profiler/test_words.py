@@ -15,6 +15,7 @@ from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.headline import followed, headline, meaning
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.report.page.cost import trials as trials_section
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
 from facefeed.loaders.profiler.report.page.sentences import banner, estimators, facts, surroundings, sustained
@@ -123,8 +124,9 @@ def test_steps_that_wait_often_are_named_where_they_keep_it_from_fed() -> None:
 def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
     profile = judged(fed(), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
     assert no_advice_reason(profile) == (
-        "The loader keeps up once its queue is filled; but each epoch of 100 batches loses 300 ms before that. That is "
-        "like its very first batch (420 ms), so its workers seem to start anew for each epoch: set "
+        "The loader keeps up once its queue is filled; but each epoch of 100 batches loses 300 ms before that, so that "
+        "it waits 23 % of its time in all. That is like its very first batch (420 ms), so its workers seem to start "
+        "anew for each epoch: set "
         "`persistent_workers=True`. The longer an epoch is, the less its beginning weighs."
     )
     long = no_advice_reason(replace(profile, first_batch_seconds=2.0))
@@ -144,12 +146,15 @@ def test_a_loader_that_waits_nearly_2_percent_when_filled_does_not_keep_up() -> 
     assert "keeps up" not in reason
 
 
-def test_more_steps_are_not_promised_to_show_what_epochs_that_begin_slowly_prevent() -> None:
+def test_both_are_named_where_steps_are_too_few_and_epochs_begin_slowly() -> None:
     profile = judged(fed(1000), epoch=EpochStarts(num_batches=200, start_wait_seconds=(0.03,)))
     verdict = profile.verdict
     assert verdict.kind is VerdictKind.MARGINAL
     assert verdict.wait_share.value < 0.01 < verdict.wait_share.upper
     assert no_advice_reason(profile).startswith("Once its queue is filled, the loader waits 0 % of the time; but each")
+    assert "so that it waits 1.5 % of its time in all" in no_advice_reason(profile)
+    assert "counts as fed once more steps show it surely" in no_advice_reason(profile)
+    assert "of the time may be waiting" in plain(meaning(profile))
     assert "the beginning of each epoch, for which the device waits 30 ms" in plain(meaning(profile))
 
 
@@ -302,6 +307,13 @@ def test_an_upper_bound_that_could_not_be_shown_is_not_100_percent() -> None:
     assert "no upper bound could be shown" in estimators(profile).rows[0][2]
     assert "100" not in estimators(profile).rows[0][2]
     assert facts(profile)["Steps that waited"].endswith("no upper bound could be shown, 56 steps are too few (80)")
+
+
+def test_bounds_that_say_nothing_are_not_shown_as_at_least_0_percent() -> None:
+    section = trials_section(profile_of(fed().live, trials=(trial_of("none", recording_of(np.full(40, STEP / 2))),)))
+    assert section is not None
+    assert section.table is not None
+    assert [row[3] for row in section.table.rows] == ["0\u00a0% to 0.8\u00a0%", "not known"]
 
 
 def test_the_plain_sentence_stands_above_the_verdict() -> None:
