@@ -76,9 +76,9 @@ def _remedy(profile: Profile) -> str:
     first_batch_seconds = profile.opening_seconds + profile.first_batch_seconds
     if not live.batch_timings:
         first = "Keep open from one epoch to the next what the loader starts in each: workers, files, caches. "
-    elif not live.num_workers or verdict.epoch_start_wait_seconds < _GOES_ON * first_batch_seconds:
+    elif not live.num_workers or verdict.epoch_start_wait_seconds <= _GOES_ON * first_batch_seconds:
         first = ""  # no worker starts anew
-    elif verdict.epoch_start_wait_seconds >= _STARTS_ANEW * first_batch_seconds:
+    elif _STARTS_ANEW <= verdict.epoch_start_wait_seconds / first_batch_seconds <= 1 / _STARTS_ANEW:
         first = (
             f"That is like its very first batch ({_seconds_text(first_batch_seconds)}), so its workers seem to start "
             "anew for each epoch: set `persistent_workers=True`. "

@@ -131,6 +131,8 @@ def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
     )
     long = no_advice_reason(replace(profile, first_batch_seconds=2.0))
     assert "If its workers start anew for each epoch, keep them: `persistent_workers=True`" in long
+    longer = no_advice_reason(replace(profile, opening_seconds=0.0, first_batch_seconds=0.1))
+    assert "If its workers start anew" in longer
     going_on = no_advice_reason(replace(profile, first_batch_seconds=4.0))
     assert "persistent_workers" not in going_on
     without_workers = replace(profile, live=replace(profile.live, num_workers=0, prefetch_factor=0))
