@@ -95,9 +95,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--step-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="MS",
               help="How long the device takes for a training step.")  # fmt: skip
 @click.option("--host-share", type=click.FloatRange(0, 1), default=0.2, show_default=True, metavar="SHARE",
-              help="Part of the step in which it keeps a core of the host busy.")  # fmt: skip
+              help="Part of the step in which it keeps a core of the host busy: CPU time over wall time of your own "
+                   "steps on one batch (time.process_time() over time.perf_counter()).")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=50), default=4000, show_default=True, metavar="N",
-              help="Of the steady state; fewer where the loader is surely too slow.")  # fmt: skip
+              help="Of the steady state; FED needs over 3,000. Fewer where the loader is surely too slow, up to about "
+                   "4 times as many where waits change or come in long runs.")  # fmt: skip
 @click.option("--split", type=click.Choice(["train", "val", "test"]), default="train", show_default=True)
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, metavar="N")
 @click.option("--image-size", type=click.IntRange(min=1), default=224, show_default=True, metavar="PX")
@@ -129,8 +131,8 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def profile(out: str | Path | None, *, self_test: bool, **options: Any) -> None:
     """Show whether training on OUT would wait for data, and how sure that is.
 
-    A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits, 4 if nothing
-    can be concluded; with --max-wait or --min-headroom these alone decide between 0 and 1.
+    A device that takes the stated time for a step is emulated. Exits with 0 if it is fed, 1 if it waits or that cannot
+    be ruled out, 4 if nothing can be concluded; with --max-wait or --min-headroom these alone decide between 0 and 1.
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
     if self_test == (out is not None):
@@ -155,7 +157,7 @@ def _profile(
     with _progress_display() as show:
 
         def progress(what: str, done: int, wanted: int) -> None:
-            show(f"profiling {what}", f": {done:,} of {wanted:,} steps")
+            show(f"profiling {what}", f": {done:,} of {wanted:,}")  # steps, or what the activity counts
 
         result = profile_on_ranks(request, progress) if request.ranks > 1 else request.run(progress)
     return _write_reports(result, gate, page=page, trace=trace, report=report, as_json=as_json)

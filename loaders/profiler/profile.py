@@ -32,6 +32,9 @@ def profile(
     The steps run in one piece, after the queue was drained: a pause would let it fill, and a full queue hides for
     hundreds of steps that a loader is too slow. What it fills by while the number of steps is decided is discarded.
 
+    The steps are real, and thousands: a step that trains changes weights and optimizer, so give it a copy, or reload
+    them afterwards.
+
     Inside a torch.distributed job all ranks have to call it; each runs the same number of steps, which are expected to
     keep the ranks together, as summing gradients does. The verdict is that on the job, and `ranks` in the result holds
     each rank's own; of the explanations only advice is available.

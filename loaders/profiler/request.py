@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from ...pipeline.console import plural
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..loader.face_dataloader import FaceDataLoader
@@ -105,7 +106,12 @@ class ProfileRequest:
             num_workers=workers, prefetch_factor=prefetch, local_ranks=self.ranks,
         )  # fmt: skip
         sampler: Any = loader.sampler
-        if (images := sampler.num_images) < self.batch_size * self.ranks:
+        images = sampler.num_images
+        if not images:
+            raise UsageError(f"--split {self.split}: split {self.split} of {self.out} has no faces; name another one")
+        if images < self.ranks:
+            raise UsageError(f"--ranks {self.ranks}: an epoch has {plural(images, 'image')}; take {images} or less")
+        if images < self.batch_size * self.ranks:
             raise UsageError(
                 f"--batch-size {self.batch_size}: an epoch of {images:,} images has no whole step of {self.ranks} x "
                 f"{self.batch_size}; take {images // self.ranks} or less"

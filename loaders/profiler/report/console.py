@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from itertools import zip_longest
 
 from ....pipeline.console import plural
+from ....pipeline.page.formats import milliseconds, percent
 from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
 from ..measure.recording import Recording
@@ -14,6 +15,8 @@ from ..verdict.gate import Gate
 from ..verdict.no_advice import beside_advice, no_advice_reason
 from ..verdict.result import STEP_PART_LABELS, Profile
 from ..verdict.verdict import Verdict, VerdictKind
+from ..verdict.waits import num_unjudged_steps
+from .headline import followed, headline
 
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
 
@@ -25,19 +28,34 @@ def console_report(profile: Profile, gate: Gate) -> str:
         *_sweep(profile),
         *_ranks(profile),
         *_estimators(profile),
-        *([f"  of rank {profile.rank}, which the others waited for most:"] if profile.ranks else []),
+        *([_rank_below(profile)] if profile.ranks else []),
         *_side_by_side(
             _bars("a step", {STEP_PART_LABELS[name]: value for name, value in profile.step_part_seconds.items()}),
             _bars("loading a batch", live.stage_seconds),
         ),
         *_trials(profile),
-        *_advice(profile),
+        *_advice(profile, gate),
         f"  {_worker_setup(live)}, {live.images_per_second:,.0f} images/s; "
-        f"iter() {profile.opening_seconds:.2f} s, first batch {profile.first_batch_seconds:.2f} s after it",
-        f"  steady after {verdict.num_transient_steps:,} steps, judged on {verdict.num_steps:,}{_epoch(verdict)}",
+        f"iter() {milliseconds(profile.opening_seconds)}, first batch {milliseconds(profile.first_batch_seconds)} "
+        "after it",
+        f"  steady after {plural(num_unjudged_steps(profile), 'step')}, judged on {verdict.num_steps:,}"
+        f"{_epoch(verdict)}",
+        *_gate(verdict, gate),
     ]
-    lines += [f"  not shown: {failure}" for failure in gate.failures(verdict)]
-    return "\n".join([*map(_wrapped, lines), "", _wrapped(str(verdict))])
+    lines = [*map(_wrapped, lines), "", _wrapped(f"{headline(profile)}."), _wrapped(str(verdict))]
+    return "\n".join(lines).replace("\u00a0", " ")
+
+
+def _gate(verdict: Verdict, gate: Gate) -> list[str]:
+    if verdict.kind is VerdictKind.INCONCLUSIVE:
+        return [] if gate == Gate() else ["  gate not judged: no verdict"]
+    return [f"  gate not met: {failure}" for failure in gate.failures(verdict)]
+
+
+def _rank_below(profile: Profile) -> str:
+    if profile.verdict.wait_share.value < 0.0005:
+        return f"  of rank {profile.rank}; no rank kept the others waiting for 0.1 % of the time:"
+    return f"  of rank {profile.rank}, which the others waited for most:"
 
 
 def _wrapped(line: str) -> str:
@@ -55,8 +73,8 @@ def _estimators(profile: Profile) -> list[str]:
     waited = "some rank waited" if profile.ranks else "the device waited"
     return [
         f"  {Estimator.LIVE}  live, by the clock        {verdict.wait_share.value:7.2%}  of the time, {waited}",
-        f"  {Estimator.DIFFERENTIAL}  against replayed batches  {profile.replay_slowdown:7.2%}  slower than with "
-        "preloaded batches",
+        f"  {Estimator.DIFFERENTIAL}  against replayed batches  {abs(profile.replay_slowdown):7.2%}  "
+        f"{'more' if round(profile.replay_slowdown, 4) < 0 else 'less'} time on preloaded batches",
         f"  {Estimator.MODEL}  the queue's model         {model:>7}  what {Estimator.LIVE} should be in the second "
         "half, from the first",
     ]
@@ -74,13 +92,14 @@ def _trials(profile: Profile) -> list[str]:
     return ["  the same step with", *rows]
 
 
-def _advice(profile: Profile) -> list[str]:
-    rows = [f"    {advice}{'' if advice.settings else ', yours to try'}" for advice in profile.advice]
-    if profile.verified is not None:
-        rows.append(f"    give the loader {profile.verified.name}: {profile.verified.verdict.kind}")
+def _advice(profile: Profile, gate: Gate) -> list[str]:
+    advised = sorted(profile.advice, key=lambda advice: advice.failed)
+    rows = [f"    {advice}{'' if advice.settings else ', yours to try'}" for advice in advised]
+    if best := followed(profile):
+        rows.append(f"    {best}")
     rows += [f"    {note}" for note in profile.verify_notes if profile.advice]
-    if not rows and profile.verdict.kind is not VerdictKind.FED:
-        rows = [f"    {no_advice_reason(profile)}"]
+    if not rows and (profile.verdict.kind is not VerdictKind.FED or gate.failures(profile.verdict)):
+        rows = [f"    {no_advice_reason(profile, gate)}"]
     elif rows and (beside := beside_advice(profile)):
         rows.append(f"    {beside}")
     return ["  what would help", *rows] if rows else []
@@ -92,7 +111,7 @@ def _sweep(profile: Profile) -> list[str]:
         return []
     rows = [
         f"    {result.num_workers:7} {result.prefetch_factor or '-':>6}  {result.verdict.wait_share.value:7.2%} "
-        f"{result.verdict.wait_share.upper:8.2%} {_upper(result.verdict.epoch_wait_share):>10}"
+        f"{_upper(result.verdict.wait_share):>8} {_upper(result.verdict.epoch_wait_share):>10}"
         f" {result.images_per_second:9,.0f}  {result.verdict.kind}"
         for result in profile.sweep
     ]
@@ -108,7 +127,9 @@ def _sweep(profile: Profile) -> list[str]:
 
 
 def _upper(bounded: BoundedEstimate | None) -> str:
-    return "-" if bounded is None else f"{bounded.upper:.2%}"
+    if bounded is None:
+        return "-"
+    return f"{bounded.upper:.2%}" if bounded.has_upper else "no bound"
 
 
 def _ranks(profile: Profile) -> list[str]:
@@ -120,7 +141,7 @@ def _ranks(profile: Profile) -> list[str]:
         name, part = rank.main_cause
         live = rank.verdict.wait_share
         cause = f"{STEP_PART_LABELS[name]} {part:.2%}" if part else "-"
-        rows.append(f"    {rank.number:>4}  {live.value:7.2%} {live.upper:8.2%} {rank.held_up_share:8.0%} "
+        rows.append(f"    {rank.number:>4}  {live.value:7.2%} {_upper(live):>8} {rank.held_up_share:8.0%} "
                     f"{rank.images_per_second:9,.0f}  {cause}")  # fmt: skip
         own = [
             reason for reason in rank.verdict.reasons if f"rank {rank.number}: {reason}" not in profile.verdict.reasons
@@ -133,8 +154,8 @@ def _epoch(verdict: Verdict) -> str:
     if verdict.epoch_wait_share is None:
         return ""
     return (
-        f"; an epoch's beginning waits {verdict.epoch_start_wait_seconds:.2f} s, "
-        f"{verdict.epoch_wait_share.value:.1%} of an epoch in all"
+        f"; an epoch's beginning waits {milliseconds(verdict.epoch_start_wait_seconds)}, an epoch in all "
+        f"{percent(verdict.epoch_wait_share.value)} of its time"
     )
 
 
@@ -143,7 +164,7 @@ def _worker_setup(live: Recording) -> str:
         return "not one of torch's loaders"
     if not live.num_workers:
         return "no workers"
-    return f"{plural(live.num_workers, 'worker')} x {live.prefetch_factor} batches ahead"
+    return f"{plural(live.num_workers, 'worker')} x {plural(live.prefetch_factor, 'batch', 'batches')} ahead"
 
 
 def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:

@@ -58,7 +58,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "curve": [_curve_point_values(point) for point in profile.curve],
         "trials": {trial.name: _trial_values(trial) for trial in profile.all_trials},
         "advice": [_advice_values(advice) for advice in profile.advice],
-        "instead": None if profile.advice else no_advice_reason(profile),
+        "instead": None if profile.advice else no_advice_reason(profile, gate),
         "followed": None
         if verified is None
         else {"settings": verified.name, "verdict": _verdict_values(verified.verdict)},

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....pipeline.console import plural
 from ..measure.recording import Recording
@@ -18,13 +19,15 @@ _MAX_SLOW_SHARE = 0.05  # of the batches
 _MAX_ADVICE = 4
 
 _STAGES = {
-    "read": "copy the dataset to faster storage, or let it stay in memory",
-    "decode": "store smaller crops (`precompute --size`)",
-    "resize": "store crops of the size that is asked for (`precompute --size`)",
-    "augment": "take cheaper transforms, or leave some to the device",
-    "collate": "collate less: arrays, not lists of small objects",
-    "other": "the dataset's own work; do it once, before training",
+    "read": ("reading", "copy the dataset to faster storage, or let it stay in memory"),
+    "decode": ("decoding", "store smaller crops, `precompute --size`"),
+    "resize": ("resizing", "store crops of the size that is asked for, `precompute --size`"),
+    "augment": ("augmenting", "take cheaper transforms, or leave some to the device"),
+    "collate": ("collating", "collate arrays, not lists of small objects"),
+    "other": ("the dataset's own work", "do some of it once, before training"),
 }
+"""What each stage is, and how it may take less time."""
+_MAX_NAMED_BATCHES = 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +53,7 @@ class Advice:
 
     def __str__(self) -> str:
         tried = "" if self.measured_wait_share is None else f", measured {self.measured_wait_share:.1%}"
+        tried += ", it did not help" if self.failed else ""
         return f"{self.change}: waiting {self.current_wait_share:.1%} -> {self.predicted_wait_share:.1%}{tried}"
 
 
@@ -70,7 +74,7 @@ def advise(recording: Recording, num_cores: int, *, acceptable_share: float = FE
         *_more_workers(model, current_share, tolerance_share),
         *_more_prefetch(model, current_share, tolerance_share),
     ]
-    candidates += _slow_batches(model, current_share)
+    candidates += _slow_batches(model, current_share, np.flatnonzero(recording.is_steady))
     candidates += [
         *_faster_sampler(model, current_share),
         *_cheaper_stage(model, current_share),
@@ -136,15 +140,18 @@ def _more_prefetch(model: WhatIfModel, current_share: float, tolerance_share: fl
     ]
 
 
-def _slow_batches(model: WhatIfModel, current_share: float) -> list[Advice]:
+def _slow_batches(model: WhatIfModel, current_share: float, steady_steps: NDArray[np.intp]) -> list[Advice]:
+    """steady_steps: indices of the steady steps, which end with those of the model; as `--trace` numbers them."""
     load_seconds, median_seconds = model.load_seconds, float(np.median(model.load_seconds))
     is_slow = load_seconds > _SLOW_BATCH_FACTOR * median_seconds
     if not 0 < is_slow.mean() <= _MAX_SLOW_SHARE:
         return []
+    slow_steps = steady_steps[-len(load_seconds) :][is_slow].tolist()
     change = (
-        f"{int(is_slow.sum())} of {len(load_seconds)} batches take "
+        f"{len(slow_steps)} of {len(load_seconds):,} batches {'takes' if len(slow_steps) == 1 else 'take'} "
         f"{load_seconds[is_slow].mean() / median_seconds:.0f} times as long as the others "
-        f"(up to {load_seconds.max() * 1e3:.0f} ms): find their samples, make them like the others"
+        f"(up to {load_seconds.max() * 1e3:.0f} ms), {_first_steps(slow_steps)}: find out what their samples have in "
+        "common, and make them like the others"
     )
     return [
         Advice(
@@ -153,6 +160,13 @@ def _slow_batches(model: WhatIfModel, current_share: float) -> list[Advice]:
             predicted_wait_share=model.wait_share(load_seconds=np.where(is_slow, median_seconds, load_seconds)),
         )
     ]
+
+
+def _first_steps(step_indices: Sequence[int]) -> str:
+    named = ", ".join(f"{index:,}" for index in step_indices[:_MAX_NAMED_BATCHES])
+    if len(step_indices) == 1:
+        return f"at step {named} of `--trace`"
+    return f"{'the first ' if len(step_indices) > _MAX_NAMED_BATCHES else ''}at steps {named} of `--trace`"
 
 
 def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
@@ -164,8 +178,8 @@ def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
     # The loop is spared at most the sampler's own time, whatever a model says that doesn't fit this recording.
     least_share = current_share - float(steady_sampler_seconds.sum()) / recording.steady_seconds
     change = (
-        f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can help: "
-        "draw the order before the epoch begins"
+        f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can take away: "
+        "give one that draws the order of an epoch at once, as a FaceDataLoader does"
     )
     return [
         Advice(
@@ -183,8 +197,8 @@ def _cheaper_stage(model: WhatIfModel, current_share: float) -> list[Advice]:
     name, seconds = max(stage_seconds.items(), key=lambda item: item[1])
     total_seconds = sum(stage_seconds.values())
     stage_share = seconds / total_seconds if total_seconds else 0.0
-    remedy = _STAGES.get(name, _STAGES["other"])
-    change = f"{name} is {stage_share:.0%} of a batch's load time, at half of that: {remedy}"
+    stage, remedy = _STAGES.get(name, _STAGES["other"])
+    change = f"{stage} is {stage_share:.0%} of a batch's load time; if it took half as long ({remedy})"
     return [
         Advice(
             change=change,
@@ -199,10 +213,13 @@ def _more_cores(model: WhatIfModel, current_share: float) -> list[Advice]:
     if max(queue.num_workers, 1) * model.busy_share <= model.free_cores:
         return []
     doubled = replace(queue, num_workers=max(2 * queue.num_workers, 1), prefetch_factor=queue.prefetch_factor or 2)
-    change = (
-        f"the loop and {plural(queue.num_workers, 'worker')} need more than {plural(num_cores, 'core')}; "
-        f"with {2 * num_cores} cores and workers {queue.num_workers} -> {doubled.num_workers}"
+    cores = plural(num_cores, "core")
+    lack = (
+        f"the loop and {plural(queue.num_workers, 'worker')} need more than {cores}"
+        if queue.num_workers
+        else f"{cores} {'is' if num_cores == 1 else 'are'} too few to load batches while the loop runs"
     )
+    change = f"{lack}; with {2 * num_cores} cores and workers {queue.num_workers} -> {doubled.num_workers}"
     return [
         Advice(
             change=change,

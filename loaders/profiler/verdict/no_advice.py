@@ -4,93 +4,106 @@ from __future__ import annotations
 
 import math
 
-from ..estimate.bounds import MIN_BLOCKS
-from .judge import too_few_steps_reasons, unreliable_reasons
+from ....pipeline.console import percent
+from .epoch_advice import epoch_start_note, epoch_start_reason, is_fed_once_filled, is_mainly_slow_at_epoch_start
+from .gate import Gate
+from .no_verdict import how_to_decide, is_plainly_waiting, num_steps_for_fed, num_steps_to_show, steps_text
 from .result import STEP_PART_LABELS, Profile
-from .steady_state import NOT_STEADY
-from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from .verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
+from .waits import is_almost_all_transport, main_cause
+
+LIGHTER_BATCHES = (
+    'larger batches, or smaller ones in bytes (in Python `FaceDataLoader(..., dtype="uint8")`, normalised on the '
+    'device; with `device="cuda"` it does that by itself)'
+)
+"""What to do about transport."""
 
 _FIRST_TRIES = {
-    "transport": "larger batches, or smaller ones in bytes (dtype='uint8')",
-    "sampling": "a sampler that draws its order before the epoch begins",
-    "contention": "fewer workers, or more cores",
-    "preparation": "more workers while cores are free, else cheaper transforms or smaller crops",
+    "transport": ("to receive batches that are ready", LIGHTER_BATCHES),
+    "sampling": ("for the sampler", "one that draws the order of an epoch at once, as a FaceDataLoader does"),
+    "contention": ("for a free core", "fewer workers, or more cores"),
+    "preparation": (
+        "for batches that are still being made",
+        "more workers while cores are free, else cheaper transforms or smaller crops",
+    ),
 }
-"""What to try against each cause of waiting, named as in `Profile.step_part_seconds`."""
+"""Causes of waiting, named as in `Profile.step_part_seconds`: in words, and what to try against each."""
 
 
-_LONGER_EPOCHS = "More data, smaller batches, or epochs that go through the data several times"
-
-
-def no_advice_reason(profile: Profile) -> str:
+def no_advice_reason(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B008 (frozen)
     """Why `profile.advice` is empty and what to do, for every kind of verdict."""
     verdict = profile.verdict
     if verdict.kind is VerdictKind.FED:
-        return "Nothing needs to change."
-    if to_decide := how_to_decide(profile):
-        return f"{_what_to_try(profile)} {to_decide}"
-    if verdict.kind is not VerdictKind.INCONCLUSIVE and is_slow_only_at_epoch_start(verdict):
-        return f"The loader keeps up once its queue is filled; {_what_epoch_starts_cost(verdict)}"
-    if verdict.kind is VerdictKind.INCONCLUSIVE or not verdict.num_starved_steps:
-        return "Measure again, with more steps and while nothing else runs on the machine."
-    return _reason_despite_waits(profile)
+        return _what_a_gate_lacks(verdict, gate) or "Nothing needs to change."
+    if verdict.kind is VerdictKind.INCONCLUSIVE:
+        tries = _what_to_try(profile) if is_plainly_waiting(verdict) else ""
+        return " ".join(filter(None, (tries, how_to_decide(profile))))
+    if not is_mainly_slow_at_epoch_start(verdict):
+        return _reason_despite_waits(profile)
+    steady = "" if is_fed_once_filled(verdict) else _reason_despite_waits(profile)
+    return " ".join(filter(None, (epoch_start_reason(profile), steady)))
 
 
 def beside_advice(profile: Profile) -> str:
     """What the advice, which is on the steady state, leaves open; empty where that is nothing."""
-    return " ".join(filter(None, (how_to_decide(profile), _epoch_start_note(profile.verdict))))
+    return " ".join(filter(None, (how_to_decide(profile), epoch_start_note(profile))))
 
 
-def _epoch_start_note(verdict: Verdict) -> str:
-    """What to do where most of an epoch's waiting is at its beginning."""
-    epoch, steady_share = verdict.epoch_wait_share, verdict.wait_share.value
-    if epoch is None or epoch.value - steady_share <= max(steady_share, STARVED_ABOVE):
-        return ""
-    return (
-        f"This advice applies once the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches waits "
-        f"{epoch.value:.0%} of its time, most of it at its beginning. {_LONGER_EPOCHS} wait less."
-    )
+def _what_a_gate_lacks(verdict: Verdict, gate: Gate) -> str:
+    """What a loader that is fed needs to meet a gate; empty where it does."""
+    lacking = []
+    if gate.max_wait_share is not None and Gate(max_wait_share=gate.max_wait_share).failures(verdict):
+        lacking.append(_what_bounds_lack(verdict, gate.max_wait_share))
+    if gate.min_headroom is not None and Gate(min_headroom=gate.min_headroom).failures(verdict):
+        lacking.append(_what_headroom_lacks(verdict, gate.min_headroom))
+    return f"Fed, but your gate wants {' It also wants '.join(lacking)}" if lacking else ""
 
 
-def _what_epoch_starts_cost(verdict: Verdict) -> str:
-    """What the beginning of epochs costs a loader that is otherwise fed, and what to do."""
-    epoch = verdict.epoch_wait_share
-    if epoch is None or epoch.value >= FED_BELOW:
-        return f"epochs are too short for that to matter. {_LONGER_EPOCHS} wait less."
-    return (
-        f"with its beginning, an epoch of {verdict.num_epoch_batches:,} batches waits {epoch.value:.1%} of its time, "
-        f"but up to {epoch.upper:.1%} is possible. Measure again while nothing else runs on the machine. "
-        f"{_LONGER_EPOCHS} wait less."
-    )
+def _what_headroom_lacks(verdict: Verdict, wanted: float) -> str:
+    shown = verdict.headroom_lower
+    if shown is None:
+        return f"a headroom of {wanted:g}x, and none could be shown for this loader."
+    lacks = f"a headroom of {wanted:g}x, and only {math.floor(shown * 100) / 100:.2f}x is shown"
+    if verdict.headroom is not None and verdict.headroom >= wanted:
+        return (
+            f"{lacks}, though {format_headroom(verdict.headroom)} is likely: measure again while nothing else runs on "
+            "the machine."
+        )
+    return f"{lacks}: batches have to come {math.ceil(100 * wanted / shown) / 100:.2f} times as fast."
 
 
-def how_to_decide(profile: Profile) -> str:
-    """How to get a verdict where there is none, but the clock shows a starved device; empty elsewhere."""
-    verdict = profile.verdict
-    if verdict.kind is not VerdictKind.INCONCLUSIVE or verdict.wait_share.value <= STARVED_ABOVE:
-        return ""
-    who = "some rank" if profile.ranks else "the device"
-    waits = f"By the clock {who} waits {verdict.wait_share.value:.0%} of the time"
-    if unreliable_reasons(profile.live):
-        return f"{waits}. More steps alone would not decide it: measure while nothing else runs on the machine."
-    is_steady = not any(NOT_STEADY in reason for reason in verdict.reasons)  # else a drift makes blocks too long
-    needed = MIN_BLOCKS * verdict.block_steps if is_steady and too_few_steps_reasons(verdict) else 2 * len(profile.live)
-    num_steps = 100 * math.ceil(needed / 100)
-    return (
-        f"{waits}. To decide whether it is starved, measure at least {num_steps:,} steps (`--steps {num_steps}`, or "
-        f"`steps={num_steps}`) while nothing else runs on the machine."
-    )
+def _what_bounds_lack(verdict: Verdict, wanted: float) -> str:
+    lacks = f"at most {percent(wanted)} of waiting"
+    measured = max(verdict.starved_share.value, *(share.value for share in verdict.wait_shares))
+    if measured > wanted:
+        return f"{lacks}, also in steps and over an epoch, and {percent(measured)} was measured."
+    if max(verdict.wait_share.upper, verdict.starved_share.upper) <= wanted:
+        return f"{lacks}, and the beginning of an epoch may take more: measure again while nothing else runs."
+    num_steps = 100 * math.ceil(num_steps_to_show(wanted, verdict) / 100)
+    return f"{lacks}, which only more steps can show: at least {num_steps:,} (`--steps`), even if none waits."
 
 
 def _what_to_try(profile: Profile) -> str:
-    """What to try without a verdict."""
+    """What to try where no change is predicted to help."""
     if reason := _reason_for_none(profile):
         return reason
-    part_seconds = profile.step_part_seconds
-    cause = max(_FIRST_TRIES, key=lambda name: part_seconds.get(name, 0.0))
+    if is_almost_all_transport(profile):
+        return _transport_reason(profile)
+    cause, _ = main_cause(profile)
+    in_words, first_try = _FIRST_TRIES[cause]
     return (
-        f"No single change is predicted to take away a good part of the waits, which are mostly "
-        f"'{STEP_PART_LABELS[cause]}': try {_FIRST_TRIES[cause]} first."
+        f"No single change is predicted to take away a good part of the waits, which are mostly {in_words} "
+        f"('{STEP_PART_LABELS[cause]}'): try {first_try} first."
+    )
+
+
+def _transport_reason(profile: Profile) -> str:
+    who = "Some rank" if profile.ranks else "The device"
+    may_read_loss = not profile.verdict.emulated and not profile.live.lead_steps
+    loss = "; on a GPU, read the loss every 50 steps and not in each" if may_read_loss else ""
+    return (
+        f"{who} waits {percent(profile.verdict.wait_share.value)} of the time, almost all of it to receive batches "
+        f"that are ready. More workers cannot help: take {LIGHTER_BATCHES}{loss}."
     )
 
 
@@ -99,24 +112,20 @@ def _reason_for_none(profile: Profile) -> str:
     if not profile.live.batch_timings:
         return ("The loader is not one of torch's, so what its workers do is not seen: nothing can be advised. A torch "
                 "DataLoader, or one of this project's, can be looked into.")  # fmt: skip
+    if not profile.live.in_order:
+        return "No advice: batches come out of order. Set `in_order=True` to get one."
     if not profile.is_explained:
-        return "No advice was worked out for the verdict alone: measure without `--quick`, or `quick=True`."
+        return "Only the verdict was requested: for advice leave out `--quick` (in Python, `quick=True`)."
     return ""
 
 
 def _reason_despite_waits(profile: Profile) -> str:
-    """Where some steps of the steady state waited."""
+    """Where some steps of the steady state waited, or may wait, too long to count as fed."""
     verdict = profile.verdict
-    is_little = max(verdict.wait_share.value, verdict.starved_share.value) <= FED_BELOW
-    if is_little and profile.live.batch_timings:
-        return "So little waiting counts as fed once more steps show it surely: measure again, with more of them."
-    return _reason_for_none(profile) or "No single change that is known here would take away a good part of the waits."
-
-
-def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:
-    """Whether only the beginning of its epochs makes a loader too slow."""
-    if verdict.epoch_wait_share is None:
-        return False
-    if verdict.kind is VerdictKind.STARVED:
-        return verdict.wait_share.lower <= STARVED_ABOVE < verdict.epoch_wait_share.lower
-    return max(verdict.wait_share.upper, verdict.starved_share.upper) < FED_BELOW <= verdict.epoch_wait_share.upper
+    if max(verdict.wait_share.value, verdict.starved_share.value) < FED_BELOW:
+        num_steps = max(num_steps_for_fed(verdict), 2 * verdict.num_steps)
+        return (
+            "So little waiting of the steady state counts as fed once more steps show it surely: measure again while "
+            f"nothing else runs on the machine, at least {steps_text(profile, num_steps)}."
+        )
+    return _what_to_try(profile)

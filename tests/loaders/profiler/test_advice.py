@@ -56,6 +56,12 @@ def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_ar
     assert cores.predicted_wait_share < cores.current_wait_share / 2
 
 
+def test_one_core_is_named_as_too_few_to_load_beside_the_loop() -> None:
+    advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=1.2), num_cores=1)
+    change = find_advice(advice, "too few").change
+    assert change == "1 core is too few to load batches while the loop runs; with 2 cores and workers 0 -> 1"
+
+
 def test_a_loader_without_workers_is_given_some() -> None:
     advice = advise(recording_of(np.full(600, 2 * STEP), workers=0, busy=1.0, loop=0.5), num_cores=4)
     assert advice[0].change.startswith("workers 0 -> ")
@@ -74,7 +80,10 @@ def test_one_slow_batch_in_fifty_is_named() -> None:
     load = np.full(1000, STEP)
     load[25::50] = 20 * STEP
     advice = find_advice(advise(recording_of(load, busy=1.0), num_cores=2), "batches take")
-    assert advice.change.startswith("20 of 996 batches take 20 times as long as the others (up to 200 ms)")
+    assert advice.change.startswith(
+        "20 of 996 batches take 20 times as long as the others (up to 200 ms), the first at steps 25, 75, 125 of "
+        "`--trace`: find out"
+    )
     assert advice.predicted_wait_share < 0.01 < advice.current_wait_share
 
 
@@ -82,7 +91,8 @@ def test_the_stage_that_takes_longest_is_named_with_what_to_do_about_it() -> Non
     spans = {"read": 0.1, "decode": 0.2, "augment": 0.6}
     advice = find_advice(advise(recording_of(np.full(600, 3 * STEP), busy=1.0, spans=spans), num_cores=2), "augment")
     assert advice.change == (
-        "augment is 60% of a batch's load time, at half of that: take cheaper transforms, or leave some to the device"
+        "augmenting is 60% of a batch's load time; if it took half as long (take cheaper transforms, or leave some to "
+        "the device)"
     )
     assert advice.predicted_wait_share == pytest.approx(1 - 10.1 / 10.5, abs=0.01)
 

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -24,6 +25,7 @@ from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.request import ProfileRequest
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
 from facefeed.loaders.profiler.verdict.result import CurvePoint
@@ -141,6 +143,40 @@ def test_a_dataset_in_a_store_is_profiled_like_a_folder(
     missing = CliRunner().invoke(main, ["profile", "file:///nowhere", *arguments])
     assert missing.exit_code == 2
     assert "file:///nowhere: no manifest.json, so no finished dataset" in missing.stderr
+
+
+def test_a_split_without_faces_is_refused_by_name(dataset: Path) -> None:
+    result = CliRunner().invoke(main, ["profile", str(dataset), "--split", "test"])
+    assert result.exit_code == 2
+    assert f"--split test: split test of {dataset} has no faces; name another one" in result.stderr
+
+
+def test_more_ranks_than_images_are_refused_by_their_own_name(dataset: Path) -> None:
+    request = ProfileRequest(
+        out=dataset, step_ms=1.0, host_share=0.2, steps=60, confidence=0.95, split="val", batch_size=1, image_size=16,
+        workers=0, prefetch=None, shuffle="full", balance="none", transform=None, ranks=16,
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="--ranks 16: an epoch has 15 images; take 15 or less"):
+        request.run(lambda *_: None)
+
+
+def test_progress_counts_what_an_activity_counts_and_not_steps(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = list[str]()
+    monkeypatch.setattr(cli, "_progress_display", lambda: nullcontext(lambda *texts: shown.append("".join(texts))))
+    arguments = ["--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60", "--step-ms", "1",
+                 "--page", str(tmp_path / "profile.html"), "--quick"]  # fmt: skip
+    CliRunner().invoke(main, ["profile", str(dataset), *arguments])
+    assert "profiling the beginning of an epoch: 2 of 5" in shown
+    assert not [text for text in shown if "steps" in text]
+
+
+@pytest.mark.parametrize(
+    "words", ["1 if it waits or that cannot be ruled out", "FED needs over 3,000", "time.process_time()"]
+)
+def test_the_help_says_what_a_user_has_to_know_first(words: str) -> None:
+    assert words in " ".join(CliRunner().invoke(main, ["profile", "--help"]).output.split())
 
 
 def test_progress_that_nobody_reads_ends_no_profile(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,8 @@ from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Section, Table
 from ...measure.recording import Recording
 from ...verdict.result import Profile
-from ...verdict.verdict import Verdict
+from ...verdict.verdict import FED_BELOW, Verdict
+from ..shares import bounds_text
 from .colours import LOADING, STAGES, STEP, WAIT
 
 _STAGE_MEANINGS = {
@@ -44,17 +45,21 @@ def stages(profile: Profile) -> Section | None:
         read=f"One process takes {milliseconds(total_ms / 1e3)} a batch; "
         "the longest bar is where less work helps most.",
         plots={"bars of the stages of loading a batch": bar_chart(bars, "ms a batch")},
-        notes=(binding(profile.live),),
+        notes=(binding(profile.live, num_ranks=max(len(profile.ranks), 1)),),
     )
 
 
-def binding(recording: Recording) -> str:
-    """The sentence on what limits loading: cores, computing, storage or waiting."""
+def binding(recording: Recording, *, num_ranks: int = 1) -> str:
+    """The sentences on what limits loading, where it is too slow: cores, computing, storage or waiting."""
     timings = recording.steady_batch_timings
     load_seconds = sum(timing.end_at - timing.start_at for timing in timings)
     cpu_share = min(sum(timing.cpu_seconds for timing in timings) / load_seconds, 1.0)
     core_wait_share = min(sum(timing.core_wait_seconds for timing in timings) / load_seconds, 1.0 - cpu_share)
     other_share = 1.0 - cpu_share - core_wait_share
+    is_steady = recording.is_steady
+    is_waited_for = float(recording.wait_seconds[is_steady].sum()) > FED_BELOW / num_ranks * recording.steady_seconds
+    if not cpu_share and not is_waited_for:
+        return "The system does not report how long the workers computed."
     if not cpu_share:
         return "What limits it is not known: the system does not report how long the workers computed."
     if core_wait_share > _SCARCE or recording.late_seconds.sum() > recording.not_ready_seconds.sum():
@@ -67,8 +72,9 @@ def binding(recording: Recording) -> str:
         limit = "storage. The workers mostly wait for what they read: faster storage helps, and so do more workers"
     else:
         limit = "waiting. The workers mostly wait, for files, locks or other processes: more workers help"
+    limits = f"What limits it: {limit}. " if is_waited_for else ""
     return (
-        f"What limits it: {limit}. Of a batch's load time, {percent(cpu_share)} is computing, "
+        f"{limits}Of a batch's load time, {percent(cpu_share)} is computing, "
         f"{percent(core_wait_share)} is waiting for a free core, and {percent(other_share)} is neither."
     )
 
@@ -100,7 +106,7 @@ def trials(profile: Profile) -> Section | None:
                     name,
                     f"{recording.images_per_second:,.0f}",
                     percent(verdict.wait_share.value),
-                    f"{percent(verdict.wait_share.lower)} to {percent(verdict.wait_share.upper)}",
+                    bounds_text(verdict.wait_share),
                     f"{verdict.num_steps:,}",
                     milliseconds(verdict.median_load_seconds) if recording.batch_timings else "not seen",
                 )
@@ -134,7 +140,7 @@ def waits_plot(rows: Sequence[tuple[str, Verdict]]) -> figure:
     bars = [
         Bar(
             name=name, value=share.value * 100, colour=WAIT, text=percent(share.value), lower=share.lower * 100,
-            upper=share.upper * 100, note=f"bounds: {percent(share.lower)} to {percent(share.upper)}",
+            upper=share.upper * 100, note=f"bounds: {bounds_text(share)}",
         )
         for name, share in ((name, verdict.wait_share) for name, verdict in rows)
     ]  # fmt: skip

@@ -9,6 +9,7 @@ from ...verdict.gate import Gate
 from ...verdict.no_advice import beside_advice, no_advice_reason
 from ...verdict.result import Profile
 from ...verdict.verdict import VerdictKind
+from ..headline import followed
 from . import sentences
 from .cost import stages, trials
 from .ranks_and_sweep import ranks, sweep
@@ -30,12 +31,14 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         profile=profile,
         verdict=profile.verdict,
         tone=_TONES.get(profile.verdict.kind, ""),
-        gate=gate,
+        gate_is_given=gate != Gate(),
+        is_judged=profile.verdict.kind is not VerdictKind.INCONCLUSIVE,
         failures=gate.failures(profile.verdict),
         banner=banner,
         changes=sentences.changes(profile),
-        no_advice_reason=no_advice_reason(profile),
+        no_advice_reason=no_advice_reason(profile, gate),
         beside_advice=beside_advice(profile),
+        followed=followed(profile),
         sustained=sentences.sustained(profile),
         transport_note=sentences.transport_note(profile),
         estimators=sentences.estimators(profile),

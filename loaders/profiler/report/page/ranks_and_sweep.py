@@ -12,6 +12,7 @@ from ...trials.sweep import describe_settings
 from ...verdict.job import RankResult
 from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
 from ...verdict.verdict import format_headroom
+from ..shares import at_most_or_none, bounds_text
 from .colours import NO_CORE, SAMPLER, TRANSPORT, WAIT
 from .cost import waits_plot
 
@@ -55,8 +56,8 @@ def _setting(result: SweepResult) -> tuple[str, ...]:
         result.loader_arguments,
         verdict.kind.value,
         percent(live.value),
-        f"{percent(live.lower)} to {percent(live.upper)}",
-        "not known" if verdict.epoch_wait_share is None else f"at most {percent(verdict.epoch_wait_share.upper)}",
+        bounds_text(live),
+        "not known" if verdict.epoch_wait_share is None else at_most_or_none(verdict.epoch_wait_share),
         format_headroom(verdict.headroom),
         f"{result.images_per_second:,.0f}",
         f"{verdict.num_steps:,}",
@@ -71,9 +72,9 @@ def ranks(profile: Profile) -> Section | None:
     own = [rank.verdict.wait_share.value for rank in profile.ranks]
     return Section(
         key="ranks", title="Which rank the others wait for",
-        read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. Each "
-        f"waits {percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one waits in "
-        f"{percent(live.value)} of it.",
+        read="A step ends on all ranks when it ends on the last, so one late batch keeps all of them waiting. "
+        + (f"Each waits {percent(min(own))} to {percent(max(own))} of the time for its own batches; at least one waits "
+           f"in {percent(live.value)} of it." if live.value else "None ever waited."),
         plots={"what each rank waits for": _ranks_plot(profile.ranks)},
         legend={STEP_PART_LABELS[name]: colour for name, colour in _COLOURS.items()
                 if any(rank.wait_share_by_cause[name] for rank in profile.ranks)},
@@ -99,7 +100,7 @@ def _row(rank: RankResult) -> tuple[str, ...]:
     return (
         f"{rank.number} on {rank.host}",
         percent(live.value),
-        f"{percent(live.lower)} to {percent(live.upper)}",
+        bounds_text(live),
         percent(rank.held_up_share),
         f"{rank.images_per_second:,.0f}",
         STEP_PART_LABELS[name] if part else "nothing",

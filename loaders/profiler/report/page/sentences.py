@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from .....pipeline.console import plural
 from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Table
-from ...estimate.bounds import BoundedEstimate
+from ...estimate.bounds import MIN_BLOCKS, BoundedEstimate
 from ...verdict.advice import Advice
-from ...verdict.no_advice import is_slow_only_at_epoch_start
+from ...verdict.epoch_advice import is_slow_only_at_epoch_start
+from ...verdict.no_advice import LIGHTER_BATCHES, no_advice_reason
 from ...verdict.result import Profile
 from ...verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
+from ...verdict.waits import num_unjudged_steps
+from ..headline import headline, meaning
 from ..json_report import environment
+from ..shares import at_most, bounds_text
+
+_SAME = 0.005
+_NEARLY_EQUAL = 1.1  # times: from here on it is not shown in per cent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,48 +46,12 @@ class Change:
 
 def banner(profile: Profile) -> Banner:
     """The verdict as a headline, and its meaning."""
-    verdict = profile.verdict
-    live, sure = verdict.wait_share, f"{percent(verdict.wait_share.confidence)} confidence"
-    step = f"A step of {milliseconds(profile.preloaded.step_seconds.mean())}" if verdict.emulated else "Your step"
-    step += f" on {len(verdict.rank_wait_shares)} ranks" if verdict.rank_wait_shares else ""
-    headline = f"{step} waits for data {percent(live.value)} of the time"
-    counted = f"{verdict.num_starved_steps:,} of {verdict.num_steps:,} steps waited"
-    if verdict.kind is VerdictKind.INCONCLUSIVE:
-        meaning = f"{headline}, as far as the clock shows, but that cannot be relied on: {'; '.join(verdict.reasons)}."
-        headline = "No verdict: the measurement is not good enough"
-    elif verdict.kind is VerdictKind.STARVED:
-        waits = live
-        if verdict.epoch_wait_share is not None and is_slow_only_at_epoch_start(verdict):
-            waits = verdict.epoch_wait_share
-            counted = f"{counted} once the queue was filled, but an epoch's beginning waits"
-            headline = (
-                f"An epoch of {verdict.num_epoch_batches:,} batches waits for data {percent(waits.value)} of its time"
-            )
-        meaning = (f"{counted}; at least {percent(waits.lower)} of the time with {sure}. Without the waits, the same "
-                   f"training would be done in {percent(1 - waits.value)} of its time.")  # fmt: skip
-    elif not verdict.num_starved_steps:
-        headline = f"{step} never waited for data"
-        meaning = f"{counted}; with {sure}, at most {percent(verdict.starved_share.upper)} of all steps would."
-        if verdict.kind is VerdictKind.MARGINAL:
-            meaning += " Under 1 % would count as fed: more steps would show it."
-    elif verdict.kind is VerdictKind.MARGINAL:
-        meaning = (f"{counted}; up to {percent(live.upper)} of the time with {sure}. That is not surely under the 1 % "
-                   "that counts as fed, nor surely over the 2 % that counts as starved.")  # fmt: skip
-    else:
-        meaning = (f"{counted}; with {sure}, at most {percent(live.upper)} of the time and at most "
-                   f"{percent(verdict.starved_share.upper)} of all steps. Under 1 % counts as fed.")  # fmt: skip
-    if (
-        verdict.kind is VerdictKind.MARGINAL
-        and verdict.epoch_wait_share is not None
-        and verdict.epoch_wait_share.upper >= FED_BELOW > live.upper
-    ):
-        meaning += (
-            f" But an epoch has only {verdict.num_epoch_batches:,} batches, and the device waits "
-            f"{milliseconds(verdict.epoch_start_wait_seconds)} at its beginning: "
-            f"{percent(verdict.epoch_wait_share.value)} of a whole epoch, at most "
-            f"{percent(verdict.epoch_wait_share.upper)}."
-        )
-    return Banner(word=verdict.kind.value, headline=headline, meaning=meaning, emulated=_emulated(profile))
+    return Banner(
+        word=profile.verdict.kind.value,
+        headline=headline(profile),
+        meaning=meaning(profile),
+        emulated=_emulated(profile),
+    )
 
 
 def _emulated(profile: Profile) -> str:
@@ -114,22 +85,33 @@ def sustained(profile: Profile) -> str:
         return (f"By the model, {who.lower()} would sustain {steps}; but by the clock this step waits more than the "
                 "model explains. Look at what else runs on the machine.")  # fmt: skip
     sentence = f"{who} {'sustain' if profile.ranks else 'sustains'} {steps} with at most 1\u00a0% of waiting"
-    if verdict.headroom >= 1:
-        faster = format_headroom(verdict.headroom).replace("x", " times")
-        return f"{sentence}: the step could be {faster} as fast before it waits."
-    return f"{sentence}; this step is {1 / verdict.headroom:.1f} times too fast for that."
+    if verdict.kind is VerdictKind.INCONCLUSIVE:
+        sentence = f"By the model alone, {sentence[0].lower()}{sentence[1:]}"
+    if abs(verdict.headroom - 1) < _SAME:
+        return f"{sentence}; this step is about as fast as that."
+    if verdict.headroom < 1:
+        return f"{sentence}; this step is {_faster(1 / verdict.headroom)} that."
+    at_starts = "; each epoch's beginning waits all the same" if is_slow_only_at_epoch_start(verdict) else ""
+    filled = " once the queue is filled" if at_starts else ""
+    return f"{sentence}{filled}: the step could be {_faster(verdict.headroom)} it is before it waits more{at_starts}."
+
+
+def _faster(times: float) -> str:
+    """How many times as fast, as a comparison that ends with "as" or "than"."""
+    if times < _NEARLY_EQUAL:
+        return f"{percent(times - 1)} faster than"
+    return f"{format_headroom(times).replace('x', ' times')} as fast as"
 
 
 def transport_note(profile: Profile) -> str:
     """The share of time that transport takes, where it is worth a note."""
     verdict = profile.verdict
-    if not verdict.is_transport_heavy:
+    if not verdict.is_transport_heavy or (not profile.advice and LIGHTER_BATCHES in no_advice_reason(profile)):
         return ""
     return (
         f"The host takes {percent(verdict.host_transport_share)} of the time to pass on batches that are ready "
         "(transport). A device that works meanwhile does not wait for it; a loop that reads the loss of every step "
-        "does. No worker can take it away; larger batches or smaller ones in bytes can: `batch_size`, and "
-        '`dtype="uint8"`, normalised on the device.'
+        f"does. No worker can take it away. What can: {LIGHTER_BATCHES}."
     )
 
 
@@ -157,7 +139,12 @@ def _change(advice: Advice) -> Change:
 def estimators(profile: Profile) -> Table:
     """Table of the three estimators."""
     verdict = profile.verdict
-    bounds = f"{percent(verdict.wait_share.lower)} to {percent(verdict.wait_share.upper)}"
+    confidence, bounds = percent(verdict.wait_share.confidence), bounds_text(verdict.wait_share)
+    bounds = (
+        f"{confidence} bounds on either side: {bounds}"
+        if verdict.wait_share.has_upper
+        else (f"{bounds} with {confidence} confidence; no upper bound could be shown")
+    )
     if profile.ranks:
         model = "Not known of a job: each rank's model knows its own batches alone, and is held against its own waits."
     elif verdict.model_wait_share is None:
@@ -172,14 +159,13 @@ def estimators(profile: Profile) -> Table:
             (
                 "A  live, by the clock",
                 percent(verdict.wait_share.value),
-                f"Measured: how long the device had nothing to work on. "
-                f"{percent(verdict.wait_share.confidence)} bounds on either side: {bounds}.",
+                f"Measured: how long the device had nothing to work on. {bounds}.",
             ),
             (
                 "B  against replayed batches",
                 percent(profile.replay_slowdown),
-                "Measured in another way: how much less time the same step takes on preloaded batches. "
-                "It also holds a step slowed down by loading beside it, so it should not be below A.",
+                "Measured in another way: how much less time the same step takes on preloaded batches (below 0: "
+                "more). It also holds a step slowed down by loading beside it, so it should not be below A.",
             ),
             (
                 "C  the queue's model",
@@ -193,15 +179,15 @@ def estimators(profile: Profile) -> Table:
 def facts(profile: Profile) -> dict[str, str]:
     """Figures that belong to the estimators."""
     verdict, live = profile.verdict, profile.live
+    at_most_of_all = _upper_bound(verdict.starved_share, "of all steps", verdict)
     return {
         "Steps that waited": f"{verdict.num_starved_steps:,} of {verdict.num_steps:,} for over "
-        f"{milliseconds(verdict.starved_threshold_seconds)}; {_upper_bound(verdict.starved_share, 'of all steps')}",
+        f"{milliseconds(verdict.starved_threshold_seconds)}; {at_most_of_all}",
         "Throughput": _throughput(profile),
         "Transport": f"{percent(verdict.host_transport_share)} of the time the host passes on batches that are ready",
         "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by "
         "steps and waits",
-        "Steady state": f"after {verdict.num_transient_steps:,} steps, of which the first filled the queue; "
-        f"judged on {verdict.num_steps:,}",
+        "Steady state": f"after {plural(num_unjudged_steps(profile), 'step')}; judged on {verdict.num_steps:,}",
         **_whole_epoch(verdict),
         "Page cache": verdict.cache_state.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
@@ -221,10 +207,12 @@ def _throughput(profile: Profile) -> str:
     )
 
 
-def _upper_bound(share: BoundedEstimate, of_what: str) -> str:
+def _upper_bound(share: BoundedEstimate, of_what: str, verdict: Verdict) -> str:
     if not share.has_upper:
-        return "its waits come in runs too long for an upper bound"
-    return f"at most {percent(share.upper)} {of_what} with {percent(share.confidence)} confidence"
+        needed = MIN_BLOCKS * verdict.block_steps
+        too_few = f", {verdict.num_steps:,} steps are too few ({needed:,})" if verdict.num_steps < needed else ""
+        return f"no upper bound could be shown{too_few}"
+    return f"{at_most(share.upper)} {of_what} with {percent(share.confidence)} confidence"
 
 
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:
@@ -232,7 +220,7 @@ def _whole_epoch(verdict: Verdict) -> dict[str, str]:
         return {}
     text = (
         f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, "
-        f"{_upper_bound(verdict.epoch_wait_share, 'of it')}; "
+        f"{_upper_bound(verdict.epoch_wait_share, 'of it', verdict)}; "
         f"{milliseconds(verdict.epoch_start_wait_seconds)} of it at the beginning"
     )
     return {"Whole epoch": text}
@@ -245,7 +233,7 @@ def _shared(profile: Profile) -> str:
 def surroundings(profile: Profile) -> dict[str, str]:
     """The environment that the figures hold for."""
     about, live = environment(), profile.live
-    workers = f"{plural(live.num_workers, 'worker')} x {live.prefetch_factor} batches ahead"
+    workers = f"{plural(live.num_workers, 'worker')} x {plural(live.prefetch_factor, 'batch', 'batches')} ahead"
     loader = workers if live.num_workers else "no workers"
     return {
         "Loader": loader if live.batch_timings else "not one of torch's",

@@ -1,0 +1,95 @@
+"""The sentences on what the beginnings of epochs cost a loader, and what to do about it."""
+
+from __future__ import annotations
+
+from ....pipeline.console import percent
+from ....pipeline.page.formats import milliseconds
+from .result import Profile
+from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+
+_STARTS_ANEW, _GOES_ON = 0.5, 0.1  # of what the first batch of all took, for which workers had to start
+
+
+def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:
+    """Whether its verdict is due to the beginning of its epochs, and not to its steady state."""
+    if verdict.epoch_wait_share is None:
+        return False
+    if verdict.kind is VerdictKind.STARVED:
+        return verdict.wait_share.lower <= STARVED_ABOVE < verdict.epoch_wait_share.lower
+    return (
+        verdict.kind is VerdictKind.MARGINAL and is_fed_once_filled(verdict)
+        and verdict.epoch_wait_share.upper >= FED_BELOW
+    )  # fmt: skip
+
+
+def is_mainly_slow_at_epoch_start(verdict: Verdict) -> bool:
+    """Whether the beginning of its epochs alone keeps it from a better verdict, as far as the estimates go."""
+    epoch = verdict.epoch_wait_share
+    return is_slow_only_at_epoch_start(verdict) or (
+        epoch is not None and epoch.value >= FED_BELOW > max(verdict.wait_share.value, verdict.starved_share.value)
+    )
+
+
+def is_fed_once_filled(verdict: Verdict) -> bool:
+    """Whether the steady state alone would count as fed."""
+    return max(verdict.wait_share.upper, verdict.starved_share.upper) < FED_BELOW
+
+
+def epoch_start_reason(profile: Profile) -> str:
+    """What the beginning of epochs costs a loader that is slow only there, and what to do."""
+    verdict = profile.verdict
+    epoch, steady = verdict.epoch_wait_share, verdict.wait_share
+    assert epoch is not None
+    kept_up = (
+        "The loader keeps up once its queue is filled"
+        if is_fed_once_filled(verdict)
+        else f"Once its queue is filled, the loader waits {percent(steady.value)} of the time"
+    )
+    if epoch.value < FED_BELOW:
+        at_most = f"up to {percent(epoch.upper)} is possible" if epoch.has_upper else "no upper bound could be shown"
+        return (
+            f"{kept_up}; with its beginning, an epoch of {verdict.num_epoch_batches:,} batches waits "
+            f"{percent(epoch.value)} of its time, but {at_most}. Measure again while nothing else runs on the machine. "
+            f"{_remedy(profile)}"
+        )
+    return (
+        f"{kept_up}; but each epoch of {verdict.num_epoch_batches:,} batches loses "
+        f"{_seconds_text(verdict.epoch_start_wait_seconds)} before that, so that it waits {percent(epoch.value)} of "
+        f"its time in all. {_remedy(profile)}"
+    )
+
+
+def epoch_start_note(profile: Profile) -> str:
+    """What to do, besides advice on the steady state, where most of an epoch's waiting is at its beginning."""
+    verdict = profile.verdict
+    epoch, steady_share = verdict.epoch_wait_share, verdict.wait_share.value
+    if epoch is None or epoch.value - steady_share <= max(steady_share, STARVED_ABOVE):
+        return ""
+    return (
+        f"This advice applies once the queue is filled. But an epoch of {verdict.num_epoch_batches:,} batches waits "
+        f"{percent(epoch.value)} of its time, most of it at its beginning. {_remedy(profile)}"
+    )
+
+
+def _remedy(profile: Profile) -> str:
+    live, verdict = profile.live, profile.verdict
+    first_batch_seconds = profile.opening_seconds + profile.first_batch_seconds
+    if not live.batch_timings:
+        first = "Keep open from one epoch to the next what the loader starts in each: workers, files, caches. "
+    elif not live.num_workers or verdict.epoch_start_wait_seconds <= _GOES_ON * first_batch_seconds:
+        first = ""  # no worker starts anew
+    elif _STARTS_ANEW <= verdict.epoch_start_wait_seconds / first_batch_seconds <= 1 / _STARTS_ANEW:
+        first = (
+            f"That is like its very first batch ({_seconds_text(first_batch_seconds)}), so its workers seem to start "
+            "anew for each epoch: set `persistent_workers=True`. "
+        )
+    else:
+        first = (
+            "If its workers start anew for each epoch, keep them: `persistent_workers=True`, which is off by default "
+            "in a torch DataLoader, and on in a FaceDataLoader. "
+        )
+    return f"{first}The longer an epoch is, the less its beginning weighs."
+
+
+def _seconds_text(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds >= 1 else milliseconds(seconds).replace("\u00a0", " ")

@@ -1,0 +1,402 @@
+"""What a profile tells a reader who knows nothing of queues: what is wrong, and what to do, whatever the cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from assets_docs import REFERENCE
+from assets_profiles import STEP, fed, profile_of, recording_of, starved, trial_of, unseen
+from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.report.console import console_report
+from facefeed.loaders.profiler.report.headline import followed, headline, meaning
+from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.report.page.cost import trials as trials_section
+from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
+from facefeed.loaders.profiler.report.page.sentences import banner, estimators, facts, surroundings, sustained
+from facefeed.loaders.profiler.trials.sweep import run_sweep
+from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank
+from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
+from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
+from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure
+from facefeed.loaders.profiler.verdict.verdict import VerdictKind
+
+NO_GATE, STRICT = Gate(), Gate(max_wait_share=0.01, min_headroom=1.5)
+
+
+def plain(text: str) -> str:
+    return " ".join(text.replace("\u00a0", " ").split())
+
+
+def console(profile: Profile, gate: Gate = NO_GATE) -> str:
+    return plain(console_report(profile, gate))
+
+
+def judged(profile: Profile, *, epoch: EpochStarts | None = None, confidence: float = 0.95) -> Profile:
+    """The profile with a verdict that takes epochs into account."""
+    verdict = judge(
+        profile.live, emulated=profile.verdict.emulated, num_cores=4, epoch=epoch, confidence=confidence
+    )  # fmt: skip
+    return replace(profile, verdict=verdict, advice=())
+
+
+def on_host(step: Any = STEP, load: Any = None) -> Profile:
+    """Batches that are always ready, for a step on the host, which waits 0.4 ms for the transfer of each."""
+    load = np.full(4000, STEP / 2) if load is None else load
+    return profile_of(recording_of(load, step, lead=0), emulated=False)
+
+
+# ---- many short waits
+
+
+def test_a_step_that_waits_for_transfers_alone_is_advised_on_these_and_not_to_measure_again() -> None:
+    profile = on_host()
+    assert (profile.verdict.kind, profile.verdict.num_starved_steps) == (VerdictKind.STARVED, 0)
+    reason = no_advice_reason(profile)
+    assert reason.startswith(
+        "The device waits 3.8 % of the time, almost all of it to receive batches that are ready. More workers cannot "
+        "help: take larger batches"
+    )
+    assert 'dtype="uint8"' in reason
+    assert "read the loss every 50 steps" in reason
+    assert "easure again" not in reason
+
+
+def test_short_waits_are_advised_on_also_where_a_few_steps_wait_long() -> None:
+    load = np.full(4000, STEP / 2)
+    load[[500, 1500]] = 0.2
+    profile = replace(on_host(load=load), advice=())
+    assert profile.verdict.num_starved_steps == 2
+    assert "which are mostly to receive batches that are ready ('transport'): try larger" in no_advice_reason(profile)
+    assert plain(meaning(profile)).startswith(
+        "2 of 3,996 steps waited longer than 1.2 ms, but all waits add up to 4.6 % of the time, most of it in short"
+    )
+
+
+def test_short_waits_are_never_called_none() -> None:
+    profile = on_host()
+    assert plain(headline(profile)) == "Your step waits for data 3.8 % of the time"
+    assert plain(meaning(profile)).startswith(
+        "No step waited longer than 1.2 ms, but short waits add up to 3.8 % of the time. The device waits at least "
+        "3.8 % of its time"
+    )
+
+
+def test_what_surely_waits_over_1_percent_is_not_promised_a_better_verdict_for_more_steps() -> None:
+    profile = on_host(step=0.027)
+    assert profile.verdict.kind is VerdictKind.MARGINAL
+    assert "it surely waits at least 1.4 % of the time (surely over 2 % would be STARVED)" in plain(meaning(profile))
+    for text in (meaning(profile), no_advice_reason(profile)):
+        assert "steps show" not in text
+        assert "more steps" not in text
+
+
+# ---- what keeps a loader from FED
+
+
+def test_only_the_bound_that_fails_is_named_as_what_keeps_it_from_fed() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=9, start_wait_seconds=(0.0, 0.0005, 0.0005, 0.0005, 0.002)))
+    assert profile.verdict.kind is VerdictKind.MARGINAL
+    text = plain(meaning(profile))
+    assert "Steady waiting is under 1 % (at most 0.8 % with 95 % confidence)." in text
+    assert "What keeps it from FED: the beginning of each epoch, for which the device waits 0.50 ms: with it" in text
+    assert "may be waiting" not in text
+    assert "of all steps" not in text
+
+
+def test_steps_that_wait_often_are_named_where_they_keep_it_from_fed() -> None:
+    load = np.full(4000, STEP)
+    load[::50] = 5.2 * STEP
+    profile = profile_of(recording_of(load))
+    assert profile.verdict.kind is VerdictKind.MARGINAL
+    assert "of all steps may wait longer than" in plain(meaning(profile))
+
+
+# ---- epochs
+
+
+def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
+    assert no_advice_reason(profile) == (
+        "The loader keeps up once its queue is filled; but each epoch of 100 batches loses 300 ms before that, so that "
+        "it waits 23 % of its time in all. That is like its very first batch (420 ms), so its workers seem to start "
+        "anew for each epoch: set "
+        "`persistent_workers=True`. The longer an epoch is, the less its beginning weighs."
+    )
+    long = no_advice_reason(replace(profile, first_batch_seconds=2.0))
+    assert "If its workers start anew for each epoch, keep them: `persistent_workers=True`" in long
+    longer = no_advice_reason(replace(profile, opening_seconds=0.0, first_batch_seconds=0.1))
+    assert "If its workers start anew" in longer
+    going_on = no_advice_reason(replace(profile, first_batch_seconds=4.0))
+    assert "persistent_workers" not in going_on
+    without_workers = replace(profile, live=replace(profile.live, num_workers=0, prefetch_factor=0))
+    assert "persistent_workers" not in no_advice_reason(without_workers)
+
+
+def test_a_loader_that_waits_nearly_2_percent_when_filled_does_not_keep_up() -> None:
+    profile = judged(on_host(step=0.027), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
+    assert profile.verdict.kind is VerdictKind.STARVED
+    reason = no_advice_reason(profile)
+    assert reason.startswith("Once its queue is filled, the loader waits 1.5 % of the time; but each epoch of 100")
+    assert "More workers cannot help" in reason
+    assert "keeps up" not in reason
+
+
+def test_both_are_named_where_steps_are_too_few_and_epochs_begin_slowly() -> None:
+    profile = judged(fed(1000), epoch=EpochStarts(num_batches=200, start_wait_seconds=(0.03,)))
+    verdict = profile.verdict
+    assert verdict.kind is VerdictKind.MARGINAL
+    assert verdict.wait_share.value < 0.01 < verdict.wait_share.upper
+    assert no_advice_reason(profile).startswith("Once its queue is filled, the loader waits 0 % of the time; but each")
+    assert "so that it waits 1.5 % of its time in all" in no_advice_reason(profile)
+    assert "counts as fed once more steps show it surely" in no_advice_reason(profile)
+    assert "of the time may be waiting" in plain(meaning(profile))
+    assert "the beginning of each epoch, for which the device waits 30 ms" in plain(meaning(profile))
+
+
+def test_a_sustained_step_is_sustained_once_the_queue_is_filled() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
+    assert plain(sustained(profile)).endswith(
+        "once the queue is filled: the step could be 3.5 times as fast as it is before it waits more; each epoch's "
+        "beginning waits all the same."
+    )
+    assert "epoch" not in sustained(fed())
+
+
+@pytest.mark.parametrize(
+    ("headroom", "words"),
+    [
+        (0.97, "this step is 3.1 % faster than that."), (1.02, "the step could be 2 % faster than it is"),
+        (1.001, "this step is about as fast as that."), (0.5, "this step is 2.0 times as fast as that."),
+    ],
+)  # fmt: skip
+def test_a_headroom_near_1_is_told_in_percent(headroom: float, words: str) -> None:
+    profile = fed()
+    fastest = profile.verdict.mean_step_seconds / headroom
+    assert words in plain(sustained(replace(profile, verdict=replace(profile.verdict, fastest_step_seconds=fastest))))
+
+
+# ---- gates
+
+
+def test_no_gate_is_met_without_a_verdict(tmp_path: Any) -> None:
+    doubtful, gate = profile_of(recording_of(np.full(60, STEP))), Gate(min_headroom=0.5)
+    assert gate.exit_code(doubtful.verdict) == 4
+    write_page(doubtful, gate, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "<strong>Gate not judged:</strong> no verdict." in page
+    assert "Gate met" not in page
+    assert "gate not judged: no verdict" in console(doubtful, gate)
+    assert "gate" not in console(doubtful)
+
+
+def test_whoever_is_fed_but_not_as_the_gate_wants_is_told_what_is_missing(tmp_path: Any) -> None:
+    profile, gate = fed(), Gate(min_headroom=5.0)
+    lack = (
+        "Fed, but your gate wants a headroom of 5x, and only 3.39x is shown: batches have to come 1.48 times as fast."
+    )
+    assert no_advice_reason(profile, gate) == lack
+    assert lack in console(profile, gate)
+    write_page(profile, gate, tmp_path / "page.html")
+    assert lack in (tmp_path / "page.html").read_text()
+    assert "Nothing needs to change" not in (tmp_path / "page.html").read_text()
+    assert no_advice_reason(profile, Gate(min_headroom=1.5)) == "Nothing needs to change."
+    strict = no_advice_reason(profile, Gate(max_wait_share=0.001, min_headroom=3.45))
+    assert "which only more steps can show: at least 30,000 (`--steps`)" in strict
+    assert "It also wants a headroom of 3.45x, and only 3.39x is shown, though 3.5x is likely: measure again" in strict
+
+
+def test_a_gate_that_is_not_met_is_called_that() -> None:
+    assert "gate not met: headroom >= 3.40x, wanted 5.00x" in console(fed(), Gate(min_headroom=5.0))
+
+
+# ---- no verdict
+
+
+def test_a_system_that_does_not_report_reads_gives_no_verdict_however_often_it_is_measured() -> None:
+    live = replace(fed().live, storage_bytes=None)
+    profile = replace(profile_of(live, emulated=False), advice=())
+    assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert no_advice_reason(profile).startswith(
+        "This system does not report what is read from storage (`/proc/PID/io`)"
+    )
+    assert "Measure again" not in no_advice_reason(profile)
+
+
+def test_batches_too_quick_to_be_timed_are_to_be_larger() -> None:
+    profile = replace(profile_of(replace(fed().live, timing_cost_seconds=0.01)), advice=())
+    assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert no_advice_reason(profile) == (
+        "Batches pass so quickly that timing them takes 50 % of the time: take larger ones (`--batch-size`, "
+        "or `batch_size=`)."
+    )
+
+
+def test_a_longer_run_is_asked_for_with_the_time_that_it_takes() -> None:
+    loads = np.concatenate([np.full(8000, 0.25), np.full(8000, 0.6)])
+    profile = replace(profile_of(recording_of(loads, 0.25)), advice=())
+    assert profile.verdict.kind is VerdictKind.INCONCLUSIVE
+    assert "Measure again while nothing else runs on the machine. Where that changes nothing" in no_advice_reason(
+        profile
+    )
+    assert "`steps=8000`, of which up to 4 times as many are run: about 2 h)" in no_advice_reason(profile)
+
+
+# ---- advice
+
+
+def test_batches_out_of_order_are_named_as_why_there_is_no_advice() -> None:
+    profile = starved()
+    out_of_order = judged(replace(profile, live=replace(profile.live, in_order=False)))
+    assert no_advice_reason(out_of_order) == ("No advice: batches come out of order. Set `in_order=True` to get one.")
+
+
+def tried(profile: Profile, measured: float) -> Profile:
+    """The profile after its first advice was tried."""
+    trial = trial_of("num_workers=4, prefetch_factor=2", recording_of(np.full(200, 2.1 * STEP)))
+    first, *others = profile.advice
+    return replace(profile, verified=trial, advice=(replace(first, measured_wait_share=measured), *others))
+
+
+def test_the_best_that_was_tried_is_shown_with_what_it_gave(tmp_path: Any) -> None:
+    profile = tried(starved(), 0.05)
+    words = "best of 1 tried: num_workers=4, prefetch_factor=2 waits 4.8 % instead of 32 % (not yet fed)"
+    assert plain(followed(profile)) == words
+    assert words in console(profile)
+    write_page(profile, NO_GATE, tmp_path / "page.html")
+    assert words.capitalize() in plain((tmp_path / "page.html").read_text())
+
+
+def test_the_terminal_says_so_where_a_tried_change_did_not_help() -> None:
+    profile = tried(starved(), 0.9)
+    lines = console(profile)
+    assert "measured 90.0%, it did not help" in lines
+    assert lines.index("it did not help") > lines.index(profile.advice[1].change[:20])  # what may help comes first
+
+
+# ---- figures and units
+
+
+def test_a_short_report_has_no_zeros_and_no_wrong_plurals() -> None:
+    live = recording_of(np.full(4000, STEP / 2), prefetch=1)
+    epoch = EpochStarts(num_batches=9, start_wait_seconds=(0.0021,))
+    text = console(judged(profile_of(live), epoch=epoch))
+    assert "2 workers x 1 batch ahead" in text
+    assert "iter() 20 ms, first batch 400 ms after it" in text
+    assert "steady after 2 steps, judged on 3,998; an epoch's beginning waits 2.1 ms, an epoch in all 2.3 %" in text
+    assert surroundings(profile_of(live))["Loader"] == "2 workers x 1 batch ahead"
+    assert facts(profile_of(live))["Steady state"] == "after 2 steps; judged on 3,998"
+
+
+def test_the_second_estimator_is_less_or_more_time_and_never_below_0() -> None:
+    profile = starved()
+    assert "less time on preloaded batches" in console(profile)
+    slow = replace(profile, preloaded=recording_of(np.full(100, 1e-6), 0.02, workers=0))
+    assert slow.replay_slowdown < 0
+    assert "more time on preloaded batches" in console(slow)
+    assert "-" not in console(slow).split("against replayed batches")[1].split("%")[0]
+
+
+def test_an_upper_bound_that_could_not_be_shown_is_not_100_percent() -> None:
+    profile = profile_of(recording_of(np.full(60, 3 * STEP)))
+    assert not profile.verdict.wait_share.has_upper
+    assert "no upper bound could be shown" in estimators(profile).rows[0][2]
+    assert "100" not in estimators(profile).rows[0][2]
+    assert facts(profile)["Steps that waited"].endswith("no upper bound could be shown, 56 steps are too few (80)")
+
+
+def test_bounds_that_say_nothing_are_not_shown_as_at_least_0_percent() -> None:
+    section = trials_section(profile_of(fed().live, trials=(trial_of("none", recording_of(np.full(40, STEP / 2))),)))
+    assert section is not None
+    assert section.table is not None
+    assert [row[3] for row in section.table.rows] == ["0\u00a0% to 0.8\u00a0%", "not known"]
+
+
+def test_the_plain_sentence_stands_above_the_verdict() -> None:
+    lines = console_report(fed(), NO_GATE).splitlines()
+    (verdict,) = (number for number, line in enumerate(lines) if line.startswith("FED"))
+    assert lines[verdict - 1] == "Your step never waited for data."
+
+
+def test_what_is_not_of_torch_says_what_to_do_also_where_no_step_waits_long() -> None:
+    waiting = replace(on_host().live, batch_timings=(), num_workers=0, prefetch_factor=0)
+    profile = profile_of(unseen(waiting), emulated=False)
+    assert profile.verdict.kind is VerdictKind.STARVED
+    assert "nothing can be advised" in no_advice_reason(profile)
+
+
+# ---- jobs
+
+
+def reports(live: Recording) -> list[RankReport]:
+    """Two ranks that have recorded the same."""
+    alone = recording_of(np.full(100, 1e-6), workers=0)
+    return [
+        report_of_rank(number, judge(live, emulated=True, num_cores=4, num_ranks=2), live, alone, None)
+        for number in range(2)
+    ]
+
+
+def test_no_rank_is_said_to_hold_up_others_that_never_waited() -> None:
+    verdict, ranks = judge_job(reports(fed().live))
+    job = replace(fed(), verdict=verdict, ranks=ranks, rank=0, curve=())
+    assert "of rank 0; no rank kept the others waiting" in console(job)
+    assert "which the others waited for" not in console(job)
+    section = ranks_section(job)
+    assert section is not None
+    assert section.read.endswith("None ever waited.")
+    assert plain(banner(job).headline) == "A step of 10 ms on 2 ranks never waited for data"
+
+
+def test_of_a_job_it_is_some_rank_that_waits() -> None:
+    verdict, ranks = judge_job(reports(starved().live))
+    job = replace(starved(), verdict=verdict, ranks=ranks, rank=0, curve=())
+    assert "Some rank waits at least 30 % of its time" in plain(meaning(job))
+
+
+# ---- the reference of JSON
+
+
+def test_the_reference_has_every_key_of_a_profile_and_no_other() -> None:
+    epoch = EpochStarts(num_batches=9, start_wait_seconds=(0.5,))
+    verdict, ranks = judge_job(reports(fed().live))
+    sweep, _ = run_sweep([(0, None), (2, 2)], lambda _settings: starved())
+    failed = SweepFailure(num_workers=4, prefetch_factor=2, reason="/dev/shm is full")
+    profiles = (
+        replace(
+            tried(starved(), 0.05),
+            verdict=judged(starved(), epoch=epoch).verdict,
+            sweep=sweep,
+            sweep_failures=(failed,),
+        ),
+        replace(fed(), verdict=verdict, ranks=ranks, curve=()),
+    )
+    present = {key for profile in profiles for key in keys({**report_values(profile, STRICT), "exit": 1})}
+    patterns = [re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented_keys()]
+    parents = {key for key in present if any(other.startswith((f"{key}.", f"{key}[]")) for other in present)}
+    whole = present - parents  # those are null or empty in one of the profiles
+    assert [key for key in sorted(whole) if not any(re.fullmatch(pattern, key) for pattern in patterns)] == []
+    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, key) for key in present)] == []
+
+
+def documented_keys() -> list[str]:
+    text = (REFERENCE / "json.md").read_text(encoding="utf-8").split("## A profile\n")[1].split("\n## ")[0]
+    return re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE)
+
+
+def keys(value: Any, above: str = "") -> Iterator[str]:
+    """Every key that leads to a value, as the reference writes it."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            yield from keys(inner, f"{above}.{name}" if above else name)
+    elif isinstance(value, (list, tuple)) and any(isinstance(item, dict) for item in value):
+        for item in value:
+            yield from keys(item, f"{above}[]")
+    else:
+        yield above
