@@ -1,4 +1,4 @@
-"""Reports of a profile: console, JSON, trace, page.
+"""Reports of a profile: console, JSON, trace, page; and their sentences on what to do.
 
 In: a `Profile`. Out: text and files.
 Must not know: loaders, clocks.

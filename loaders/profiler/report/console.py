@@ -12,11 +12,11 @@ from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
 from ..measure.recording import Recording
 from ..verdict.gate import Gate
-from ..verdict.no_advice import beside_advice, no_advice_reason
 from ..verdict.result import STEP_PART_LABELS, Profile
 from ..verdict.verdict import Verdict, VerdictKind
-from ..verdict.waits import num_unjudged_steps
 from .headline import followed, headline
+from .no_advice import beside_advice, no_advice_reason
+from .waits import num_unjudged_steps
 
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
 

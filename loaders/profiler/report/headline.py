@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ....pipeline.console import plural
 from ....pipeline.page.formats import milliseconds, percent
-from ..verdict.epoch_advice import is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
 from ..verdict.result import Profile
 from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind
-from ..verdict.waits import waits_briefly
+from .epoch_advice import is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
 from .shares import at_least, at_most, at_most_or_none
+from .waits import waits_briefly
 
 
 def headline(profile: Profile) -> str:

@@ -13,9 +13,9 @@ from ....pipeline.machine import usable_cores
 from ..verdict.advice import Advice
 from ..verdict.gate import Gate
 from ..verdict.job import RankResult
-from ..verdict.no_advice import no_advice_reason
 from ..verdict.result import CurvePoint, Profile, SweepResult, Trial
 from ..verdict.verdict import Verdict
+from .no_advice import no_advice_reason
 
 SCHEMA_VERSION = 3
 

@@ -29,6 +29,7 @@ from assets_profiles import (
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.report.no_advice import no_advice_reason
 from facefeed.loaders.profiler.report.page.cost import binding
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.sentences import banner, sustained, transport_note
@@ -36,7 +37,6 @@ from facefeed.loaders.profiler.report.page.step import curve
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
-from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
 from facefeed.loaders.profiler.verdict.result import Profile
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError

@@ -15,6 +15,7 @@ from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.headline import followed, headline, meaning
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.report.no_advice import no_advice_reason
 from facefeed.loaders.profiler.report.page.cost import trials as trials_section
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
@@ -23,7 +24,6 @@ from facefeed.loaders.profiler.trials.sweep import run_sweep
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
-from facefeed.loaders.profiler.verdict.no_advice import no_advice_reason
 from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from .....pipeline.page import html
 from ...verdict.gate import Gate
-from ...verdict.no_advice import beside_advice, no_advice_reason
 from ...verdict.result import Profile
 from ...verdict.verdict import VerdictKind
 from ..headline import followed
+from ..no_advice import beside_advice, no_advice_reason
 from . import sentences
 from .cost import stages, trials
 from .ranks_and_sweep import ranks, sweep

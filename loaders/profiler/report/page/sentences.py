@@ -9,14 +9,14 @@ from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Table
 from ...estimate.bounds import MIN_BLOCKS, BoundedEstimate
 from ...verdict.advice import Advice
-from ...verdict.epoch_advice import is_slow_only_at_epoch_start
-from ...verdict.no_advice import LIGHTER_BATCHES, no_advice_reason
 from ...verdict.result import Profile
 from ...verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
-from ...verdict.waits import num_unjudged_steps
+from ..epoch_advice import is_slow_only_at_epoch_start
 from ..headline import headline, meaning
 from ..json_report import environment
+from ..no_advice import LIGHTER_BATCHES, no_advice_reason
 from ..shares import at_most, bounds_text
+from ..waits import num_unjudged_steps
 
 _SAME = 0.005
 _NEARLY_EQUAL = 1.1  # times: from here on it is not shown in per cent

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ....pipeline.console import percent
 from ....pipeline.page.formats import milliseconds
-from .result import Profile
-from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from ..verdict.result import Profile
+from ..verdict.verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
 
 _STARTS_ANEW, _GOES_ON = 0.5, 0.1  # of what the first batch of all took, for which workers had to start
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .result import Profile
+from ..verdict.result import Profile
 
 _CAUSES = ("transport", "sampling", "contention", "preparation")
 _ALMOST_ALL = 0.9  # of the waiting

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 
 from ....pipeline.console import percent
+from ..verdict.gate import Gate
+from ..verdict.result import STEP_PART_LABELS, Profile
+from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
 from .epoch_advice import epoch_start_note, epoch_start_reason, is_fed_once_filled, is_mainly_slow_at_epoch_start
-from .gate import Gate
 from .no_verdict import how_to_decide, is_plainly_waiting, num_steps_for_fed, num_steps_to_show, steps_text
-from .result import STEP_PART_LABELS, Profile
-from .verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
 from .waits import is_almost_all_transport, main_cause
 
 LIGHTER_BATCHES = (

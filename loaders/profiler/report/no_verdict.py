@@ -6,10 +6,10 @@ import math
 
 from ....pipeline.console import percent
 from ..estimate.bounds import MIN_BLOCKS, UNSEEN_EPISODE_STEPS
-from .judge import too_few_steps_reasons
-from .result import Profile
-from .steady_state import NOT_STEADY
-from .verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from ..verdict.judge import too_few_steps_reasons
+from ..verdict.result import Profile
+from ..verdict.steady_state import NOT_STEADY
+from ..verdict.verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
 
 _IDLE = "while nothing else runs on the machine"
 _MIN_STEPS = 100
