@@ -76,7 +76,7 @@ def prepare_job(
 
     """
     source = src if isinstance(src, OpenSource) else OpenSource(path=Path(src), address=str(src))
-    refuse_address(source.path, "give it as a text, not as a Path")
+    refuse_address(source.path, "write it with two slashes, and from Python as a text, not as a Path")
     refuse_address(Path(out), "precompute writes to a folder: mount the store, or copy the finished dataset to it")
     if source.files is not None and allow_roots:
         raise UsageError("--allow-root: a store has no links, and its tables no paths of this machine: leave it out")
@@ -107,7 +107,7 @@ def prepare_job(
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
         labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
-        limits=limits or DecoderLimits(), stored_files=source.files,
+        limits=limits or DecoderLimits(), stored_files=source.files_below(listing.root),
     )  # fmt: skip
     return job, listing, config
 

@@ -302,7 +302,8 @@ class InputPipeline:
 
     def path_of(self, video_id: str) -> Path:
         """Where an input lies, fetched from a store; raises `InputError` where it has become a link out of SRC."""
-        self._fetch(video_id)
+        if problem := self._fetch(video_id):
+            raise InputError("unreadable", problem)
         path = self._job.root / video_id
         if not is_inside(path, self._job.roots):  # it was not one when it was planned
             raise InputError("outside_root", "has become a link out of the source")
@@ -313,9 +314,8 @@ class InputPipeline:
         self._fetch(name)
         return self._job.file_exists(name)
 
-    def _fetch(self, name: str) -> None:
-        if self._staged is not None:
-            self._staged.fetch(name)
+    def _fetch(self, name: str) -> str | None:
+        return None if self._staged is None else self._staged.fetch(name)
 
 
 def _read_batches(spool: Spool) -> Iterator[pa.RecordBatch]:

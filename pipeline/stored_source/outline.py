@@ -3,51 +3,89 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
 
+from ..console import first_names, plural
 from ..dataset.stores.concurrent import map_on_threads
 from ..dataset.stores.fetching import fetch_latest
-from ..dataset.stores.remote_files import RemoteFiles, StoredFile
+from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles, StoredFile
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
 
-_METADATA_SUFFIXES = (".csv", ".json", ".txt")
-"""Files that layouts read. They are fetched; all others are as empty as a sparse file of their size can be."""
+METADATA_SUFFIXES = (".csv", ".json", ".jsonl", ".tsv", ".txt", ".xml", ".yaml", ".yml")
+"""Files that layouts may read. They are fetched; all others are as empty as a sparse file of their size can be."""
 
 _MAX_NAME_BYTES = 255
 
 
-def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) -> list[str]:
+@dataclass(frozen=True)
+class LeftOut:
+    """Names of files that an outline lacks: no path can have such a name, a folder has it, or the store refuses it."""
+
+    odd: list[str] = field(default_factory=list)
+    shadowed: list[str] = field(default_factory=list)
+    refused: list[str] = field(default_factory=list)
+
+    @property
+    def warnings(self) -> list[str]:
+        """What a user should know of them, as sentences without a full stop."""
+        reasons = (
+            (self.odd, "since no path can have such a name"),
+            (self.shadowed, "since a folder has the same name"),
+            (self.refused, "since the store refuses to read such metadata"),
+        )
+        return [
+            f"{plural(len(names), 'file')} left out, {why} ({first_names(sorted(names))})"
+            for names, why in reasons
+            if names
+        ]
+
+
+def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) -> LeftOut:
     """Writes a folder with the files of a store, of which those that hold metadata have their content.
 
     Args:
         files: of the store.
         folder: to be written.
-        table: a further file that is fetched, whatever its suffix.
+        table: the source, where it is a table in there; then metadata is what lies beside it.
 
     Returns:
-        Names in the store that no path can have.
+        What it lacks.
 
     Raises:
         UsageError: the store has no files there, or refuses to read them.
         StoppedError: the store does not return a file, or the local disk fails.
 
     """
-    odd_names, metadata, count = list[str](), list[str](), 0
+    found = [stored for stored in files.list() if not _is_folder_marker(stored)]
+    if not found:
+        raise UsageError(f"SRC={str(files.address)!r}: the store has no file there; check the address")
+    left_out, metadata = LeftOut(), list[str]()
+    folders = {str(parent) for stored in found for parent in PurePosixPath(stored.name).parents}
     with stop_on_disk_error(folder):
         folder.mkdir(parents=True)
-        for stored in files.list():
-            count += 1
+        for stored in found:
             if not _is_path(stored.name):
-                odd_names.append(stored.name)
-            elif stored.name == table or stored.name.lower().endswith(_METADATA_SUFFIXES):
+                left_out.odd.append(stored.name)
+            elif stored.name in folders:
+                if stored.size_bytes:  # else a tool has marked the folder by it
+                    left_out.shadowed.append(stored.name)
+            elif stored.name == table or _may_be_metadata(stored.name, table):
                 metadata.append(stored.name)
-            elif not _write_empty(stored, folder):
-                odd_names.append(stored.name)
-        if not count:
-            raise UsageError(f"SRC={str(files.address)!r}: the store has no file there; check the address")
-        map_on_threads(lambda name: _fetch(files, name, folder), metadata)
-    return sorted(odd_names)
+            else:
+                _write_empty(stored, folder)
+        refused = map_on_threads(lambda name: _fetch(files, name, folder, is_needed=name == table), metadata)
+    left_out.refused.extend(filter(None, refused))
+    return left_out
+
+
+def _is_folder_marker(stored: StoredFile) -> bool:
+    return not stored.size_bytes and (not stored.name or stored.name.endswith("/"))
+
+
+def _may_be_metadata(name: str, table: str | None) -> bool:
+    return name.lower().endswith(METADATA_SUFFIXES) and (table is None or "/" not in name)
 
 
 def _is_path(name: str) -> bool:
@@ -57,21 +95,26 @@ def _is_path(name: str) -> bool:
     )
 
 
-def _write_empty(stored: StoredFile, folder: Path) -> bool:
-    """Returns False where a store has a file with the name of a folder."""
+def _write_empty(stored: StoredFile, folder: Path) -> None:
     path = folder / stored.name
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("wb") as file:
-            file.truncate(stored.size_bytes)
-    except (FileExistsError, IsADirectoryError, NotADirectoryError):
-        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(stored.size_bytes)
     os.utime(path, ns=(stored.mtime_ns, stored.mtime_ns))
-    return True
 
 
-def _fetch(files: RemoteFiles, name: str, folder: Path) -> None:
+def _fetch(files: RemoteFiles, name: str, folder: Path, *, is_needed: bool) -> str | None:
+    """Returns the name where the store refuses it; one that is gone meanwhile is left out."""
     target = folder / name
     target.parent.mkdir(parents=True, exist_ok=True)
-    if not fetch_latest(files, name, target):
-        raise StoppedError(f"{files.address}/{name}: changes while it is read; run the same command again")
+    try:
+        if not fetch_latest(files, name, target):
+            raise StoppedError(f"{files.address}/{name}: changes while it is read; run the same command again")
+    except MissingInStoreError:
+        target.unlink(missing_ok=True)
+    except RefusedByStoreError as error:
+        if is_needed or error.by_credentials or not files.accepts_credentials():
+            raise
+        target.unlink(missing_ok=True)
+        return name
+    return None

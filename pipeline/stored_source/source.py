@@ -3,48 +3,64 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ..console import first_names, plural
-from ..dataset.stores.address import StoreAddress, is_address, name_of
+from ..dataset.stores.address import StoreAddress, is_address
 from ..dataset.stores.counts import StoreCounter
 from ..dataset.stores.remote_files import MissingInStoreError, RemoteFiles
-from ..errors import FacefeedError
+from ..errors import FacefeedError, UsageError
 from .outline import write_outline
+
+_ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSource:
     """SRC for layouts: `path`, a folder or a table. `files`: of the store where it lies; None for a folder.
 
-    address: its name for people. odd_names: files of the store that no path can name.
+    address: its name for people. outlines: the folder that stands for the whole store, of which `path` is a part.
+    warnings: what a user should know of it, as sentences without a full stop.
     """
 
     path: Path
     files: RemoteFiles | None = None
     address: str
-    odd_names: tuple[str, ...] = ()
-
-    @property
-    def warnings(self) -> list[str]:
-        """What a user should know of it, as a sentence without a full stop."""
-        if not self.odd_names:
-            return []
-        count = plural(len(self.odd_names), "file")
-        return [f"{count} left out, since no path can have such a name ({first_names(self.odd_names)})"]
+    outlines: Path = Path()
+    warnings: tuple[str, ...] = ()
 
     def with_address(self, text: str) -> str:
-        """A message with the address in place of the folder that stands for it."""
-        return text if self.files is None else text.replace(str(self._folder), str(self.files.address))
+        """A message with addresses in place of the folders that stand for them, and without `--allow-root`."""
+        if self.files is None:
+            return text
+        scheme, _, below = self.files.address.url.partition("://")
+        text = text.replace(f"{self.outlines}/", f"{scheme}://{'/' if below.startswith('/') else ''}")
+        return _ALLOW_ROOT.sub("a SRC higher up in the store", text)
 
-    @property
-    def _folder(self) -> Path:
-        return self.path.parent if self.path.is_file() else self.path
+    def files_below(self, root: Path) -> RemoteFiles | None:
+        """The files of the store below the folder that paths of inputs are relative to; None of a source in a folder.
+
+        Raises `UsageError` where that lies above what was listed.
+        """
+        if self.files is None:
+            return None
+        listed = self.path.parent if self.path.is_file() else self.path
+        if not root.is_relative_to(listed):
+            above = self.with_address(f"{root}/").rstrip("/")
+            raise UsageError(
+                f"SRC={self.address!r}: is a part of the set at {above}, and its inputs are named from there; of a "
+                "store only SRC is listed: give that address"
+            )
+        if root == listed:
+            return self.files
+        address = self.files.address
+        below = f"{address.url}/{root.relative_to(listed).as_posix()}"
+        return RemoteFiles(StoreAddress(below, address.options), StoreCounter())
 
 
 @contextmanager
@@ -69,25 +85,38 @@ def open_source(
     if not isinstance(src, str) or not is_address(src):
         yield OpenSource(path=Path(src), address=os.path.realpath(src))
         return
-    address = StoreAddress(src, storage_options or {})
+    address = _address(src, storage_options)
     files, table = _folder_of(address)
     with tempfile.TemporaryDirectory(prefix="facefeed-source-") as temporary:
-        folder = Path(temporary).resolve() / name_of(files.address.url)  # a layout may look at its name
-        on_listing(f"listing {files.address}")
-        odd_names = write_outline(files, folder, table)
+        # All folders of the address: layouts look at names, also at those of the folders above.
+        outlines = Path(temporary).resolve()
+        folder = outlines / files.address.url.partition("://")[2].strip("/")
         path = folder / table if table else folder
-        source = OpenSource(path=path, files=files, address=str(address), odd_names=tuple(odd_names))
+        source = OpenSource(path=path, files=files, address=str(address), outlines=outlines)
         try:
-            yield source
+            on_listing(f"listing {files.address}")
+            left_out = write_outline(files, folder, table)
+            yield OpenSource(
+                path=path, files=files, address=str(address), outlines=outlines, warnings=tuple(left_out.warnings)
+            )
         except FacefeedError as error:
             error.args = tuple(source.with_address(each) if isinstance(each, str) else each for each in error.args)
             raise
 
 
+def _address(src: str, storage_options: Mapping[str, Any] | None) -> StoreAddress:
+    scheme, _, below = src.partition("://")
+    if not below.strip("/"):
+        raise UsageError(f"SRC={src!r}: names no bucket; try 's3://bucket/videos'")
+    if {"", ".", ".."} & {*below.strip("/").split("/")}:
+        raise UsageError(f"SRC={src!r}: has empty parts, '.' or '..'; write the address without them")
+    return StoreAddress(f"{scheme.lower()}://{below}", storage_options or {})
+
+
 def _folder_of(address: StoreAddress) -> tuple[RemoteFiles, str | None]:
     """The files of a folder, or of the folder of a table, with its name."""
     folder, _, name = address.url.rpartition("/")
-    if Path(name).suffix and not folder.endswith("/"):
+    if PurePosixPath(name).suffix and not folder.endswith("/"):
         parent = RemoteFiles(StoreAddress(folder, address.options), StoreCounter())
         try:
             parent.stat(name)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import uuid
 from pathlib import Path
 
+from ..dataset.stores.concurrent import map_on_threads
 from ..dataset.stores.fetching import fetch_latest
-from ..dataset.stores.remote_files import MissingInStoreError, RemoteFiles
+from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles, StoredFile
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
 from ..video.image_folder import IMAGE_SUFFIXES
@@ -25,26 +27,31 @@ class StagedFiles:
     def __init__(self, files: RemoteFiles, temporary: Path) -> None:
         self._files = files
         self.root = temporary / f"{STAGING_PREFIX}{uuid.uuid4().hex}"
+        self._problems: dict[str, str | None] = {}  # of all names that were asked for
         with stop_on_disk_error(self.root):
             self.root.mkdir(parents=True, exist_ok=True)
 
-    def fetch(self, name: str) -> None:
-        """Fetches a file, or the images of a folder, unless they are there; nothing where the store has none.
+    def fetch(self, name: str) -> str | None:
+        """Fetches a file, or the images of a folder, unless that was done; nothing where the store has none.
 
-        Raises `StoppedError` where the store does not return it or refuses it, or the local disk fails.
+        Returns why it cannot be read, where the store has it. Raises `StoppedError` where the store does not return it,
+        refuses the credentials, or the local disk fails.
         """
-        target = self.root / name
-        if target.exists():
-            return
-        try:
-            with stop_on_disk_error(target):
-                if not self._fetch_file(name):
-                    self._fetch_images(name)
-        except UsageError as error:  # of credentials that have expired, for example: no input's fault
-            raise StoppedError(str(error)) from error
+        if name not in self._problems:
+            try:
+                with stop_on_disk_error(self.root / name):
+                    self._problems[name] = self._fetch(name)
+            except RefusedByStoreError as error:
+                if error.by_credentials or not self._files.accepts_credentials():
+                    raise StoppedError(str(error)) from error
+                self._problems[name] = str(error).partition("; check the credentials")[0]
+            except UsageError as error:
+                raise StoppedError(str(error)) from error
+        return self._problems[name]
 
     def discard(self) -> None:
         """Removes all files, but not the folder: a decoder that is confined to it could not read another one."""
+        self._problems.clear()
         with stop_on_disk_error(self.root):
             for child in self.root.iterdir():
                 if child.is_dir():
@@ -56,19 +63,37 @@ class StagedFiles:
         """Removes the folder; from any thread."""
         shutil.rmtree(self.root, ignore_errors=True)
 
-    def _fetch_file(self, name: str) -> bool:
-        """Returns whether there is such a file. One that changes again and again is left out."""
+    def _fetch(self, name: str) -> str | None:
         target, part = self.root / name, self.root / ".part"
-        target.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if fetch_latest(self._files, name, part):
-                part.rename(target)
+            if not fetch_latest(self._files, name, part):
+                return "changes in the store again and again while it is read"
         except MissingInStoreError:
-            return False
-        return True
+            part.unlink(missing_ok=True)
+            self._fetch_images(name)
+            return None
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part.rename(target)
+        return None
 
     def _fetch_images(self, folder: str) -> None:
-        for stored in self._files.list(folder):
-            is_direct = stored.name.rpartition("/")[0] == folder
-            if is_direct and stored.name.lower().endswith(tuple(IMAGE_SUFFIXES)):
-                self._fetch_file(stored.name)
+        suffixes = tuple(IMAGE_SUFFIXES)
+        images = [
+            stored
+            for stored in self._files.list(folder)
+            if stored.name.rpartition("/")[0] == folder and stored.name.lower().endswith(suffixes)
+        ]
+        if images:
+            (self.root / folder).mkdir(parents=True, exist_ok=True)
+            map_on_threads(self._fetch_image, images)
+
+    def _fetch_image(self, stored: StoredFile) -> None:
+        """By one request, as listed. One that is gone, or of another size, is left out: the clip is another then."""
+        try:
+            data = self._files.read(stored.name, 0, stored.size_bytes + 1)
+        except MissingInStoreError:
+            return
+        if len(data) == stored.size_bytes:
+            target = self.root / stored.name
+            target.write_bytes(data)
+            os.utime(target, ns=(stored.mtime_ns, stored.mtime_ns))

@@ -9,10 +9,14 @@ Kind = Literal["missing", "refused", "beyond_end", "unusable", "transient"]
 
 _BY_STATUS: dict[int, Kind] = {400: "unusable", 401: "refused", 403: "refused", 404: "missing", 416: "beyond_end"}
 _SERVER_ERROR = 500
+_OF_CREDENTIALS = (
+    "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired",
+    "RequestTimeTooSkewed",
+)  # fmt: skip
 _BY_CODE: dict[str, Kind] = {
     **dict.fromkeys(("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException"), "transient"),
-    **dict.fromkeys(("AccessDenied", "ExpiredToken", "InvalidAccessKeyId", "InvalidToken"), "refused"),
-    **dict.fromkeys(("SignatureDoesNotMatch", "TokenRefreshRequired", "RequestTimeTooSkewed"), "refused"),
+    **dict.fromkeys(("AccessDenied", "InvalidObjectState"), "refused"),
+    **dict.fromkeys(_OF_CREDENTIALS, "refused"),
     **dict.fromkeys(("InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed"), "unusable"),
     "NoSuchBucket": "missing",
 }
@@ -47,6 +51,11 @@ def _kind_of_response(error: BaseException) -> Kind | None:
     status = _status(error)
     by_status = None if status is None else _BY_STATUS.get(status, "transient" if status >= _SERVER_ERROR else None)
     return _BY_CODE.get(code_of(error) or "", by_status)
+
+
+def is_of_credentials(error: BaseException) -> bool:
+    """Whether a request was refused because of its credentials, whatever it asked for."""
+    return any(type(each).__name__ in _NO_CREDENTIALS or code_of(each) in _OF_CREDENTIALS for each in _chain(error))
 
 
 def is_missing_bucket(error: BaseException) -> bool:

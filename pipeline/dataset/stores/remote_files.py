@@ -17,7 +17,7 @@ from ...errors import StoppedError, UsageError
 from ..byte_ranges import RETRY_DELAYS_SECONDS
 from .address import StoreAddress
 from .counts import StoreCounter
-from .failures import code_of, is_missing_bucket, kind_of_failure
+from .failures import code_of, is_missing_bucket, is_of_credentials, kind_of_failure
 
 _log = logging.getLogger("facefeed.stores")
 
@@ -76,6 +76,14 @@ class MissingInStoreError(Exception):
     """There is no such file in the store."""
 
 
+class RefusedByStoreError(UsageError):
+    """The store refuses a request. `by_credentials`: those were refused, and not what was asked with them."""
+
+    def __init__(self, *args: object, by_credentials: bool = False) -> None:
+        super().__init__(*args)
+        self.by_credentials = by_credentials
+
+
 class RemoteFiles:
     """Files below an address. Picklable; its connections belong to one process. Thread-safe.
 
@@ -88,6 +96,7 @@ class RemoteFiles:
         self.address, self.counter, self._sleep = address, counter, sleep
         self._lock = threading.Lock()
         self._opened: tuple[int, Any, str] | None = None
+        self._listing: tuple[int, Any, str] | None = None  # whose library repeats requests
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.address, self.counter, self._sleep)
@@ -121,32 +130,47 @@ class RemoteFiles:
     def list(self, below: str = "") -> Iterator[StoredFile]:
         """All files, or those below a folder, in no particular order; none where there is no such folder.
 
-        Raises as `read`. A listing has many requests, which cannot be repeated one by one: the store's library repeats
-        them, and not all are counted.
+        Raises as `read`, and `UsageError` where there are symbolic links. A listing has many requests, which cannot be
+        repeated one by one: the store's library repeats them, and not all are counted.
         """
-
-        def find(files: Any, path: str, _: object) -> dict[str, dict[str, Any]]:
-            found: dict[str, dict[str, Any]] = files.find(path.rstrip("/"), detail=True)
-            return found
-
+        if self._listing is None or self._listing[0] != os.getpid():
+            self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))
+        _, files, root = self._listing
+        self.counter.add(requests=1)
         try:
-            found = self._attempt(below, find, _open_filesystem(self.address, repeats_requests=True))
-        except MissingInStoreError:
+            found: dict[str, dict[str, Any]] = files.find(f"{root}/{below}".rstrip("/"), detail=True)
+        except Exception as error:  # each store's library has errors of its own
+            if kind_of_failure(error) == "transient":
+                raise StoppedError(
+                    f"{self.address}: cannot be listed ({self._reason(error)}); check the store, the network and "
+                    "endpoint_url, then run the same command again"
+                ) from None
+            with suppress(MissingInStoreError):
+                self._delay(below, error, None)
             return
-        root = self._filesystem()[1]
         for path, info in found.items():
+            if info.get("islink"):
+                raise UsageError(
+                    f"{self.address}: holds symbolic links ({path.removeprefix(f'{root}/')}), which are not followed; "
+                    "name a folder of this machine by its path"
+                )
             if info.get("type") == "file" and isinstance(info.get("size"), int) and path.startswith(f"{root}/"):
                 yield StoredFile.of(path.removeprefix(f"{root}/"), info)
 
-    def _attempt(
-        self,
-        name: str,
-        request: Callable[[Any, str, dict[str, Any]], _Result],
-        opened: tuple[Any, str] | None = None,
-    ) -> _Result:
+    def accepts_credentials(self) -> bool:
+        """Whether the store answers a request for the folder itself."""
+        try:
+            self._attempt("", lambda files, path, limit: files.info(path.rstrip("/"), **limit))
+        except MissingInStoreError:
+            return True
+        except UsageError:
+            return False
+        return True
+
+    def _attempt(self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result]) -> _Result:
         delays_seconds = iter(RETRY_DELAYS_SECONDS)
         while True:
-            files, root = opened or self._filesystem()
+            files, root = self._filesystem()
             limit = {"timeout": REQUEST_TIMEOUT_SECONDS} if getattr(files, "async_impl", False) else {}
             self.counter.add(requests=1)
             try:
@@ -160,16 +184,16 @@ class RemoteFiles:
 
     def _delay(self, name: str, error: Exception, delay_seconds: float | None) -> float:
         """The delay before the next attempt; raises where there is none."""
-        kind, where, reason = kind_of_failure(error), f"{self.address}/{name}", self._reason(error)
+        kind, where, reason = kind_of_failure(error), f"{self.address}/{name}".rstrip("/"), self._reason(error)
         if kind == "missing" and not is_missing_bucket(error):
             raise MissingInStoreError(name) from error
         if kind == "missing":
             raise UsageError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
         if kind == "refused":
-            raise UsageError(
+            raise RefusedByStoreError(
                 f"{where}: the store refuses to read it ({reason}); check the credentials, their rights and the "
-                "address, then run the same command again"
-            ) from None
+                "address, then run the same command again", by_credentials=is_of_credentials(error),
+            ) from None  # fmt: skip
         if kind == "unusable":
             raise UsageError(f"{where}: cannot be read ({reason}); check the address and storage_options") from None
         if delay_seconds is None:

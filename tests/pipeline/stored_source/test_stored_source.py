@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from assets_in_process import in_process, new_folder
 from assets_stores import MisbehavingServer, s3_server, without_delays
 from assets_tiny_source import NAMES, TinySource
 from assets_video import numbered
-from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles, StoredFile
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
@@ -27,6 +29,8 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.sources import Listing, listing_warnings
+from facefeed.pipeline.sources.layouts.folder import Folder
 from facefeed.pipeline.stored_source.staging import STAGING_PREFIX
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
@@ -165,9 +169,11 @@ def test_messages_name_the_address_and_not_the_folder_that_stands_for_it(source:
         (
             Path("s3://media/deepfakes"),
             {},
-            "s3://media/deepfakes: is the address of an object store; give it as a text",
+            "s3://media/deepfakes: is the address of an object store; write it with two slashes",
         ),
         ("nosuch://media", {}, "check the address"),
+        ("s3://", {}, "names no bucket; try 's3://bucket/videos'"),
+        ("file://{}/..", {}, "write the address without them"),
         ("file://{}", {"allow_roots": ["/tmp"]}, "--allow-root: a store has no links"),
         ("file://{}", {"storage_options": "key"}, "storage_options: must be a dict"),
     ],
@@ -178,6 +184,85 @@ def test_what_cannot_be_listed_is_refused(
     with pytest.raises(UsageError, match=message):
         run(src.format(source.folder) if isinstance(src, str) else src, out, **given)
     assert not out.exists()
+
+
+@dataclass(frozen=True)
+class Rooted:
+    """A layout whose inputs are named from another folder than SRC."""
+
+    root: str
+    name, needs = "rooted", "anything"
+
+    def fits(self, src: Path) -> bool:
+        return True
+
+    def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
+        return Folder().read(Path(os.path.normpath(src / self.root)), allowed)
+
+
+def test_inputs_that_are_named_from_a_folder_in_the_source_are_found(source: TinySource, out: Path) -> None:
+    run(f"file://{source.folder.parent}", out, layout=Rooted("deepfakes"))
+    run(source.folder.parent, out.with_name("local"), layout=Rooted("deepfakes"))
+    assert rows(out).num_rows > 0
+    assert rows(out).equals(rows(out.with_name("local")))
+
+
+def test_a_part_of_a_set_is_refused_with_the_address_of_the_set(source: TinySource, out: Path) -> None:
+    with pytest.raises(UsageError) as caught:
+        run(f"file://{source.folder}/real", out, layout=Rooted(".."))
+    assert f"is a part of the set at file://{source.folder}, and its inputs are named from there" in str(caught.value)
+
+
+def test_links_are_refused_and_not_left_out(source: TinySource, out: Path) -> None:
+    (source.folder / "real/e.mp4").symlink_to(source.folder / "real/a.mp4")
+    with pytest.raises(UsageError, match=r"holds symbolic links \(real/e.mp4\)"):
+        run(f"file://{source.folder}", out)
+
+
+def test_a_table_that_leads_out_of_the_source_is_not_told_to_allow_that(source: TinySource, out: Path) -> None:
+    lists = source.folder / "lists"
+    lists.mkdir()
+    (lists / "table.csv").write_text("path,label\n../real/a.mp4,real\n../fake/a.mp4,fake\n")
+    with pytest.raises(UsageError) as caught:
+        run(f"file://{lists}/table.csv", out)
+    assert "--allow-root" not in str(caught.value)
+    assert "a SRC higher up in the store" in str(caught.value)
+    assert "facefeed-source-" not in str(caught.value)
+
+
+def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_listed(
+    source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = RemoteFiles.list
+
+    def with_one_more(files: RemoteFiles, below: str = "") -> Iterator[StoredFile]:
+        yield from listed(files, below)
+        yield StoredFile(name="gone.json", size_bytes=7, mtime_ns=0, version="")
+
+    monkeypatch.setattr(RemoteFiles, "list", with_one_more)
+    run(f"file://{source.folder}", out)
+    assert verify(out).findings == []
+
+
+def test_an_original_that_lies_in_the_folder_of_its_fake_is_no_reason_to_miss_the_fakes_frames(out: Path) -> None:
+    source = new_folder() / "frames"
+    for name in ("v1", "v1/orig"):
+        (source / name).mkdir(parents=True)
+        for number in range(3):
+            cv2.imwrite(str(source / name / f"{number:03}.png"), numbered(number, 64, 48))
+    (source / "table.csv").write_text("path,label,source\nv1/orig,real,\nv1,fake,v1/orig\n")
+    run(f"file://{source}/table.csv", out)
+    assert rows(out).num_rows == 6
+
+
+def test_an_original_that_is_not_there_is_asked_for_once(
+    source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, stat = list[str](), RemoteFiles.stat
+    monkeypatch.setattr(RemoteFiles, "stat", lambda files, name: asked.append(name) or stat(files, name))
+    source.remove("real/a.mp4")
+    run(f"file://{source.folder}/table.csv", out)
+    assert asked.count("real/a.mp4") == 1
 
 
 def test_workers_of_a_cluster_fetch_for_themselves(source: TinySource, out: Path, cluster_address: str) -> None:
@@ -227,6 +312,25 @@ def test_a_bucket_whose_server_fails_now_and_then_gives_the_rows_of_the_folder(
     server.requests = 0
     run(f"{URL}/table.csv", out, storage_options=server.options)
     assert server.requests == 0
+
+
+def test_a_file_that_the_store_refuses_is_a_failed_input_and_the_others_are_done(
+    source: TinySource, server: MisbehavingServer, out: Path
+) -> None:
+    server.faults = {1: "denied"}.get
+    summary = run(f"{URL}/table.csv", out, storage_options=server.options, max_failed=FailureLimit.parse("2"))
+    (refused,) = [failure for failure in summary.failures if failure.reason == "unreadable"]
+    assert "the store refuses to read it (AccessDenied" in refused.detail
+    assert summary.manifest.inputs["ok"] == 3
+
+
+def test_a_folder_that_is_marked_by_an_empty_file_keeps_what_is_in_it(server: MisbehavingServer, out: Path) -> None:
+    files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
+    for marker in ("real", "fake/", "notes.json", "notes.json/x.txt"):
+        files.pipe_file(f"media/deepfakes/{marker}", b"")
+    summary = run(URL, out, storage_options=server.options)
+    assert len(summary.listing.entries) == len(NAMES)
+    assert not [text for text in listing_warnings(summary.listing) if "left out" in text]
 
 
 def test_credentials_that_expire_stop_the_run_and_no_input_fails(

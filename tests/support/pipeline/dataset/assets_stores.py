@@ -17,6 +17,7 @@ BLOCK_BYTES = 16 << 10
 _ERRORS = {
     "slow_down": ("503 Slow Down", "SlowDown", "Please reduce your request rate."),
     "refused": ("403 Forbidden", "ExpiredToken", "The provided token has expired."),
+    "denied": ("403 Forbidden", "AccessDenied", "Access Denied"),
 }
 CACHE_BYTES = 64 << 20
 
@@ -45,7 +46,8 @@ def uploaded(out: Path, files: Any, path: str) -> None:
 
 class MisbehavingServer:
     """An S3 server in this process. `faults`: what happens to a GET of a file of that `suffix`, by its number from 0
-    on: "slow_down" (a 503), "refused" (a 403), "cut" (half of the body), "stall" (half, then nothing more), or None.
+    on: "slow_down" (a 503), "refused" or "denied" (a 403), "cut" (half of the body), "stall" (half of it, then nothing
+    more), or None.
     """
 
     suffix = ".parquet"
