@@ -50,7 +50,7 @@ class Trials:
         self.loop.close()
         torch_loader = torch_loader_of(self.loader)
         variants = with_less_work(torch_loader) if isinstance(torch_loader, FaceDataLoader) else {}
-        trials = tuple(self.measure(name, variant) for name, variant in variants.items())
+        trials = tuple(filter(None, (self.measure(name, variant) for name, variant in variants.items())))
         advice = advise(profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict))
         return replace(profile, curve=curve, cold_cache=cold, trials=trials, advice=tuple(advice))
 
@@ -74,6 +74,10 @@ class Trials:
                 traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
                 notes.append(f"{_as_code(candidate.settings)} could not be measured: {failure_reason(error)}")
                 continue
+            if trial is None:
+                limit = f"no steady state within {_MAX_TRIAL_SECONDS:.0f} s"
+                notes.append(f"{_as_code(candidate.settings)} could not be measured: {limit}")
+                continue
             tried.append(replace(candidate, measured_wait_share=trial.verdict.wait_share.value))
             if _is_surely_better(trial.verdict, best_wait_share):
                 best, best_wait_share = trial, trial.verdict.wait_share.value
@@ -89,13 +93,13 @@ class Trials:
         ]
         return replace(profile, advice=(*tried, *untried), verified=best, verify_notes=tuple(notes))
 
-    def _try_settings(self, settings: Mapping[str, int]) -> Trial:
+    def _try_settings(self, settings: Mapping[str, int]) -> Trial | None:
         """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches."""
         code, loader = _as_code(settings), self.loader
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
             trial = self.measure(code, with_settings(loader, **settings))
-            if trial.verdict.num_steps and trial.verdict.wait_share.value <= FED_BELOW:
+            if trial is not None and trial.verdict.wait_share.value <= FED_BELOW:
                 trial = self._measure_in_full(code, with_settings(loader, **settings))
         return trial
 
@@ -114,13 +118,19 @@ class Trials:
         measurement.loop.close()
         return Trial(name=name, recording=result.live, verdict=result.verdict)
 
-    def measure(self, name: str, loader: Any) -> Trial:
-        """A short trial of another loader."""
+    def measure(self, name: str, loader: Any) -> Trial | None:
+        """A short trial of another loader; None where the time was up before a step was steady."""
         self.progress(name, 0, self.num_steps)
         loop = MeasuredLoop(loader)
         loop.record(1, self.step, step_clock=self.measurement.step_clock(self.step))
         recording = self._record(loop, self.step)
         loop.close()
+        return self._trial(name, recording)
+
+    def _trial(self, name: str, recording: Recording) -> Trial | None:
+        """The trial of a recording; None where no step is steady: it would seem never to wait."""
+        if not recording.is_steady.any():
+            return None
         return Trial(name=name, recording=recording, verdict=self.measurement.judge(recording))
 
     def _record(self, loop: MeasuredLoop, step: Step) -> Recording:
@@ -140,11 +150,11 @@ class Trials:
         load_seconds = float(profile.live.load_seconds[profile.live.is_steady].mean())
         batch_interval_seconds = load_seconds / max(profile.live.num_workers, 1)
         points = list[CurvePoint]()
-        for factor in _CURVE_STEP_FACTORS:
-            self.progress(
-                f"a step of {batch_interval_seconds * factor * 1e3:.1f} ms", len(points), len(_CURVE_STEP_FACTORS)
-            )
+        for number, factor in enumerate(_CURVE_STEP_FACTORS):
+            self.progress(f"a step of {batch_interval_seconds * factor * 1e3:.1f} ms", number, len(_CURVE_STEP_FACTORS))
             recording = self._record(self.loop, replace(self.step, seconds=batch_interval_seconds * factor))
+            if not recording.is_steady.any():
+                continue
             mean_step_seconds = float(recording.step_seconds[recording.is_steady].mean())
             measured = self.measurement.judge(recording).wait_share.value
             load_ratio = float(recording.load_seconds[recording.is_steady].mean()) / load_seconds
@@ -159,7 +169,10 @@ class Trials:
         return tuple(points)
 
     def _cold_cache(self) -> Trial | None:
-        """With files read from storage; None where they are not known, or came from memory all the same."""
+        """With files read from storage.
+
+        None where they are not known, came from memory all the same, or time was up before a step was steady.
+        """
         loader: Any = torch_loader_of(self.loader)
         files = page_cache.parquet_files(loader)
         if not files:
@@ -179,11 +192,7 @@ class Trials:
         is_cold = (
             recording.storage_bytes_per_image is not None and recording.storage_bytes_per_image >= WARM_BYTES_PER_IMAGE
         )
-        return (
-            Trial(name="cold cache", recording=recording, verdict=self.measurement.judge(recording))
-            if is_cold
-            else None
-        )
+        return self._trial("cold cache", recording) if is_cold else None
 
 
 def _untried(advice: Iterable[Advice], tried_settings: Container[Mapping[str, int]]) -> Iterator[Advice]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from assets_profiles import profile_of, recording_of, trial_of, uneven
+from assets_profiles import profile_of, recording_of, starved, trial_of, uneven
+from facefeed.loaders.profiler.measure import page_cache
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.report.console import console_report
@@ -23,16 +27,20 @@ from torch.utils.data import DataLoader, TensorDataset
 Load = Callable[[int, int], float]
 
 
+def trials_of_two_workers() -> Trials:
+    loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
+    return Trials(LoaderMeasurement(
+        loader, EmulatedDevice(0.01), num_steps=4000, confidence=0.95, device=None, num_epoch_batches=None,
+        progress=lambda *_: None, ranks=RankGroup(),
+    ))  # fmt: skip
+
+
 @pytest.fixture
 def follow_advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
     """The profile of two starving workers once its advice was followed; `load`: of a batch under such settings."""
 
     def run(load: Load) -> Profile:
-        loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
-        trials = Trials(LoaderMeasurement(
-            loader, EmulatedDevice(0.01), num_steps=4000, confidence=0.95, device=None, num_epoch_batches=None,
-            progress=lambda *_: None, ranks=RankGroup(),
-        ))  # fmt: skip
+        trials = trials_of_two_workers()
 
         def measured(name: str, trial_loader: Any, steps: int) -> Trial:
             workers, prefetch = trial_loader.num_workers, trial_loader.prefetch_factor
@@ -44,6 +52,32 @@ def follow_advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
         return trials.verify_advice(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
 
     return run
+
+
+@pytest.fixture
+def out_of_time(monkeypatch: pytest.MonkeyPatch) -> Trials:
+    """Trials whose time is up after three steps from storage, before the queue of four batches was used up once."""
+    cut_short = replace(recording_of(uneven(3, 0.028)), storage_bytes=10**9)
+    monkeypatch.setattr(MeasuredLoop, "record", lambda *_args, **_options: cut_short)
+    monkeypatch.setattr(MeasuredLoop, "drain", lambda _loop: None)
+    monkeypatch.setattr(page_cache, "parquet_files", lambda _loader: [Path("a.parquet")])
+    monkeypatch.setattr(page_cache, "evict", lambda _files: None)
+    return trials_of_two_workers()
+
+
+def test_what_was_tried_without_reaching_a_steady_state_is_left_out_of_the_report(out_of_time: Trials) -> None:
+    profile = out_of_time.explain(starved())
+    assert (profile.curve, profile.cold_cache) == ((), None)
+    assert out_of_time.measure("evaluation transform", out_of_time.loader) is None
+
+
+def test_a_setting_that_never_becomes_steady_is_noted_and_has_no_measured_waiting(out_of_time: Trials) -> None:
+    profile = out_of_time.verify_advice(starved())
+    assert profile.verified is None
+    assert all(item.measured_wait_share is None for item in profile.advice)
+    assert profile.verify_notes[0] == (
+        "num_workers=4, prefetch_factor=2 could not be measured: no steady state within 45 s"
+    )
 
 
 def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
