@@ -51,6 +51,8 @@ class BoundedEstimate:
     confidence: float
 
     def __str__(self) -> str:
+        if not self.has_upper and not self.lower:
+            return f"{self.value:.2%} (no bound)"
         bound = f"<= {self.upper:.2%}" if self.has_upper else f">= {self.lower:.2%}"
         return f"{self.value:.2%} ({100 * self.confidence:.4g}% {bound})"
 

@@ -41,8 +41,11 @@ def console_report(profile: Profile, gate: Gate) -> str:
         f"  steady after {plural(num_unjudged_steps(profile), 'step')}, judged on {verdict.num_steps:,}"
         f"{_epoch(verdict)}",
         *_gate(verdict, gate),
+        *(f"  note: {remark}" for remark in verdict.remarks),
     ]
-    lines = [*map(_wrapped, lines), "", _wrapped(f"{headline(profile)}."), _wrapped(str(verdict))]
+    figures = verdict.figures.replace(" ", "\u00a0").replace("\u00a0·\u00a0", " ·\u00a0")  # wrapped between them
+    last = " ·\u00a0".join([figures, *verdict.reasons])
+    lines = [*map(_wrapped, lines), "", _wrapped(f"{headline(profile)}."), _wrapped(last)]
     return "\n".join(lines).replace("\u00a0", " ")
 
 
@@ -75,8 +78,7 @@ def _estimators(profile: Profile) -> list[str]:
         f"  {Estimator.LIVE}  live, by the clock        {verdict.wait_share.value:7.2%}  of the time, {waited}",
         f"  {Estimator.DIFFERENTIAL}  against replayed batches  {abs(profile.replay_slowdown):7.2%}  "
         f"{'more' if round(profile.replay_slowdown, 4) < 0 else 'less'} time on preloaded batches",
-        f"  {Estimator.MODEL}  the queue's model         {model:>7}  what {Estimator.LIVE} should be in the second "
-        "half, from the first",
+        f"  {Estimator.MODEL}  the queue's model         {model:>7}  {Estimator.LIVE} of the second half, as predicted",
     ]
 
 

@@ -17,7 +17,7 @@ def headline(profile: Profile) -> str:
     if verdict.kind is VerdictKind.INCONCLUSIVE:
         return "No verdict: the measurement is not good enough"
     epoch = verdict.epoch_wait_share
-    if verdict.kind is VerdictKind.STARVED and epoch is not None and is_slow_only_at_epoch_start(verdict):
+    if epoch is not None and epoch.value >= FED_BELOW and is_slow_only_at_epoch_start(verdict):
         return f"An epoch of {verdict.num_epoch_batches:,} batches waits for data {percent(epoch.value)} of its time"
     return _share_of_waiting(profile)
 

@@ -8,6 +8,9 @@ from collections.abc import Callable
 from ....pipeline.page.formats import percent
 from ..estimate.bounds import BoundedEstimate
 
+NO_BOUNDS = "not known"
+"""Instead of bounds, where neither could be shown."""
+
 _ROUNDING = 1e-9
 _LEAST_SHOWN = 0.001  # below that it would be at least 0 %
 
@@ -38,7 +41,7 @@ def at_most_or_none(bound: BoundedEstimate) -> str:
 def bounds_text(bound: BoundedEstimate) -> str:
     """Both bounds of an estimate; of a lower one alone, that it is one; that neither is known."""
     if not bound.has_upper:
-        return at_least(bound.lower) if bound.lower >= _LEAST_SHOWN else "not known"
+        return at_least(bound.lower) if bound.lower >= _LEAST_SHOWN else NO_BOUNDS
     lower, upper = at_least(bound.lower), at_most(bound.upper)
     return f"{lower.removeprefix('at least ')} to {upper.removeprefix('at most ')}"
 

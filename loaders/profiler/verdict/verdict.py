@@ -134,6 +134,11 @@ class Verdict(SteadyFigures):
         return self.host_transport_share > _HEAVY_TRANSPORT_SHARE
 
     def __str__(self) -> str:
+        return " · ".join([self.figures, *self.reasons, *self.remarks])
+
+    @property
+    def figures(self) -> str:
+        """The line of the verdict, without its reasons and remarks."""
         who = f"some of {len(self.rank_wait_shares)} ranks wait" if self.rank_wait_shares else "device waits"
         parts = [f"{'EMULATED ' if self.emulated else ''}{self.kind}  {who} {self.wait_share}"]
         if self.rank_wait_shares:
@@ -152,7 +157,7 @@ class Verdict(SteadyFigures):
         if self.is_transport_heavy:
             parts.append(f"transport {self.host_transport_share:.1%}")
         parts += [self.cache_state, f"closure {self.unexplained_share:.1%}"]
-        return " · ".join([*parts, *self.reasons, *self.remarks])
+        return " · ".join(parts)
 
 
 def format_headroom(headroom: float | None) -> str:

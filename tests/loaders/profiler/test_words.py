@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,10 +23,12 @@ from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
 from facefeed.loaders.profiler.report.page.sentences import banner, estimators, facts, surroundings, sustained
 from facefeed.loaders.profiler.trials.sweep import run_sweep
+from facefeed.loaders.profiler.verdict.epoch_starts import NOT_JUDGED
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
 from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure
+from facefeed.loaders.profiler.verdict.steady_state import unseen_queue_remarks
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
 NO_GATE, STRICT = Gate(), Gate(max_wait_share=0.01, min_headroom=1.5)
@@ -36,6 +40,11 @@ def plain(text: str) -> str:
 
 def console(profile: Profile, gate: Gate = NO_GATE) -> str:
     return plain(console_report(profile, gate))
+
+
+def page(profile: Profile, folder: Path) -> str:
+    write_page(profile, NO_GATE, folder / "page.html")
+    return plain(unescape((folder / "page.html").read_text()))
 
 
 def judged(profile: Profile, *, epoch: EpochStarts | None = None, confidence: float = 0.95) -> Profile:
@@ -280,7 +289,61 @@ def test_the_terminal_says_so_where_a_tried_change_did_not_help() -> None:
     assert lines.index("it did not help") > lines.index(profile.advice[1].change[:20])  # what may help comes first
 
 
+def test_a_setting_that_could_not_be_tried_is_named_on_the_page_as_in_the_terminal(tmp_path: Path) -> None:
+    note = "num_workers=4, prefetch_factor=2 could not be measured: OSError: no space left"
+    profile = replace(tried(starved(), 0.05), verify_notes=(note,))
+    assert note in console(profile)
+    assert page(profile, tmp_path).count(note) == 1
+
+
+# ---- what a verdict does not cover, and why there is none
+
+
+def test_what_a_verdict_does_not_cover_is_noted_once_and_not_in_its_line(tmp_path: Path) -> None:
+    profile = fed()
+    remarks = (*unseen_queue_remarks(4000, 64), NOT_JUDGED)
+    profile = replace(profile, verdict=replace(profile.verdict, remarks=remarks))
+    lines = console_report(profile, NO_GATE).splitlines()
+    assert "note: the loader is not one of torch's" in "\n".join(lines)
+    line = plain(" ".join(lines[lines.index("Your step never waited for data.") + 1 :]))
+    assert line.endswith("closure 0.0%")
+    for remark in remarks:
+        assert console(profile).count(remark) == 1
+        assert page(profile, tmp_path).count(remark) == 1
+        assert remark in str(profile.verdict)  # which stands alone
+
+
+def test_reasons_for_doubt_are_stated_once(tmp_path: Path) -> None:
+    profile = profile_of(recording_of(np.full(60, STEP)))
+    (reason,) = profile.verdict.reasons
+    assert console(profile).count(reason) == 1
+    assert page(profile, tmp_path).count(reason) == 1
+
+
+def test_an_epoch_that_waits_only_at_its_beginning_is_not_headed_as_one_that_never_waits() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=300, start_wait_seconds=(0.045,) * 5))
+    assert profile.verdict.kind is VerdictKind.MARGINAL
+    assert plain(headline(profile)) == "An epoch of 300 batches waits for data 1.5 % of its time"
+    sure = judged(fed(), epoch=EpochStarts(num_batches=9000, start_wait_seconds=(0.045,) * 5))
+    assert headline(sure) == "Your step never waited for data"
+
+
 # ---- figures and units
+
+
+def test_a_terminal_of_80_columns_has_each_estimator_on_one_line() -> None:
+    lines = console_report(fed(), NO_GATE).splitlines()
+    assert [line[2] for line in lines[:3]] == ["A", "B", "C"]
+    assert lines[3].startswith("  a step:")
+    assert max(map(len, lines)) <= 80
+
+
+def test_the_line_of_the_verdict_is_wrapped_between_its_figures_and_not_within_one() -> None:
+    lines = console_report(starved(), NO_GATE).splitlines()
+    last = lines[next(number for number, line in enumerate(lines) if line.startswith("EMULATED STARVED")) :]
+    assert len(last) > 2
+    assert all(line.startswith("  · ") for line in last[1:])
+    assert plain(" ".join(last)) == plain(str(starved().verdict))
 
 
 def test_a_short_report_has_no_zeros_and_no_wrong_plurals() -> None:
@@ -308,6 +371,9 @@ def test_an_upper_bound_that_could_not_be_shown_is_not_100_percent() -> None:
     assert not profile.verdict.wait_share.has_upper
     assert "no upper bound could be shown" in estimators(profile).rows[0][2]
     assert "100" not in estimators(profile).rows[0][2]
+    unbounded = profile_of(unseen(recording_of(np.full(60, STEP / 2))), emulated=False)
+    assert estimators(unbounded).rows[0][2].endswith("nothing to work on. No bound could be shown.")
+    assert "device waits 0.00% (no bound)" in console(unbounded)
     assert facts(profile)["Steps that waited"].endswith("no upper bound could be shown, 56 steps are too few (80)")
 
 

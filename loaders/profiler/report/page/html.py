@@ -39,6 +39,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         no_advice_reason=no_advice_reason(profile, gate),
         beside_advice=beside_advice(profile),
         followed=followed(profile),
+        verify_notes=profile.verify_notes,
         sustained=sentences.sustained(profile),
         transport_note=sentences.transport_note(profile),
         estimators=sentences.estimators(profile),

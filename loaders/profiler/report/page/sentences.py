@@ -15,7 +15,7 @@ from ..epoch_advice import is_slow_only_at_epoch_start
 from ..headline import headline, meaning
 from ..json_report import environment
 from ..no_advice import LIGHTER_BATCHES, no_advice_reason
-from ..shares import at_most, bounds_text
+from ..shares import NO_BOUNDS, at_most, bounds_text
 from ..waits import num_unjudged_steps
 
 _SAME = 0.005
@@ -140,11 +140,12 @@ def estimators(profile: Profile) -> Table:
     """Table of the three estimators."""
     verdict = profile.verdict
     confidence, bounds = percent(verdict.wait_share.confidence), bounds_text(verdict.wait_share)
-    bounds = (
-        f"{confidence} bounds on either side: {bounds}"
-        if verdict.wait_share.has_upper
-        else (f"{bounds} with {confidence} confidence; no upper bound could be shown")
-    )
+    if verdict.wait_share.has_upper:
+        bounds = f"{confidence} bounds on either side: {bounds}"
+    elif bounds == NO_BOUNDS:
+        bounds = "No bound could be shown"
+    else:
+        bounds = f"{bounds[0].upper()}{bounds[1:]} with {confidence} confidence; no upper bound could be shown"
     if profile.ranks:
         model = "Not known of a job: each rank's model knows its own batches alone, and is held against its own waits."
     elif verdict.model_wait_share is None:
