@@ -170,7 +170,7 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
         _label(
             fig,
             verdict.fastest_step_seconds * 1e3,
-            0.93 * top,
+            0.9 * top,
             label,
             colour=SOFT,
             to_left=verdict.fastest_step_seconds > far,
@@ -185,18 +185,18 @@ def _curve_plot(profile: Profile, faster: dict[int, float]) -> figure:
     for times, wait_share in faster.items():
         _label(fig, now / times * 1e3, wait_share * 100, f"{times}x faster")
     _label(
-        fig, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 6
+        fig, now * 1e3, verdict.wait_share.value * 100, "your step", to_left=now > far, above_px=22 if now > far else 9
     )
     figures.hover(fig, shown, ("step", "@x{0,0.0} ms"), ("waits", "@y{0.0} %"))
     return fig
 
 
 def _label(
-    fig: figure, x: float, y: float, text: str, *, colour: str = INK, to_left: bool = False, above_px: int = 6
+    fig: figure, x: float, y: float, text: str, *, colour: str = INK, to_left: bool = False, above_px: int = 9
 ) -> None:
     fig.add_layout(
         Label(x=x, y=y, x_offset=-8 if to_left else 10, y_offset=above_px, text=text, text_color=colour,
-              text_align="right" if to_left else "left")
+              text_align="right" if to_left else "left", background_fill_color="white")
     )  # fmt: skip
 
 
