@@ -117,8 +117,7 @@ def bar_chart(bars: Sequence[Bar], x: str, *, least_end: float = 0.0, reference:
     columns = {name: [getattr(bar, name) for bar in bars] for name in ("name", "text", "note", "colour")}
     source = ColumnDataSource({"y": list(range(len(bars))), "value": values, "end": ends, **columns})
     drawn = fig.hbar(y="y", left=0, right="value", height=0.62, color="colour", source=source)
-    fig.text(x="end", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source,
-             background_fill_color="white")  # fmt: skip
+    fig.text(x="end", y="y", text="text", x_offset=6, text_baseline="middle", text_color=INK, source=source)
     _draw_whiskers(fig, bars)
     hover(fig, [drawn], ("", "@name"), (x, "@text"), ("", "@note"))
     return fig

@@ -248,7 +248,7 @@ def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() 
     assert lines[2].split()[0] == "1"
     assert lines[2].rstrip().endswith("%")
     assert "not ready" in lines[2]
-    assert lines[7] == "  of rank 1, which the others waited for most:"
+    assert lines[6] == "  of rank 1, which the others waited for most:"
     assert max(map(len, lines)) <= 80
 
 
