@@ -99,7 +99,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
     "arguments",
     [
         ["precompute", "videos", "s3://bucket/faces"],
-        ["precompute", "s3://bucket/faces", "out"],
         ["verify", "s3://bucket/faces"],
         ["inspect", "s3://bucket/faces"],
         ["add", "s3://bucket/faces", "no_such_maker.py:Colour"],

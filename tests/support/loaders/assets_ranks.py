@@ -42,6 +42,7 @@ def _rank(rank: int, count: int, work: Callable[..., Any], folder: Path, argumen
         "gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=count,
         timeout=timedelta(seconds=DEADLINE_SECONDS),
     )  # fmt: skip
+    torch.distributed.barrier()  # a rank that ends at once would cut connections that others are still making
     (folder / f"{rank}.pickle").write_bytes(pickle.dumps(work(rank, *arguments)))
     torch.distributed.destroy_process_group()
 
