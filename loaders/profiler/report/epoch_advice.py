@@ -6,7 +6,10 @@ from ....pipeline.console import percent
 from ....pipeline.page.formats import milliseconds
 from ..verdict.result import Profile
 from ..verdict.verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
+from .no_verdict import num_steps_for_fed, steps_text
+from .shares import at_most
 
+_MAX_TIMES_LONGER = 4  # than the run: more steps are not advised
 _STARTS_ANEW, _GOES_ON = 0.5, 0.1  # of what the first batch of all took, for which workers had to start
 
 
@@ -46,17 +49,29 @@ def epoch_start_reason(profile: Profile) -> str:
         else f"Once its queue is filled, the loader waits {percent(steady.value)} of the time"
     )
     if epoch.value < FED_BELOW:
-        at_most = f"up to {percent(epoch.upper)} is possible" if epoch.has_upper else "no upper bound could be shown"
+        upper = at_most(epoch.upper).replace("at most", "up to").replace("\u00a0", " ")
+        possible = f"{upper} is possible" if epoch.has_upper else "no upper bound could be shown"
         return (
             f"{kept_up}; with its beginning, an epoch of {verdict.num_epoch_batches:,} batches waits "
-            f"{percent(epoch.value)} of its time, but {at_most}. Measure again while nothing else runs on the machine. "
-            f"{_remedy(profile)}"
+            f"{percent(epoch.value)} of its time, but {possible}. {_how_to_show_less(profile)} {_remedy(profile)}"
         )
     return (
         f"{kept_up}; but each epoch of {verdict.num_epoch_batches:,} batches loses "
         f"{_seconds_text(verdict.epoch_start_wait_seconds)} before that, so that it waits {percent(epoch.value)} of "
         f"its time in all. {_remedy(profile)}"
     )
+
+
+def _how_to_show_less(profile: Profile) -> str:
+    """How an epoch's bound may come under 1 %: its part of the steady state by more steps, else by quieter starts."""
+    verdict = profile.verdict
+    epoch, steady = verdict.epoch_wait_share, verdict.wait_share
+    assert epoch is not None
+    left_share = FED_BELOW - (epoch.upper - steady.upper)  # for the steady state
+    needed = num_steps_for_fed(verdict, left_share) if epoch.has_upper and left_share > steady.value else 0
+    if not verdict.num_steps < needed <= _MAX_TIMES_LONGER * verdict.num_steps:
+        return "Measure again while nothing else runs on the machine."
+    return f"More steps may show that it is less: measure at least {steps_text(profile, needed)}."
 
 
 def epoch_start_note(profile: Profile) -> str:

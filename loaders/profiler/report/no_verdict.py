@@ -86,9 +86,9 @@ def num_steps_to_show(wait_share: float, verdict: Verdict) -> int:
     return math.ceil(-math.log(1 - verdict.wait_share.confidence) * UNSEEN_EPISODE_STEPS / wait_share)
 
 
-def num_steps_for_fed(verdict: Verdict) -> int:
-    """Steps that a loader that hardly waits needs to be FED."""
-    return math.ceil(_MARGIN * num_steps_to_show(FED_BELOW, verdict))
+def num_steps_for_fed(verdict: Verdict, wait_share: float = FED_BELOW) -> int:
+    """Steps that a loader that hardly waits needs to be FED, where it has to show that it waits less than that."""
+    return math.ceil(_MARGIN * num_steps_to_show(wait_share, verdict))
 
 
 def _is_doubted_for(verdict: Verdict, reason: str) -> bool:

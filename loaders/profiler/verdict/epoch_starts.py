@@ -31,20 +31,20 @@ class EpochStarts:
         return float(np.median(self.start_wait_seconds))
 
     def epoch_wait_share(
-        self, wait_share: BoundedEstimate, period_seconds: float, *, negligible_wait_seconds: float
+        self, wait_share: BoundedEstimate, period_seconds: float, *, unseen_wait_seconds: float
     ) -> BoundedEstimate:
         """Share of waiting over an epoch whose other steps take `period_seconds` and wait for `wait_share`.
 
         Each bound combines one of the median start with one of the steady state. `confidence` is that of the less
-        certain of them: few starts have less than the steady state. negligible_wait_seconds: waits up to it are not
-        counted as such, so a start may wait for that long even if none was seen to.
+        certain of them: few starts have less than the steady state. unseen_wait_seconds: about the transfer of a ready
+        batch; a start may wait for that long even if none was seen to.
         """
         steady_seconds = self.num_batches * period_seconds
         start = median_bounds(self.start_wait_seconds, confidence=wait_share.confidence)
         start_and_share = (
             (start.value, wait_share.value),
             (start.lower, wait_share.lower),
-            (max(start.upper, negligible_wait_seconds), wait_share.upper),
+            (max(start.upper, unseen_wait_seconds), wait_share.upper),
         )
         shares = [
             (start_seconds + share * steady_seconds) / (start_seconds + steady_seconds) if steady_seconds else 1.0

@@ -11,7 +11,7 @@ from ..estimate.bounds import MIN_BLOCKS, BoundedEstimate, Values, event_rate_bo
 from ..measure.recording import Recording
 from .epoch_starts import EpochStarts
 from .steady_state import draining_queue_reason
-from .step_series import StepSeries, starved_threshold_seconds
+from .step_series import STARVED_FLOORS, StepSeries, starved_threshold_seconds
 from .verdict import FED_BELOW, SteadyFigures, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
@@ -88,7 +88,7 @@ def steady_figures(
     wait_share = wait_share.without_upper_if_few_blocks(num_steps, block_steps)
     starved_share = event_rate_bound(is_starved, block=block_steps, confidence=confidence)
     epoch_wait_share = None if epoch is None else epoch.epoch_wait_share(
-        wait_share, _mean_or_zero(period_seconds), negligible_wait_seconds=starved_threshold_seconds
+        wait_share, _mean_or_zero(period_seconds), unseen_wait_seconds=starved_threshold_seconds / STARVED_FLOORS
     )  # fmt: skip
     return SteadyFigures(
         num_steps=num_steps,

@@ -12,6 +12,9 @@ from ..estimate.bounds import BoundedEstimate, Values, block_length, bootstrap_r
 from ..measure.recording import Recording
 from .steady_state import drift_reason, transient_length
 
+STARVED_FLOORS = 3
+"""A step that waits for longer than so many transfers of a ready batch is starved."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class StepSeries:
@@ -90,4 +93,4 @@ def starved_threshold_seconds(recording: Recording) -> float:
     steady_step_seconds = recording.step_seconds[recording.is_steady]
     if not len(steady_step_seconds):
         return 0.0
-    return max(0.01 * float(np.median(steady_step_seconds)), 3 * recording.transport_floor_seconds)
+    return max(0.01 * float(np.median(steady_step_seconds)), STARVED_FLOORS * recording.transport_floor_seconds)

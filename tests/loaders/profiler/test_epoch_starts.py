@@ -188,12 +188,12 @@ def test_an_epoch_is_as_sure_as_the_starts_that_were_measured_allow(clock: Clock
     assert [shards.num_begun for shards in begun] == [1 + 5, 1 + 7]
 
 
-def test_starts_that_were_never_seen_to_wait_may_wait_for_what_is_not_counted() -> None:
+def test_starts_that_were_never_seen_to_wait_may_wait_for_the_transfer_of_a_batch() -> None:
     verdict = judge(
         recording_of(np.full(4000, STEP / 2), STEP), emulated=False, num_cores=4,
         epoch=EpochStarts(num_batches=10, start_wait_seconds=(0.0,) * 5),
     )  # fmt: skip
     assert verdict.epoch_wait_share is not None
     assert verdict.epoch_wait_share.value == 0.0
-    threshold = verdict.starved_threshold_seconds
-    assert verdict.epoch_wait_share.upper == pytest.approx(verdict.wait_share.upper + threshold / (10 * STEP), rel=0.02)
+    transfer = verdict.starved_threshold_seconds / 3
+    assert verdict.epoch_wait_share.upper == pytest.approx(verdict.wait_share.upper + transfer / (10 * STEP), rel=0.02)

@@ -29,7 +29,7 @@ from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
 from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure
 from facefeed.loaders.profiler.verdict.steady_state import unseen_queue_remarks
-from facefeed.loaders.profiler.verdict.verdict import VerdictKind
+from facefeed.loaders.profiler.verdict.verdict import FED_BELOW, VerdictKind
 
 NO_GATE, STRICT = Gate(), Gate(max_wait_share=0.01, min_headroom=1.5)
 
@@ -128,6 +128,22 @@ def test_steps_that_wait_often_are_named_where_they_keep_it_from_fed() -> None:
 
 
 # ---- epochs
+
+
+def test_of_short_epochs_that_never_waited_the_steps_are_stated_that_may_show_it() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=9, start_wait_seconds=(0.0,) * 5))
+    assert profile.verdict.kind is VerdictKind.MARGINAL
+    reason = no_advice_reason(profile)
+    assert "an epoch of 9 batches waits 0 % of its time, but up to 1.3 % is possible. More steps may show" in reason
+    match = re.search(r"measure at least ([\d,]+) steps \(`--steps", reason)
+    assert match is not None
+    needed = int(match[1].replace(",", ""))
+    epoch = profile.verdict.epoch_wait_share
+    assert epoch is not None
+    per_step = profile.verdict.wait_share.upper * profile.verdict.num_steps  # nothing waited: as many as steps allow
+    assert epoch.upper - profile.verdict.wait_share.upper + per_step / needed < FED_BELOW
+    once = judged(fed(), epoch=EpochStarts(num_batches=9, start_wait_seconds=(0.0, 0.0, 0.0, 0.0, 0.01)))
+    assert "Measure again while nothing else runs on the machine." in no_advice_reason(once)
 
 
 def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
