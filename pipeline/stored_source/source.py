@@ -7,7 +7,7 @@ import re
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -96,9 +96,7 @@ def open_source(
         try:
             on_listing(f"listing {files.address}")
             left_out = write_outline(files, folder, table)
-            yield OpenSource(
-                path=path, files=files, address=str(address), outlines=outlines, warnings=tuple(left_out.warnings)
-            )
+            yield replace(source, warnings=tuple(left_out.warnings))
         except FacefeedError as error:
             error.args = tuple(source.with_address(each) if isinstance(each, str) else each for each in error.args)
             raise

@@ -44,7 +44,7 @@ class StagedFiles:
             except RefusedByStoreError as error:
                 if error.by_credentials or not self._files.accepts_credentials():
                     raise StoppedError(str(error)) from error
-                self._problems[name] = str(error).partition("; check the credentials")[0]
+                self._problems[name] = error.what
             except UsageError as error:
                 raise StoppedError(str(error)) from error
         return self._problems[name]

@@ -77,11 +77,13 @@ class MissingInStoreError(Exception):
 
 
 class RefusedByStoreError(UsageError):
-    """The store refuses a request. `by_credentials`: those were refused, and not what was asked with them."""
+    """The store refuses a request. `what`: which, and why. `by_credentials`: those were refused, whatever was asked."""
 
-    def __init__(self, *args: object, by_credentials: bool = False) -> None:
-        super().__init__(*args)
-        self.by_credentials = by_credentials
+    def __init__(self, what: str, *, by_credentials: bool) -> None:
+        super().__init__(
+            f"{what}; check the credentials, their rights and the address, then run the same command again"
+        )
+        self.what, self.by_credentials = what, by_credentials
 
 
 class RemoteFiles:
@@ -190,10 +192,8 @@ class RemoteFiles:
         if kind == "missing":
             raise UsageError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
         if kind == "refused":
-            raise RefusedByStoreError(
-                f"{where}: the store refuses to read it ({reason}); check the credentials, their rights and the "
-                "address, then run the same command again", by_credentials=is_of_credentials(error),
-            ) from None  # fmt: skip
+            what = f"{where}: the store refuses to read it ({reason})"
+            raise RefusedByStoreError(what, by_credentials=is_of_credentials(error)) from None
         if kind == "unusable":
             raise UsageError(f"{where}: cannot be read ({reason}); check the address and storage_options") from None
         if delay_seconds is None:

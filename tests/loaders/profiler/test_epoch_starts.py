@@ -13,7 +13,6 @@ from assets_clock import Clock
 from assets_profiles import recording_of
 from facefeed.loaders.profiler import profile
 from facefeed.loaders.profiler.estimate.bounds import median_bounds, num_values_for_median
-from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
 from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.json_report import report_values
@@ -32,15 +31,6 @@ from torch.utils.data import DataLoader, IterableDataset
 
 STEP = 0.02
 RESTART = 2.0
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    manual_clock = Clock()
-    for module in (measured_loop, batch_timing, instrument, step_clock):
-        monkeypatch.setattr(module, "clock", manual_clock)
-    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
-    return manual_clock
 
 
 class Shards(IterableDataset[torch.Tensor]):

@@ -13,7 +13,7 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recording_of, uneven
 from facefeed.loaders.profiler import profile
-from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock, steps
+from facefeed.loaders.profiler.measure import batch_timing, measured_loop, steps
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
 from facefeed.loaders.profiler.verdict import loader_verdict
@@ -25,15 +25,6 @@ from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
 STEP = 0.02
-
-
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    manual_clock = Clock()
-    for module in (measured_loop, batch_timing, instrument, step_clock):
-        monkeypatch.setattr(module, "clock", manual_clock)
-    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
-    return manual_clock
 
 
 @dataclass

@@ -74,6 +74,16 @@ def accounts(out: Path) -> list[tuple[object, ...]]:
     )
 
 
+def frames_in(*folders: str) -> Path:
+    """A source of folders of three images each."""
+    source = new_folder() / "frames"
+    for name in folders:
+        (source / name).mkdir(parents=True)
+        for number in range(3):
+            cv2.imwrite(str(source / name / f"{number:03}.png"), numbered(number, 64, 48))
+    return source
+
+
 def outlines() -> set[Path]:
     return {*Path(tempfile.gettempdir()).glob("facefeed-source-*")}
 
@@ -141,11 +151,7 @@ def test_a_later_run_fetches_what_is_new_or_was_replaced_alone(
 
 
 def test_folders_of_frames_are_clips_there_too(out: Path) -> None:
-    source = new_folder() / "frames"
-    for name in ("real/a", "fake/b"):
-        (source / name).mkdir(parents=True)
-        for number in range(3):
-            cv2.imwrite(str(source / name / f"{number:03}.png"), numbered(number, 64, 48))
+    source = frames_in("real/a", "fake/b")
     summary = run(f"file://{source}", out)
     assert [clip.video_id for clip in summary.listing.clips] == ["fake/b", "real/a"]
     run(source, out.with_name("local"))
@@ -245,11 +251,7 @@ def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_liste
 
 
 def test_an_original_that_lies_in_the_folder_of_its_fake_is_no_reason_to_miss_the_fakes_frames(out: Path) -> None:
-    source = new_folder() / "frames"
-    for name in ("v1", "v1/orig"):
-        (source / name).mkdir(parents=True)
-        for number in range(3):
-            cv2.imwrite(str(source / name / f"{number:03}.png"), numbered(number, 64, 48))
+    source = frames_in("v1", "v1/orig")
     (source / "table.csv").write_text("path,label,source\nv1/orig,real,\nv1,fake,v1/orig\n")
     run(f"file://{source}/table.csv", out)
     assert rows(out).num_rows == 6
