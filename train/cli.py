@@ -91,7 +91,7 @@ def _default_recipe() -> str:
 @click.argument("outs", metavar="OUT [OUT ...]", nargs=-1, required=True, type=_OUT)
 @click.option("--split", type=click.Choice(["test", "val", "train", "all"]), default="test", show_default=True,
               help="all: every face, of a dataset that was not trained on.")  # fmt: skip
-@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: one a usable core.")
+@click.option("--workers", type=click.IntRange(min=0), metavar="N", help="Default: as in training.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def evaluate(checkpoint: Path, outs: tuple[str | Path, ...], *, split: str, workers: int | None, as_json: bool) -> None:
     """Measure a checkpoint of `facefeed train` on datasets, a row each: train on one, test on others.

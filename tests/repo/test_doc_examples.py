@@ -87,9 +87,7 @@ def test_the_examples_of_added_columns_add_read_and_join_them(out: Path) -> None
 
 
 def test_the_loaders_examples_run(out: Path) -> None:
-    seen: dict[str, Any] = {
-        "__name__": "__main__", "A": albumentations, "pc": pc, "pipeline": albumentations.Compose([]),
-    }  # fmt: skip
+    seen: dict[str, Any] = {"__name__": "__main__", "A": albumentations, "pc": pc}
     for block in blocks("python", GUIDES / "loading.md"):
         run(block.replace('"method", "in", ["Deepfakes", "FaceSwap"]', '"label", "in", [0, 1]'), seen)
     assert seen["images"].shape[1:] == (3, 224, 224)
