@@ -19,7 +19,7 @@ from ..pipeline.dataset.stores.opening import read_manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
 from .config.options import DataOptions
-from .lightning_internals import RealignBatchProgress
+from .lightning_internals import AlignProgress
 from .warning import warn
 
 __all__ = ["DataOptions", "FaceDataModule"]
@@ -113,13 +113,15 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
             self._pending_state = state_dict
 
     def _resume(self, loader: FaceDataLoader, state: dict[str, Any]) -> None:
-        """Restores a loader, and realigns the Trainer's counts if the global batch size has changed."""
+        """Restores a loader, and aligns the Trainer's counts with it."""
         loader.load_state_dict(state)
+        if self.trainer is None:
+            return
         before, now = state.get("global_batch"), loader.state_dict()["global_batch"]
-        if now == before or self.trainer is None:
+        AlignProgress(loader, resized=now != before).attach(self.trainer)
+        if now == before:
             return
         self.resumed_at = loader.state_dict()["epoch"], loader.next_step
-        RealignBatchProgress(loader).attach(self.trainer)
         warn(
             f"global_batch={now}: the checkpoint is of {before} images a step; training continues at the "
             "same image, in steps of the new size. FaceClassifier's learning rate continues as in a run of such steps; "

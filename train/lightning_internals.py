@@ -31,15 +31,17 @@ def train_iterator(trainer: Any) -> Any:
     return iterators[0] if len(iterators) == 1 else None
 
 
-class RealignBatchProgress(Callback):  # type: ignore[misc]  # Lightning is not followed
-    """Sets the batch count of a resumed epoch to the position of `loader`, once, at the start of the fit.
+class AlignProgress(Callback):  # type: ignore[misc]  # Lightning is not followed
+    """Makes the counts of a resumed fit those of `loader`, once, at its start: of batches, and of epochs.
 
     Lightning restores the number of batches done and ends the epoch when it reaches `len(loader)`, whereas the loader
     restores the number of images done. Runs before all other callbacks, which may save checkpoints at the start.
+
+    resized: whether steps are of another number of images than in the checkpoint.
     """
 
-    def __init__(self, loader: FaceDataLoader) -> None:
-        self._loader = loader
+    def __init__(self, loader: FaceDataLoader, *, resized: bool) -> None:
+        self._loader, self._resized = loader, resized
 
     def attach(self, trainer: Any) -> None:
         """Prepends itself to a Trainer's callbacks, in a new list: the present one may be being iterated over."""
@@ -48,17 +50,43 @@ class RealignBatchProgress(Callback):  # type: ignore[misc]  # Lightning is not 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Moves the counts, and removes this callback.
 
-        There is no public API: Lightning restores its loops before this hook and reads them after it. All four counts
-        move by the same amount, since their differences tell Lightning where in a batch the checkpoint was written
-        (such as in `on_train_batch_end`). A finished epoch is finished by the new count as well.
+        There is no public API: Lightning restores its loops before this hook and reads them after it.
         """
         trainer.callbacks = [callback for callback in trainer.callbacks if callback is not self]
+        if self._resized:
+            self._realign_batches(trainer)
+        _count_next_epoch(trainer.fit_loop)
+
+    def _realign_batches(self, trainer: Any) -> None:
+        """Sets the batch count of the epoch to the position of the loader.
+
+        All four counts move by the same amount, since their differences tell Lightning where in a batch the checkpoint
+        was written (such as in `on_train_batch_end`). A finished epoch is finished by the new count as well.
+        """
         progress = trainer.fit_loop.epoch_loop.batch_progress
         num_batches = trainer.num_training_batches
         batch = num_batches if progress.is_last_batch else min(self._loader.next_step, num_batches)
         offset = batch - progress.current.processed
         for name in ("ready", "started", "processed", "completed"):
             setattr(progress.current, name, getattr(progress.current, name) + offset)
+
+
+def _count_next_epoch(fit_loop: Any) -> None:
+    """Lets the loop begin and count the epoch after one that the checkpoint has completed.
+
+    Lightning 2.5.1 and later take it for a part of the completed one. After a checkpoint of an epoch's last step, that
+    of the next epoch's last step would say that this epoch had not begun, and a run resumed from it would train one
+    more. After one of an epoch's end, a Trainer with `max_steps` would count an epoch in which it trains nothing, and
+    the loader would leave out the epoch of that number.
+    """
+    progress = fit_loop.epoch_progress.current
+    if getattr(fit_loop, "restarted_on_epoch_end", False):
+        fit_loop.epoch_progress.increment_completed()
+        fit_loop._restarting = False  # noqa: SLF001 (the setter sets True where there is `max_steps`)
+        fit_loop.epoch_loop.restarting = False
+        fit_loop.reset_restart_stage()
+    elif getattr(fit_loop, "restarted_mid_epoch", False) and progress.processed == progress.ready:
+        fit_loop.reset_restart_stage()
 
 
 def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
@@ -70,18 +98,6 @@ def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
     num_batches: int = trainer.num_training_batches
     steps_per_epoch = math.ceil(num_batches / accumulated)
     return epoch * steps_per_epoch + (batch // accumulated if batch < num_batches else steps_per_epoch)
-
-
-def count_next_epoch(trainer: Any) -> None:
-    """Lets the loop count the epoch after one that a checkpoint of its last step has completed.
-
-    Lightning 2.5.1 and later take it for a part of the completed one: the checkpoint of the next epoch's last step
-    would say that this epoch had not begun, and a run resumed from it would train one more.
-    """
-    fit_loop = trainer.fit_loop
-    progress = fit_loop.epoch_progress.current
-    if getattr(fit_loop, "restarted_mid_epoch", False) and progress.processed == progress.ready:
-        fit_loop.reset_restart_stage()
 
 
 def run_validation(trainer: Any) -> None:

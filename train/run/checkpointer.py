@@ -17,7 +17,7 @@ from ...pipeline.files import sync_folder
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
-from ..lightning_internals import count_next_epoch, run_validation
+from ..lightning_internals import run_validation
 from ..warning import warn
 from .graceful_stop import GracefulStop
 
@@ -82,7 +82,6 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             pl_module.realign_schedule()  # before a save, which stores the new global batch size
             run_validation(trainer)
             self.on_train_epoch_end(trainer, pl_module)
-        count_next_epoch(trainer)
         trainer.should_stop |= self._training_ended  # otherwise a run that had stopped early would train another epoch
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:

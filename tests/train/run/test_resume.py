@@ -110,6 +110,18 @@ def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
         assert fit.current_epoch == 2
 
 
+@pytest.mark.parametrize("size", [SIZE, 4])
+def test_a_fit_of_so_many_steps_goes_on_with_the_next_epoch_after_one_that_is_saved_at_its_end(
+    out: Path, tmp_path: Path, size: int
+) -> None:
+    original, resumed = RecordFaces(), RecordFaces()
+    trainer(max_epochs=2, max_steps=100, callbacks=[original, _SaveEach(tmp_path)]).fit(_Asking(), data(out))
+    fit = trainer(max_epochs=2, max_steps=100, callbacks=[resumed])
+    fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=tmp_path / f"{math.ceil(TRAIN_FACES / SIZE)} after.ckpt")
+    assert by_epoch(resumed.steps) == by_epoch(original.steps)[TRAIN_FACES:]
+    assert fit.current_epoch == 2
+
+
 def test_a_checkpoint_of_the_new_size_goes_on_as_any_other(out: Path, tmp_path: Path) -> None:
     (tmp_path / "first").mkdir()
     trainer(max_epochs=1, callbacks=[_SaveEach(tmp_path / "first")]).fit(_Asking(), data(out))

@@ -116,6 +116,20 @@ def test_a_resumed_run_draws_the_random_numbers_that_were_next(
     assert same(tmp_path / "run", undisturbed[0])
 
 
+@pytest.mark.parametrize("step", [STEPS, STEPS + 1])  # the last of an epoch, which is validated then, and the next
+def test_a_run_of_so_many_steps_goes_on_with_the_epoch_that_was_next(out: Path, tmp_path: Path, step: int) -> None:
+    whole, expected = trained(out, tmp_path / "whole", steps=20, epochs=3)
+    ending = raising(signal.SIGTERM) if step == STEPS else _lost
+    with pytest.raises((StoppedTrainingError, LookupError)):
+        trained(out, tmp_path / "run", CallAtHook("on_train_batch_start", step, ending), steps=20, epochs=3)
+    for _ in range(2):  # killed between two epochs again
+        with pytest.raises(LookupError):
+            trained(out, tmp_path / "run", CallAtHook("on_train_batch_start", 1, _lost), steps=20, epochs=3)
+    result, resumed = trained(out, tmp_path / "run", steps=20, epochs=3)
+    assert resumed == expected[STEPS:]
+    assert (result.epochs, result.steps, result.images) == (whole.epochs, 20, 2 * 52 + 6 * 8)
+
+
 # ---- two ranks, with a part of the weights each
 
 
