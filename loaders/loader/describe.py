@@ -74,12 +74,12 @@ def _describe_stores(
             f"fetches blocks of {block_bytes / 1e6:.1f} MB, with {images:,} images each, again for almost every image; "
             f"or cache_bytes={epoch_bytes}"
         )
-    elif mode == "window" and cache_bytes < epoch_bytes:
+    elif cache_bytes < epoch_bytes:
         largest = max(stores.block_bytes(rows) for rows in sampler.windows(sampler.epoch))
         if 2 * largest > cache_bytes:
             advice = (
                 f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before they are used; "
-                f"or window_images={max(window // 2, BLOCK_ROWS)}"
+                f"or window_images={max(min(window, sampler.num_images) // 2, BLOCK_ROWS)}"
             )
     addresses = tuple(dict.fromkeys(dataset.index.where for dataset in stores.datasets))
     return StoreDescription(addresses=addresses, epoch_bytes=epoch_bytes, cache_bytes=cache_bytes, advice=advice)

@@ -79,7 +79,7 @@ class FaceDataLoader(WorkerBatchLoader):
         rename: for datasets of a mixture and their columns, names that the mixture calls otherwise:
             `{"dfdc": {"label": {"1": "fake"}}}`. Labels and classes of one name are the same.
         shuffle: True or "full", "window" (for hard disks and networks), False; None: True for train alone.
-        window_images: images that are shuffled in a window.
+        window_images: images that are shuffled in a window; of stores also the images that are read ahead.
         seed: of order and augmentations.
         balance: `Quotas`, `Weights`, `Pairs` or `BlendPairs`; None: every row once.
         max_per_video: most images of one video in a step.

@@ -259,9 +259,9 @@ class EpochSampler(DistributedSampler[int]):
         return np.array_split(units, self.num_replicas)[self.rank].ravel()
 
     def windows(self, epoch: int) -> list[Rows]:
-        """The rows of an epoch, window by window."""
-        rows = self.rows(epoch)
-        return [rows[window] for window in self.shuffling.windows(len(rows))]
+        """The rows of an epoch in segments of `window_images`: those in which they are shuffled, and are read ahead."""
+        rows, size = self.rows(epoch), self.shuffling.window_images
+        return [rows[start : start + size] for start in range(0, len(rows), size)]
 
     def window_range(self, request: BatchRequest) -> tuple[int, int]:
         """The first and the last window that a step takes images from."""

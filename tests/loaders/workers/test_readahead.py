@@ -135,10 +135,13 @@ def readaheads(monkeypatch: pytest.MonkeyPatch) -> list[FakeReadAhead]:
     return FakeReadAhead.instances
 
 
-def windowed_sampler(count: int, batch_size: int, **options: Any) -> EpochSampler:
+IN_A_STORE: Any = ["s3://bucket/out"]
+
+
+def windowed_sampler(count: int, batch_size: int, stores: Any = StoreDatasets(), **options: Any) -> EpochSampler:  # noqa: B008 (frozen)
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
     source: Any = SimpleNamespace(
-        out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=StoreDatasets()
+        out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=stores
     )
     order.prepare_requests_with(RequestPreparer(source))
     return order
@@ -162,16 +165,27 @@ def test_each_window_is_submitted_once_in_order_and_before_its_first_batch(
     assert len(readaheads) == 1
 
 
-def test_only_the_current_window_and_the_next_are_submitted(readaheads: list[FakeReadAhead]) -> None:
-    order = windowed_sampler(1280, 32)
+either_order = pytest.mark.parametrize("options", [{}, {"shuffle": False, "stores": IN_A_STORE}], ids=str)
+
+
+@either_order
+def test_only_the_current_window_and_the_next_are_submitted(
+    readaheads: list[FakeReadAhead], options: dict[str, Any]
+) -> None:
+    order = windowed_sampler(1280, 32, **options)
     for request in order:
-        assert len(readaheads[0].windows) <= request.step * 32 // 128 + 2
+        assert len(readaheads[0].windows) == min(request.step * 32 // 128 + 2, 10)
+    assert {len(window) for window in readaheads[0].windows} == {128}
 
 
-def test_after_a_resume_reading_starts_with_the_current_window(readaheads: list[FakeReadAhead]) -> None:
-    order = windowed_sampler(1280, 32)
+@either_order
+def test_after_a_resume_reading_starts_with_the_current_window(
+    readaheads: list[FakeReadAhead], options: dict[str, Any]
+) -> None:
+    order = windowed_sampler(1280, 32, **options)
     order.position = 3, 21 * 32
     list(order)
+    assert len(readaheads[0].windows) == 5
     assert readaheads[0].windows == [window.tolist() for window in order.windows(3)[5:]]
 
 
