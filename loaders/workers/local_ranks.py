@@ -32,6 +32,19 @@ def count_local_ranks(environment: Mapping[str, str] | None = None) -> int:
     return world_size if world_size == 1 else min(world_size, torch.cuda.device_count() or world_size)
 
 
+def share_of_cores(cores: int, local_ranks: int | None = None) -> int:
+    """How many of the `cores` that this process may use are its rank's, at least 1.
+
+    Ranks share them; except where srun has bound each to its own, so that it may use fewer than all tasks of the step
+    on this host have together. `local_ranks=None`: see `count_local_ranks`.
+    """
+    ranks = count_local_ranks() if local_ranks is None else local_ranks
+    cores_per_task = _positive_int(os.environ.get("SLURM_CPUS_PER_TASK")) or 0  # set where it is requested
+    are_tasks = _slurm_tasks_on_node(os.environ) == ranks
+    is_bound = are_tasks and cores < ranks * cores_per_task
+    return max(cores if is_bound else cores // ranks, 1)
+
+
 def _slurm_tasks_on_node(variables: Mapping[str, str]) -> int | None:
     """Tasks of this step on this node: `SLURM_STEP_TASKS_PER_NODE` is `4`, or `2(x3),1` for nodes 0 to 2 and 3."""
     counts: list[int] = []

@@ -21,7 +21,7 @@ from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.interrupts import sigint_blocked_in_children
 from ...pipeline.machine import usable_cores
-from .local_ranks import count_local_ranks
+from .local_ranks import share_of_cores
 
 _PRELOAD_MODULE = "facefeed.loaders.workers.preload"
 _PRELOAD_IF_IMPORTED = ("albumentations",)  # takes a second to import; preloaded if the caller has imported it
@@ -41,8 +41,8 @@ class WorkerDiedError(FacefeedError, RuntimeError):
 
 
 def default_num_workers(local_ranks: int | None = None) -> int:
-    """One worker a usable core, divided among the ranks of this host; `local_ranks=None`: see `count_local_ranks`."""
-    return max(usable_cores() // (count_local_ranks() if local_ranks is None else local_ranks), 1)
+    """One worker for each usable core that is this rank's; see `share_of_cores`."""
+    return share_of_cores(usable_cores(), local_ranks)
 
 
 def start_method_name(requested: str | BaseContext | None) -> str:

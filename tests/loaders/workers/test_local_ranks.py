@@ -66,6 +66,32 @@ def test_ranks_share_the_cores(cores: int, monkeypatch: pytest.MonkeyPatch, rank
     assert default_num_workers(local_ranks=int(ranks)) == workers
 
 
+@pytest.mark.parametrize(
+    ("cores_here", "tasks", "cores_per_task", "workers"),
+    [
+        (8, "4", "8", 8),  # bound to its own
+        (8, "4", "7", 8),  # of a whole core more, with two threads each
+        (32, "4", "8", 8),  # --cpu-bind=none: all that the step has
+        (64, "4", "8", 16),  # nothing is bound or confined
+        (32, "1", "32", 8),  # one task, which starts four ranks
+        (8, "4", None, 2),  # not known
+    ],
+)
+def test_a_slurm_task_does_not_share_cores_that_are_its_own(
+    cores: int, monkeypatch: pytest.MonkeyPatch, cores_here: int, tasks: str, cores_per_task: str | None, workers: int
+) -> None:
+    monkeypatch.setattr("facefeed.loaders.workers.processes.usable_cores", lambda: cores_here)
+    monkeypatch.setenv("SLURM_STEP_TASKS_PER_NODE", tasks)
+    monkeypatch.setenv("SLURM_NODEID", "0")
+    if cores_per_task is not None:
+        monkeypatch.setenv("SLURM_CPUS_PER_TASK", cores_per_task)
+    else:
+        monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+    assert default_num_workers(local_ranks=4) == workers
+    if tasks == "4":
+        assert default_num_workers() == workers
+
+
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # as many as 64 cores would have
 def test_a_loader_has_its_ranks_part_of_the_cores_and_what_is_asked_for_goes_first(
     cores: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
