@@ -16,7 +16,7 @@ from torch import Tensor
 from ...pipeline.console import plural
 from ...pipeline.errors import UsageError
 
-METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
+_METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
 """Names of the metrics that do not depend on the classes and methods of a dataset."""
 
 Floats = NDArray[np.float64]
@@ -225,7 +225,7 @@ class EvalMetrics:
         faces, videos, methods = self.faces, self.videos, self._unique_faces[3]
         metrics = {
             name: getattr(videos if name.startswith("video_") else faces, name.removeprefix("video_"))
-            for name in METRIC_NAMES
+            for name in _METRIC_NAMES
         }
         for label, name in enumerate(self.classes):
             metrics[f"accuracy_{name}"] = faces.of(faces.labels == label).accuracy

@@ -12,17 +12,19 @@ from lightning.pytorch import LightningModule
 from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
+from ...loaders import FaceDataset
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
 from ..lightning_internals import logged_step, optimizer_steps_at
-from ..metrics.eval_metrics import METRIC_NAMES, EvalMetrics
+from ..metrics.defined_metrics import defined_metrics
+from ..metrics.eval_metrics import EvalMetrics
 from ..warning import warn
 from .backbone import Backbone
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
-__all__ = ["VAL_METRICS_TEXT", "FaceClassifier", "ModelOptions", "may_log_in_validation"]
+__all__ = ["FaceClassifier", "ModelOptions", "validation_metrics"]
 
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
@@ -197,15 +199,10 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
             log_plots(self.trainer.loggers, scores, stage, logged_step(self.trainer))
 
 
-def may_log_in_validation(metric: str) -> bool:
-    """Whether a `FaceClassifier` may log a metric of this name in a validation."""
-    stage, _, name = metric.partition("/")
-    return stage == "val" and (name in _VAL_METRICS or name.startswith("accuracy_"))
-
-
-_VAL_METRICS = ("loss", *METRIC_NAMES)
-VAL_METRICS_TEXT = ", ".join(f"val/{name}" for name in (*_VAL_METRICS, "accuracy_CLASS", "accuracy_method_METHOD"))
-"""The metrics that a `FaceClassifier` may log in a validation, for messages."""
+def validation_metrics(dataset: FaceDataset) -> list[str]:
+    """Returns the names of the metrics that a `FaceClassifier` logs in a validation on all faces of `dataset`."""
+    names = defined_metrics(dataset)
+    return [f"val/{name}" for name in ("loss", *names)] if names else []
 
 
 def _columns(batch: Any) -> Mapping[str, Any]:

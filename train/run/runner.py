@@ -25,7 +25,7 @@ from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
-from ..model.face_classifier import VAL_METRICS_TEXT, FaceClassifier, may_log_in_validation
+from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
@@ -111,7 +111,7 @@ class _Session:
         self._dataset_path, self._config, self._folder, self._data = out, config, folder, data
         self._notes = [*notes]
         torch.manual_seed(config.seed)
-        parsed = _parse_levers(config)
+        parsed = _parse_levers(config, data)
         metric = next((lever.metric for lever in parsed if isinstance(lever, Best)), _METRIC)
         self._throughput = Throughput()
         self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
@@ -234,11 +234,11 @@ class _Session:
             sys.exit(0 if started_by_lightning else error.exit_code)
 
 
-def _parse_levers(config: Config) -> tuple[Lever, ...]:
+def _parse_levers(config: Config, data: FaceDataModule) -> tuple[Lever, ...]:
     """Returns the levers of a config.
 
-    Raises `LeverError` on one that has another seed than the run, or whose metric no classifier logs in a validation:
-    `best` compares the weights after validations, and `train/loss` is that of one batch on one rank.
+    Raises `LeverError` on one that has another seed than the run, or whose metric no validation on `data` logs: `best`
+    compares the weights after validations, and `train/loss` is that of one batch on one rank.
     """
     parsed = levers.parse(config.levers)
     for lever in parsed:
@@ -249,11 +249,20 @@ def _parse_levers(config: Config) -> tuple[Lever, ...]:
             )
         if isinstance(lever, EarlyStop) and lever.metric == "train/loss":
             raise LeverError(f"{lever}: 'train/loss' is that of an epoch's last batch, on one rank; take val/loss")
-        if isinstance(lever, (Best, EarlyStop)) and not may_log_in_validation(lever.metric):
-            raise LeverError(
-                f"{lever}: a classifier does not log {lever.metric!r} in a validation; try {VAL_METRICS_TEXT}"
-            )
+        if isinstance(lever, (Best, EarlyStop)):
+            _check_is_logged(lever, validation_metrics(data.dataset("val")))
     return parsed
+
+
+def _check_is_logged(lever: Best | EarlyStop, metrics: Sequence[str]) -> None:
+    """Raises `LeverError` on a lever whose metric is not among those of the validations."""
+    if not metrics:
+        raise LeverError(f"{lever}: no face of val has a known label, so no validation logs a metric; leave it out")
+    if lever.metric not in metrics:
+        raise LeverError(
+            f"{lever}: a validation does not log {lever.metric!r}, by the labels, videos and methods of the faces of "
+            f"val; try {', '.join(metrics)}"
+        )
 
 
 def _make_monitor(out: str | Path, config: Config) -> StarvationMonitor:

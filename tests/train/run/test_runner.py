@@ -22,11 +22,12 @@ import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
+from facefeed.loaders import FaceDataset
 from facefeed.pipeline.errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
-from facefeed.train.model.face_classifier import FaceClassifier
+from facefeed.train.model.face_classifier import FaceClassifier, validation_metrics
 from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.result import Result
@@ -100,6 +101,7 @@ def test_the_result_says_what_was_done_and_how_well_it_does(finished_run: tuple[
     assert result.memory["host_bytes"] is not None
     assert result.lever_metrics["finite"]["nonfinite_steps"] == 0
     assert {"val/auc", "val/video_auc", "val/log_loss", "val/accuracy_method_swap"} <= result.val.keys()
+    assert validation_metrics(FaceDataset(result.dataset, split="val")) == list(result.val)
     assert {"test/auc", "test/accuracy", "test/accuracy_real"} <= result.test.keys()
     assert json.loads((run / "result.json").read_text()) == json.loads(json.dumps(asdict(result)))
 
@@ -478,8 +480,29 @@ def test_on_a_terminal_it_shows_a_bar_and_a_line_for_each_validation(out: Path, 
 
 @pytest.mark.parametrize("lever", ["best:val/nope", "early_stop:loss", "best:test/auc", "best:train/loss"])
 def test_a_metric_that_nobody_logs_is_refused_before_anything_is_written(lever: str, out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=f"{lever}.*: a classifier does not log .*; try val/loss, val/auc, .*_METHOD"):
+    with pytest.raises(UsageError, match=f"{lever}.*: a validation does not log .*; try val/loss, val/auc, .*d_swap$"):
         trained(out, tmp_path / "run", levers=lever)
+    assert not (tmp_path / "run").exists()
+
+
+REAL_OF_VAL = ("val", (Clip("real/dora.mp4", 4),))
+
+
+@pytest.mark.parametrize(
+    ("units", "lever", "reason"),
+    [
+        (REAL_OF_VAL, "bf16,best:val/auc", "best:val/auc: a validation does not log 'val/auc', by the labels, "),
+        (REAL_OF_VAL, "early_stop:val/accuracy_fake", "; try val/loss, val/log_loss, .*, val/accuracy_real$"),
+        (("val", (Clip("fake/dora-swap.mp4", 4),)), "best:val/accuracy_method_talk", "val/accuracy_method_swap$"),
+        (("val", ()), "best:val/loss", "best:val/loss: no face of val has a known label"),
+    ],
+)
+def test_a_metric_that_the_faces_of_val_do_not_have_is_refused_before_the_first_step(
+    tmp_path: Path, units: Any, lever: str, reason: str
+) -> None:
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 8), Clip("fake/anna-swap.mp4", 8))), units))
+    with pytest.raises(LeverError, match=reason):
+        trained(tmp_path / "out", tmp_path / "run", levers=lever)
     assert not (tmp_path / "run").exists()
 
 
