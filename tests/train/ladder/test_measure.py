@@ -285,6 +285,14 @@ def test_what_cannot_be_together_is_left_out_of_a_set_with_the_reason() -> None:
     assert "fp16" in combination["left_out"]["fp16"]
 
 
+def test_a_set_takes_of_levers_that_were_measured_together_those_that_it_lacks() -> None:
+    from facefeed.train.ladder.rung.probe import combine  # noqa: PLC0415
+
+    texts = ("bf16", "bf16,clip:1", "clip:1,accumulate:2,bf16")
+    combination = combine(RungRequest(subject=OWN, task="combine", levers=texts))
+    assert combination == {"levers": ("bf16", "clip:1", "accumulate:2"), "left_out": {}}
+
+
 @pytest.mark.parametrize(
     ("module", "has_out", "message"),
     [

@@ -59,15 +59,16 @@ def combine(request: RungRequest) -> dict[str, Any]:
 
 
 def greedy_combination(texts: Sequence[str], module: Any, machine: Machine) -> Combination:
-    """Adds texts one by one if they work with those added before; skips levers that are in already."""
+    """Adds the levers of texts that are not in yet, text by text, if they work with those added before."""
     chosen: list[str] = []
     left_out: dict[str, str] = {}
     for text in texts:
-        if set(text.split(",")) <= set(",".join(chosen).split(",")):
+        added = ",".join(part for part in text.split(",") if part not in ",".join(chosen).split(","))
+        if not added:
             continue
-        reasons = levers.refusals(levers.parse(",".join([*chosen, text])), module, machine)
+        reasons = levers.refusals(levers.parse(",".join([*chosen, added])), module, machine)
         if reasons:
             left_out[text] = "; ".join(reasons)
         else:
-            chosen.append(text)
+            chosen.append(added)
     return Combination(tuple(chosen), left_out)
