@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -167,9 +168,12 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
 
 
 def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
+    # Training's cache may be of another machine, or user; one that cannot be written would be refused.
+    cache = data.cache if data.cache is not None and os.access(data.cache, os.W_OK) else None
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
-        frames_per_video=data.frames_per_video, **eval_transform_arguments(data.eval_transform),
+        frames_per_video=data.frames_per_video, cache=cache, cache_bytes=data.cache_bytes,
+        **eval_transform_arguments(data.eval_transform),
     )  # fmt: skip
     if not len(dataset):
         raise UsageError(f"{out}: its split {split} has no faces; take another --split, or all")
@@ -214,16 +218,24 @@ def _evaluate_dataset(
             metrics.add(model(batch["image"]), labels, batch["video_id"], batch["method"], rows=batch["row"])
             done += len(labels)
             progress(name, done, len(dataset))
-    unlabelled = done - len(metrics.faces)
-    if unlabelled:
-        notes = [
-            f"{name}: {plural(unlabelled, 'face')} without a label {'takes' if unlabelled == 1 else 'take'} no part",
-            *notes,
-        ]
-    if nan_note := metrics.nan_note():
-        notes = [f"{name}: {nan_note}", *notes]
+    counts = metrics.nan_note(), _unlabelled_note(dataset, new_labels), _damage_note(loader.stats().corrupt)
+    notes = [*(f"{name}: {note}" for note in counts if note is not None), *notes]
     return Evaluation(
         dataset=str(out if is_address(out) else dataset.out), name=name, split=split,
         faces=len(metrics.faces), videos=len(metrics.videos),
         metrics=metrics.result(), notes=notes,
     )  # fmt: skip
+
+
+def _unlabelled_note(dataset: FaceDataset, new_labels: torch.Tensor) -> str | None:
+    labels = new_labels[torch.from_numpy(dataset.index.numbers("label", dataset.rows).astype(np.int64))]
+    if not (count := int((labels < 0).sum())):
+        return None
+    return f"{plural(count, 'face')} without a label {'takes' if count == 1 else 'take'} no part"
+
+
+def _damage_note(count: int) -> str | None:
+    """Returns a note on damaged images, in place of which the loader delivered others, which count once."""
+    if not count:
+        return None
+    return f"{plural(count, 'damaged image')} {'takes' if count == 1 else 'take'} no part; run `facefeed verify`"

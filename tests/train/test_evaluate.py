@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 from assets_dataset import Clip, make_dataset
 from assets_fit import trained
+from assets_rows import damage
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataset
@@ -119,6 +121,20 @@ def test_faces_without_a_label_take_no_part_and_it_says_so(
     assert evaluation.notes == ["unknown: 5 faces without a label take no part"]
 
 
+def test_a_damaged_face_takes_no_part_and_is_not_said_to_lack_a_label(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = labelled(("real", "fake"), {"real": 0, "fake": -1}, tmp_path / "unknown", monkeypatch)
+    dataset = FaceDataset(unknown, split="test")
+    damage(unknown, *dataset.rows[dataset.index.numbers("label", dataset.rows) == 0][:2])
+    (evaluation,) = evaluate(result.checkpoint, [unknown])
+    assert evaluation.faces == 4
+    assert evaluation.notes == [
+        "unknown: 5 faces without a label take no part",
+        "unknown: 2 damaged images take no part; run `facefeed verify`",
+    ]
+
+
 class _Writes:
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -190,6 +206,22 @@ def test_videos_that_were_trained_on_are_counted(out: Path, other: Path, result:
     assert trained_videos(3, 3) in warnings_of(result.checkpoint, out, "train")[0]
     assert trained_videos(3, 8) in warnings_of(result.checkpoint, out, "all")[0]
     assert warnings_of(result.checkpoint, out, "val") == warnings_of(result.checkpoint, other, "all") == []
+
+
+def test_a_dataset_in_a_store_is_read_through_the_cache_of_training_where_that_is_on_this_machine(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "home"))
+    there, default = tmp_path / "local" / "faces", tmp_path / "home" / "facefeed" / "stores"
+    options = {"cache": str(there), "cache_bytes": 1 << 30}
+    result, _ = trained(f"file://{out}", tmp_path / "run", epochs=1, data=options)
+    shutil.rmtree(there)
+    for folder, other in ((default, there), (there, default)):
+        assert evaluate(result.checkpoint, [f"file://{out}"])[0].faces == TEST_FACES
+        assert list(folder.rglob("blocks/*/*/0"))
+        assert not other.exists()
+        shutil.rmtree(folder)
+        other.mkdir(parents=True)
 
 
 def test_a_dataset_in_a_store_is_measured_and_checked_for_trained_videos_like_the_folder(

@@ -83,7 +83,7 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
         os._exit(int(system_exit.code or 0))
 
 
-def trained(out: Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:
+def trained(out: str | Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:
     """Runs in this process; returns the result and the faces of each step."""
     seen = RecordFaces()
     result = train(out, config(**changes), run, callbacks=[seen, MinutePerStep(), *callbacks])
