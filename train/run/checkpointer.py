@@ -28,10 +28,11 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     """Writes `last.ckpt` when `GracefulStop` says that it is due, before and after each validation and at the end.
 
     `best.ckpt` is of the validation with the lowest (`mode` "min") or highest ("max") `metric`, never of one where it
-    was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. A file is renamed into
-    place once it is complete, so a kill, a full disk or a power failure leaves the previous one. Weights and running
-    statistics that are not finite are never saved, except weights that ZeRO's stage 3 has freed, which no rank sees.
-    When the ranks have agreed to stop, the step is saved and the run ended.
+    was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. `loaded_step` is that of
+    the checkpoint that was loaded last; these are then its own. A file is renamed into place once it is complete, so a
+    kill, a full disk or a power failure leaves the previous one. Weights and running statistics that are not finite are
+    never saved, except weights that ZeRO's stage 3 has freed, which no rank sees. When the ranks have agreed to stop,
+    the step is saved and the run ended.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
@@ -43,6 +44,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self.faces = self.videos = 0
         self.best_step: int | None = None
         self.validated_step: int | None = None
+        self.loaded_step: int | None = None
         self._folder, self._stop = folder, stop
         self._metric, self._metric_sign = metric, 1 if mode == "min" else -1
         self._best_value = math.inf
@@ -73,6 +75,10 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self.faces, self.videos = state_dict["faces"], state_dict["videos"]
         self._validation_is_due = state_dict["validation_is_due"]
         self._rng_states = state_dict.get("rank_generators", [])  # 0.1.0 had one rank's
+
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Records the step of the checkpoint."""
+        self.loaded_step = checkpoint["global_step"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Restores random generators, and runs the validation if the checkpoint was written right before it."""

@@ -185,7 +185,7 @@ class _Session:
             trainer.test(module, data, ckpt_path=training_result["checkpoint"], verbose=False)
             if not is_first:
                 return None
-            result = Result(**training_result, **self._test_result())
+            result = Result(**training_result, **self._tested_result())
             folder.write_result(asdict(result))
             return result
 
@@ -203,14 +203,21 @@ class _Session:
             "seconds": throughput.seconds, "images_per_second": throughput.images_per_second, "stall": throughput.stall,
             "memory": levers.peak_memory(), "lever_metrics": levers.metrics(trainer), "checkpoint": str(weights),
             "frozen": [asdict(row) for row in self._frozen],
-            "best_step": trainer.global_step if checkpointer.best_step is None else checkpointer.best_step,
-            "val": checkpointer.metrics, "val_faces": checkpointer.faces, "val_videos": checkpointer.videos,
         }  # fmt: skip
 
-    def _test_result(self) -> dict[str, Any]:
-        test = logged_metrics(self._trainer, "test")
+    def _tested_result(self) -> dict[str, Any]:
+        """Returns the part of the result that is of the tested checkpoint.
+
+        That is what it records itself: a run killed between the saves of `best.ckpt` and `last.ckpt` has a best that
+        the run resumed from the latter does not know of.
+        """
+        checkpointer, test = self._checkpointer, logged_metrics(self._trainer, "test")
         metrics = self._module.scores if test else None
         return {
+            "best_step": checkpointer.loaded_step,
+            "val": checkpointer.metrics,
+            "val_faces": checkpointer.faces,
+            "val_videos": checkpointer.videos,
             "test": test,
             "test_faces": len(metrics.faces) if metrics else 0,
             "test_videos": len(metrics.videos) if metrics else 0,

@@ -12,10 +12,11 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_fit import STEPS, trained
+from assets_fit import STEPS, CallAtHook, trained
 from assets_train import small_dataset
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import NonFiniteError
+from facefeed.train.run import checkpointer
 from facefeed.train.run.checkpointer import SafeCheckpointIO, find_checkpoint, publish
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
@@ -96,6 +97,22 @@ def test_weights_that_are_not_finite_are_never_the_best(out: Path, tmp_path: Pat
         trained(out, run, spoilt, epochs=5)
     assert not (run / "checkpoints" / "best.ckpt").exists()
     assert is_finite(run, "last.ckpt")
+
+
+def lost() -> None:
+    raise LookupError("lost")
+
+
+def test_killed_before_a_best_was_recorded_the_result_is_of_the_weights_that_are_tested(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    losses = iter([0.5, 0.4, 0.6])  # the third is that of the second validation, which another device repeats
+    monkeypatch.setattr(checkpointer, "logged_metrics", lambda *_: {"val/loss": next(losses)})
+    with pytest.raises(LookupError):
+        trained(out, tmp_path / "run", CallAtHook("on_train_epoch_end", 2, lost))
+    result, _ = trained(out, tmp_path / "run")
+    assert plain.read_checkpoint(result.checkpoint)["global_step"] == 2 * STEPS
+    assert (result.best_step, result.val) == (2 * STEPS, {"val/loss": 0.4})
 
 
 # ---- numbers that are none
