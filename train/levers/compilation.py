@@ -91,11 +91,17 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
     def __init__(self) -> None:
         self._graphs_before = 0
         self._breaks_before: Counter[str] = Counter()
+        self._has_trained = False
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Stores the counts before the fit."""
+        self._has_trained = False
         self._graphs_before = _count_graphs()
         self._breaks_before = _count_breaks()
+
+    def on_train_batch_end(self, *_: Any, **__: Any) -> None:
+        """Records that `training_step` was called: in a resumed fit no step may be left."""
+        self._has_trained = True
 
     def metrics(self) -> dict[str, Any]:
         """Returns graphs: number compiled; graph_breaks: number of breaks; reasons: of these, with counts."""
@@ -110,7 +116,8 @@ class CompileReport(Callback):  # type: ignore[misc]  # Lightning is not followe
         """Logs the counts."""
         metrics = self.metrics()
         if not metrics["graphs"]:
-            warn("compile: nothing was compiled: training_step calls none of the module's networks")
+            if self._has_trained:
+                warn("compile: nothing was compiled: training_step calls none of the module's networks")
             return
         breaks = "; ".join(f"{count}x {reason.splitlines()[0]}" for reason, count in metrics["reasons"].items())
         rank_zero_info(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +72,24 @@ def test_the_smaller_batch_that_ends_an_epoch_is_not_compiled_anew(monkeypatch: 
         for size in (4, 3, 1):
             assert compiled.net(torch.zeros(size, 3, 8, 8)).shape == (size, 2)
     assert levers.metrics(trainer)["compile"]["graphs"] == 2
+
+
+def test_that_nothing_was_compiled_is_said_only_of_a_fit_that_trained(tmp_path: Path) -> None:
+    if Machine.detect().compiler is None:
+        pytest.skip("there is no C++ compiler")
+
+    class Elsewhere(Foreign):
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            loss: torch.Tensor = self.net.first.weight.sum()
+            return loss
+
+    trainer = fit(Elsewhere(Broken()), "", images(4))
+    trainer.save_checkpoint(tmp_path / "finished.ckpt")
+    with pytest.warns(UserWarning, match="nothing was compiled"):
+        fit(Elsewhere(Broken()), "compile", images(4))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="compile")
+        fit(Elsewhere(Broken()), "compile", images(4), ckpt_path=tmp_path / "finished.ckpt")
 
 
 def test_what_is_compiled_are_the_outermost_networks_with_weights() -> None:
