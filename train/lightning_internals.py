@@ -101,13 +101,17 @@ def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
 
 
 def run_validation(trainer: Any) -> None:
-    """Runs a validation of a fit before its first step, over all batches.
+    """Runs the validation of an epoch whose last step a checkpoint has completed, over all batches, as in that epoch.
 
     A loop that a checkpoint has restored takes itself for one that was interrupted, and counts the batches of the
-    validation before as its own: it would end after its first batch.
+    validation before as its own: it would end after its first batch. The epoch counts as completed already.
     """
     val_loop = trainer.fit_loop.epoch_loop.val_loop
+    epochs = trainer.fit_loop.epoch_progress.current
+    completed = epochs.completed
     val_loop.restarting = False
+    epochs.completed = epochs.ready - 1
     trainer.validating = True
     val_loop.run()
     trainer.training = True
+    epochs.completed = completed

@@ -35,6 +35,11 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
         self.last_saved_step = 0
         self._group: Any = None
 
+    def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Records the step of the checkpoint that is resumed; where no step is left, no training starts."""
+        if trainer.state.fn == "fit":
+            self.last_saved_step = checkpoint["global_step"]
+
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Creates a gloo process group for the exchange."""
         if trainer.world_size > 1 and self._group is None:

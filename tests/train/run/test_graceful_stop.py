@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
 import signal
 from collections.abc import Iterator
@@ -19,6 +22,7 @@ from facefeed.train.checkpoints import plain
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
 from facefeed.train.run.signals import Signals, StoppedTrainingError
+from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -116,6 +120,23 @@ def test_after_an_epochs_last_step_the_validation_is_made_up_for(
     assert same(result, uninterrupted[0])
 
 
+@pytest.mark.parametrize("epoch", [1, 2])
+def test_a_validation_that_is_made_up_for_is_reported_of_its_epoch(out: Path, tmp_path: Path, epoch: int) -> None:
+    run, output = tmp_path / "run", io.StringIO()
+    stopped(out, run, CallAtHook("on_train_batch_start", epoch * STEPS, raising(signal.SIGTERM)))
+    train(out, config(), run, console=Console(file=output, soft_wrap=True), as_json=True)
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    reported = [(event["epoch"], event["step"]) for event in events if event["event"] == "validated"]
+    assert reported == [(number - 1, number * STEPS) for number in range(epoch, 3)]
+    logged = [
+        int(float(row["epoch"]))
+        for file in run.glob("logs/csv/*/metrics.csv")
+        for row in csv.DictReader(file.open())
+        if row.get("val/loss")
+    ]
+    assert sorted(logged) == [0, 1]
+
+
 @pytest.mark.parametrize("steps", [3, STEPS])
 def test_stopped_after_an_epochs_last_step_and_again_in_the_next_epoch_it_ends_after_as_many_epochs(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps], steps: int
@@ -177,8 +198,11 @@ def test_stopped_in_a_validation_an_early_stop_comes_no_later(out: Path, tmp_pat
 def test_in_the_test_at_the_end_nothing_is_trained_again(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:
-    error, first = stopped(out, tmp_path / "run", CallAtHook("on_test_batch_start", 1, raising(signal.SIGTERM)))
+    in_test = [CallAtHook("on_test_batch_start", 1, raising(signal.SIGTERM)) for _ in range(2)]
+    error, first = stopped(out, tmp_path / "run", in_test[0])
     assert error.details["step"] == 2 * STEPS
+    error, _ = stopped(out, tmp_path / "run", in_test[1])
+    assert f"stopped by SIGTERM after step {2 * STEPS}, which is saved" in str(error)
     result, resumed = trained(out, tmp_path / "run")
     assert (first, resumed) == (uninterrupted[1], [])
     assert same(result, uninterrupted[0])
