@@ -140,9 +140,7 @@ IN_A_STORE: Any = ["s3://bucket/out"]
 
 def windowed_sampler(count: int, batch_size: int, stores: Any = StoreDatasets(), **options: Any) -> EpochSampler:  # noqa: B008 (frozen)
     order = order_of(count, batch_size, **{"shuffle": "window", "window_images": 128, **options})
-    source: Any = SimpleNamespace(
-        out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=stores
-    )
+    source: Any = SimpleNamespace(out=Path("/nowhere"), index=order.dataset.index, pool=None, clips=None, stores=stores)
     order.prepare_requests_with(RequestPreparer(source))
     return order
 
