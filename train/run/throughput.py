@@ -10,6 +10,7 @@ from lightning.pytorch import Callback
 from lightning.pytorch.loggers import Logger
 
 from ..levers import peak_memory
+from ..step_images import images_in_step
 
 
 class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
@@ -65,8 +66,8 @@ class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Counts a step."""
+        images = images_in_step(trainer, len(batch["label"] if isinstance(batch, Mapping) else batch[1]))
         now = time.monotonic()
-        images = trainer.world_size * len(batch["label"] if isinstance(batch, Mapping) else batch[1])
         self.images += images
         self._count_seconds(now)
         if self._last_step_at is not None:

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import albumentations
@@ -251,6 +252,20 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
     watch = timed(clock, tmp_path, item_seconds=100.0, slow=True)
     assert (watch.steps, watch.seconds) == (1, pytest.approx(200.0 + 5.0))
     assert watch.warm_up_seconds == pytest.approx(200.0 + 5.0)
+
+
+def test_samples_of_an_epochs_last_step_are_those_that_all_ranks_have() -> None:
+    from facefeed.train.ladder.rung.stopwatch import MeasuredLength, Stopwatch  # noqa: PLC0415
+
+    watch, of_other_rank = Stopwatch(MeasuredLength()), 2
+    watch._wait_timer = SimpleNamespace(step_ended=lambda: None)
+    watch._measured_steps = 3
+    strategy = SimpleNamespace(root_device="cpu", reduce=lambda count, reduce_op: count + of_other_rank)
+    trainer = SimpleNamespace(world_size=2, is_last_batch=False, strategy=strategy)
+    watch.on_train_batch_end(trainer, None, None, torch.zeros(4, 3, 8, 8), 0)
+    trainer.is_last_batch = True
+    watch.on_train_batch_end(trainer, None, None, torch.zeros(3, 3, 8, 8), 1)
+    assert watch.samples == 2 * 4 + 3 + of_other_rank
 
 
 # ---- what can run here

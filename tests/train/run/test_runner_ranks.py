@@ -166,7 +166,7 @@ TWO: dict[str, Any] = {"levers": "fsdp:2,clip:1", "data": {"batch_size": 4}}
 @pytest.fixture(scope="module")
 def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs: whole; killed in its fifth step, and resumed; on one process, in steps as large, and half as large; resumed
-    from a malicious file.
+    from a malicious file; uneven: of 45 faces, of whose last five the first rank has three.
     """
     path = tmp_path_factory.mktemp("runs")
     evil, run_config = RunFolder(path / "evil"), config(epochs=1, **DROPOUT, **TWO)
@@ -185,8 +185,9 @@ def folder(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         stage("halved", "rest", ranks=1, copy=str(path / "killed"), levers="clip:1", data=TWO["data"]),
         stage("killed", "rest"),
         stage("evil", "rest"),
+        stage("uneven", "whole", levers="ddp:2", data={"batch_size": 4, "frames_per_video": 19, "balance": "none"}),
     )
-    assert codes == [[0, 0], [75, -signal.SIGKILL], [0], [0], [0, 0], [2, 2]]
+    assert codes == [[0, 0], [75, -signal.SIGKILL], [0], [0], [0, 0], [2, 2], [0, 0]]
     return path
 
 
@@ -226,6 +227,11 @@ def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(fold
     assert [len(step) for step in resumed] == [4] * 7
     result = json.loads((folder / "halved" / "result.json").read_text())
     assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
+
+
+def test_images_that_ranks_share_unevenly_are_counted_once(folder: Path) -> None:
+    assert [len(step) for step in faces(folder, "uneven", "whole")] == [8] * 5 + [5]
+    assert json.loads((folder / "uneven" / "result.json").read_text())["images"] == 45
 
 
 def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder: Path) -> None:

@@ -14,6 +14,7 @@ from lightning.pytorch import Callback
 from ....loaders.profiler.measure.recording import count_images
 from ...levers import peak_memory
 from ...starvation.data_wait import DataWaitTimer, attach, detach
+from ...step_images import images_in_step
 
 clock = time.perf_counter
 
@@ -96,7 +97,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
                 self._start(pl_module)
             return
         self.steps += 1
-        self.samples += max(count_images(batch), 1) * trainer.world_size
+        self.samples += images_in_step(trainer, max(count_images(batch), 1))
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if isinstance(loss, torch.Tensor):
             self._losses.append(loss.detach() * trainer.accumulate_grad_batches)  # Lightning divides by it
