@@ -196,7 +196,7 @@ LAYERS = {
     """,
     "train": """
         warning
-        checkpoints lightning_internals machine metrics torch_internals
+        checkpoints lightning_internals machine metrics step_images torch_internals
         levers starvation
         config
         datamodule slurm
