@@ -92,8 +92,7 @@ def prepare_job(
     listing = _list_inputs(
         path, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
     )
-    warnings = tuple(map(source.with_address, listing.warnings))
-    listing = replace(listing, warnings=warnings, recognised_by=source.with_address(listing.recognised_by))
+    listing = _with_addresses(listing, source)
     if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
@@ -129,6 +128,24 @@ def _list_inputs(
     if masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     return listing
+
+
+def _with_addresses(listing: Listing, source: OpenSource) -> Listing:
+    """Names what lies outside SRC by its address in the store: the folder that stands for it is another in each run."""
+    if source.files is None:
+        return listing
+    entries = [
+        replace(entry, source_id=source.with_address(entry.source_id))
+        if entry.source_id and entry.source_id.startswith(f"{source.outlines}/")
+        else entry
+        for entry in listing.entries
+    ]
+    return replace(
+        listing,
+        entries=entries,
+        warnings=tuple(map(source.with_address, listing.warnings)),
+        recognised_by=source.with_address(listing.recognised_by),
+    )
 
 
 def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:

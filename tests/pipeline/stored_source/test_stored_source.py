@@ -236,6 +236,17 @@ def test_a_table_that_leads_out_of_the_source_is_not_told_to_allow_that(source: 
     assert "facefeed-source-" not in str(caught.value)
 
 
+def test_an_original_outside_the_source_is_named_by_its_address_and_nothing_is_done_again(
+    source: TinySource, out: Path
+) -> None:
+    fakes = source.folder / "fake"
+    (fakes / "table.csv").write_text("path,label,source\na.mp4,fake,../real/a.mp4\nb.mp4,fake,../real/a.mp4\n")
+    summary = run(f"file://{fakes}/table.csv", out)
+    assert {*rows(out)["source_id"].to_pylist()} == {f"file://{source.folder}/real/a.mp4"}
+    assert "facefeed-source-" not in " ".join(listing_warnings(summary.listing))
+    assert not run(f"file://{fakes}/table.csv", out).changes.changed
+
+
 def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_listed(
     source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
