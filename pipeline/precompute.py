@@ -27,7 +27,7 @@ from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import RefusedError, StoppedError, UsageError
+from .errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from .execution.batch_system import check_batch_system, job_description
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
@@ -55,7 +55,7 @@ from .planning.job_share import JobShare
 from .planning.options import JobSpec, Options
 from .planning.plan import Plan, PlanPart
 from .planning.recorded import RecordedDataset
-from .planning.run_state import RunState
+from .planning.run_state import RunState, refuse_lost_parts
 from .planning.validation import check_cluster_options, job_share_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
@@ -242,9 +242,18 @@ class _Run:
             self.progress.warn(warning)
 
     def load_state(self) -> RunState:
-        """The state of OUT; refuses one of another config: another run may have planned it since `prepare_job`."""
+        """The state of OUT; refuses one of another config: another run may have planned it since `prepare_job`.
+
+        Raises `CorruptDataError` where the plan is damaged or lacks a part.
+        """
         job = self.job
         plan = Plan.load(job.paths)
+        try:
+            manifest = Manifest.read(job.out)
+        except (CorruptDataError, UsageError):  # none yet, or a damaged one, which that of this run replaces
+            pass
+        else:
+            refuse_lost_parts(job.paths, plan, manifest)
         RecordedDataset(job.paths, plan).refuse_other(self.config)
         return RunState(job.paths, plan, job.config_hash)
 

@@ -20,12 +20,20 @@ from .plan import Plan, PlanPart, Unit
 def finished_run_state(paths: OutPaths, manifest: Manifest) -> RunState:
     """The state of a finished dataset; raises `CorruptDataError` where its plan is damaged or lacks a part."""
     plan = Plan.load(paths)
+    refuse_lost_parts(paths, plan, manifest)
+    return RunState(paths, plan, hash_config(manifest.config))
+
+
+def refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
+    """Raises `CorruptDataError` where the plan lacks a part that the manifest accounts for.
+
+    The files of its units would be those of no unit, and the units that they replaced would be the current ones again.
+    """
     if len(plan.parts) < (manifest.plan_parts or 1):
         raise CorruptDataError(
             f"{paths.plan}: holds {len(plan.parts)} parts, the manifest accounts for {manifest.plan_parts or 1}; run "
             f"`facefeed verify {shlex.quote(str(paths.root))}`, which says how to repair it"
         )
-    return RunState(paths, plan, hash_config(manifest.config))
 
 
 class RunState:

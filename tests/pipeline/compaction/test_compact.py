@@ -459,6 +459,21 @@ def test_a_video_that_changes_after_it_is_done_again_alone(job: Any) -> None:
     assert verify(job.out).findings == []
 
 
+def test_a_plan_from_before_it_is_refused_and_no_file_is_touched(job: Any) -> None:
+    rows = job.rows()
+    compact(job.out)
+    last = max((job.out / "plan").iterdir(), key=lambda path: int(path.stem))
+    content = last.read_bytes()
+    last.unlink()
+    before = names_of(job.out)
+    with pytest.raises(CorruptDataError, match=r"holds \d parts, the manifest accounts for \d; run `facefeed verify"):
+        job.run()
+    assert names_of(job.out) == before
+    last.write_bytes(content)
+    job.run()
+    assert job.rows().equals(rows)
+
+
 def test_precompute_finishes_a_compaction_that_was_killed(job: Any) -> None:
     rows = job.rows()
     with killed_at(job.out, 12), pytest.raises(Killed):
