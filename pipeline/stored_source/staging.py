@@ -72,11 +72,15 @@ class StagedFiles:
             part.unlink(missing_ok=True)
             self._fetch_images(name)
             return None
+        if not part.stat().st_size and self._fetch_images(name):  # a tool has marked the folder by an empty file
+            part.unlink()
+            return None
         target.parent.mkdir(parents=True, exist_ok=True)
         part.rename(target)
         return None
 
-    def _fetch_images(self, folder: str) -> None:
+    def _fetch_images(self, folder: str) -> bool:
+        """Returns whether the store has a folder of images there."""
         suffixes = tuple(IMAGE_SUFFIXES)
         images = [
             stored
@@ -86,6 +90,7 @@ class StagedFiles:
         if images:
             (self.root / folder).mkdir(parents=True, exist_ok=True)
             map_on_threads(self._fetch_image, images)
+        return bool(images)
 
     def _fetch_image(self, stored: StoredFile) -> None:
         """By one request, as listed. One that is gone, or of another size, is left out: the clip is another then."""

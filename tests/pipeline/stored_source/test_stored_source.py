@@ -346,6 +346,19 @@ def test_a_folder_that_is_marked_by_an_empty_file_keeps_what_is_in_it(server: Mi
     assert not [text for text in listing_warnings(summary.listing) if "left out" in text]
 
 
+def test_a_clip_whose_folder_is_marked_by_an_empty_file_has_its_frames(server: MisbehavingServer, out: Path) -> None:
+    files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
+    source = frames_in("real/a", "fake/b")
+    for image in source.rglob("*.png"):
+        files.pipe_file(f"media/frames/{image.relative_to(source).as_posix()}", image.read_bytes())
+    for marker in ("real/a", "fake/b"):
+        files.pipe_file(f"media/frames/{marker}", b"")
+    run("s3://media/frames", out, storage_options=server.options)
+    run(source, out.with_name("local"))
+    assert rows(out).num_rows == 6
+    assert rows(out).equals(rows(out.with_name("local")))
+
+
 def test_credentials_that_expire_stop_the_run_and_no_input_fails(
     source: TinySource, server: MisbehavingServer, out: Path
 ) -> None:
