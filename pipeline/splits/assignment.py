@@ -15,6 +15,7 @@ from types import MappingProxyType
 from ..dataset.schema import SPLITS
 from ..errors import UsageError
 from ..sources import Entry, Listing
+from .accepted_leaks import splits_beside_leaks
 from .components import Components, nodes_of
 from .leaks import refuse_given_leaks
 
@@ -57,6 +58,13 @@ class SplitRatio:
                 return name
         # The sum may be rounded to a little below 1.
         return [name for name, share in zip(SPLITS, self.shares, strict=True) if share][-1]
+
+    def split_among(self, splits: Container[str], position: float) -> str:
+        """As `split_at`, of `splits` alone; all alike where none of them has a share."""
+        given = [share if name in splits else 0.0 for name, share in zip(SPLITS, self.shares, strict=True)]
+        shares = given if any(given) else [float(name in splits) for name in SPLITS]
+        train, val, test = (100 * share / sum(shares) for share in shares)
+        return SplitRatio(train=train, val=val, test=test).split_at(position)
 
     def distance(self, position: float, split: str) -> float:
         """Distance of `position`, a hash in [0, 1), from the interval of `split`."""
@@ -126,6 +134,10 @@ def assign_splits(
         bridging |= _with_derived(found, assigned, known)  # without these, their links join nothing
     drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
     split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
+    split_of |= splits_beside_leaks(
+        assigned, known.values(), components, dropped,
+        draw=lambda splits, name: ratio.split_among(splits, _hash_position(seed, name)),
+    )  # fmt: skip
     return Assignment(split_of=split_of, bridging=sorted(bridging), dropped_identities=sorted(dropped))
 
 
@@ -221,7 +233,7 @@ def _draw(
     members: dict[str, list[tuple[int, str]]] = defaultdict(list)
     for entry in entries:
         members[components.root_of(entry)].append(_hash_key(entry, dropped))
-    drawn = {root: components.split[root] for root in members if root in components.split}
+    drawn = {root: min(components.all_splits[root]) for root in members if root in components.all_splits}
     positions = {root: _hash_position(seed, min(names)[1]) for root, names in members.items() if root not in drawn}
     drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
     if fill_empty:

@@ -21,10 +21,10 @@ def nodes_of(entry: Entry, dropped: Container[str]) -> list[str]:
 
 @dataclass
 class Components:
-    """Union-find over nodes; the split of a component is stored at its root."""
+    """Union-find over nodes; `all_splits` of a component are stored at its root: several where a leak was accepted."""
 
     parent: dict[str, str] = field(default_factory=dict)
-    split: dict[str, str] = field(default_factory=dict)
+    all_splits: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def root(self, node: str) -> str:
         """The representative node of the component of `node`; compresses paths."""
@@ -40,15 +40,16 @@ class Components:
         return self.root(f"video {entry.video_id}")
 
     def splits(self, nodes: Iterable[str]) -> set[str]:
-        """Splits of the components of `nodes`."""
-        return {self.split[root] for node in nodes if (root := self.root(node)) in self.split}
+        """Splits of the components of `nodes`; of several of one component the alphabetically first."""
+        return {min(self.all_splits[root]) for node in nodes if (root := self.root(node)) in self.all_splits}
 
     def union(self, nodes: Sequence[str], split: str | None = None) -> None:
-        """Joins the components of `nodes`; of several splits the alphabetically first is kept."""
-        known = self.splits(nodes) | ({split} if split else set())
+        """Joins the components of `nodes`; `split`: of a video that links them, where that is fixed."""
+        known = frozenset().union(*(self.all_splits.get(self.root(node), frozenset()) for node in nodes))
+        known |= frozenset({split} if split else ())
         first = self.root(nodes[0])
         for node in nodes[1:]:
             self.parent[self.root(node)] = first
             first = self.root(first)
         if known:
-            self.split[self.root(first)] = min(known)
+            self.all_splits[self.root(first)] = known

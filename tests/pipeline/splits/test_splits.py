@@ -355,6 +355,52 @@ def test_a_leak_in_given_splits_stops_unless_it_is_accepted(link: dict[str, Any]
     assert (split_of["a.mp4"], split_of["b.mp4"]) == ("train", "test")
 
 
+LEAK = (video("a.mp4", split="train"), video("leak.mp4", "a.mp4", split="test"))
+STRANGERS = tuple(video(f"stranger{number}.mp4") for number in range(200))
+"""So many that no person links too large a share of all videos."""
+
+
+def test_beside_an_accepted_leak_a_fake_follows_its_original() -> None:
+    entries = [*LEAK, *(video(f"f{number}.mp4", "a.mp4") for number in range(9))]
+    split_of = assign(entries, allow_leaks=True).split_of
+    assert {split_of[f"f{number}.mp4"] for number in range(9)} == {"train"}
+    assert split_of["leak.mp4"] == "test"
+
+
+def test_beside_an_accepted_leak_a_version_follows_its_footage_and_its_fakes_follow_it() -> None:
+    leak = [video("a.mp4", identity="ana", split="train"), video("b.mp4", identity="ana", split="test", footage="b")]
+    entries = [*leak, video("b-c40.mp4", identity="ana", footage="b"), video("fake.mp4", "b-c40.mp4", "ben")]
+    split_of = assign(entries, allow_leaks=True).split_of
+    assert (split_of["b-c40.mp4"], split_of["fake.mp4"]) == ("test", "test")
+    earlier = planned(leak, assign(leak, allow_leaks=True))
+    assert assign(entries[2:], known=earlier).split_of == {"b-c40.mp4": "test", "fake.mp4": "test"}
+
+
+def test_a_leak_of_a_person_is_accepted_for_that_person_alone() -> None:
+    leak = [
+        video("a.mp4", identity="ana", split="test"), video("b.mp4", "a.mp4", "ana", related_identities=("ben",),
+        split="train"),
+    ]  # fmt: skip
+    originals = [video(f"{number}.mp4", identity="ben", related_identities=("ana",)) for number in range(20)]
+    fakes = [video(f"{number}-fake.mp4", f"{number}.mp4") for number in range(20)]
+    split_of = assign([*leak, *originals, *fakes, *STRANGERS], allow_leaks=True).split_of
+    assert {split_of[entry.video_id] for entry in (*originals, *fakes)} == {"train"}, "ben is in train alone"
+
+
+def test_videos_of_a_person_in_two_splits_are_drawn_among_these_each_with_its_fakes() -> None:
+    leak = [video("a.mp4", identity="ana", split="val"), video("b.mp4", identity="ana", split="test")]
+    originals = [video(f"{number}.mp4", identity="ana") for number in range(20)]
+    fakes = [video(f"{number}-fake.mp4", f"{number}.mp4", "ana") for number in range(20)]
+    split_of = assign([*leak, *originals, *fakes, *STRANGERS], allow_leaks=True).split_of
+    assert {split_of[entry.video_id] for entry in originals} == {"val", "test"}
+    assert all(split_of[entry.video_id] == split_of[str(entry.source_id)] for entry in fakes)
+    one_more = [*leak, *originals, *fakes, *STRANGERS, video("0-more.mp4", "0.mp4")]
+    assert assign(one_more, allow_leaks=True).split_of["0-more.mp4"] == split_of["0.mp4"]
+    for splits in ((0, 0, 100), (100, 0, 0)):
+        drawn = assign([*leak, *originals, *STRANGERS], allow_leaks=True, ratio=splits).split_of
+        assert {drawn[entry.video_id] for entry in originals} == ({"test"} if splits[2] else {"val", "test"})
+
+
 def test_a_given_leak_is_reported_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
     entries = [
         video("a.mp4", identity="ann", split="train"),
