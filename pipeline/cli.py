@@ -320,10 +320,11 @@ def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415
+    from .row_progress import RowProgress  # noqa: PLC0415
     from .verify.check import rebuild_index_file, verify  # noqa: PLC0415
 
     if rebuild_index:
-        rebuild_index_file(out)
+        rebuild_index_file(out, on_wait=RowProgress().on_wait)
     verdict = verify(out, on_file=report.file_progress_printer())
     report.print_verdict(verdict, out)
     if as_json:

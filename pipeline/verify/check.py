@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commit.finalize import install_index, renewed_manifest, superseded_units, write_dataset_index
+from ..commit.lease import hold_lease
 from ..commit.publish import check_unit_file, refuse_read_only, sha256_of
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
@@ -29,30 +30,39 @@ from .findings import RERUN, Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
 
 
-def rebuild_index_file(out: Path) -> bool:
+def rebuild_index_file(out: Path, *, on_wait: Callable[[str], object] = lambda _: None) -> bool:
     """Rebuilds ``OUT/index.arrow`` from the files, if they are those of the manifest; returns whether it did.
 
     Otherwise the index stays as it is, and `verify` reports the cause: an index of fewer rows must not pass for that
-    of the whole dataset. Raises `UsageError` where OUT holds no dataset, or an unfinished one, or is read-only.
+    of the whole dataset. `on_wait`: called with a sentence before a wait for a run that may have been killed.
+    Raises `UsageError` where OUT holds no dataset, or an unfinished one, or is read-only, and `RefusedError` where
+    another run is at work on it.
     """
+    paths = OutPaths(out)
     try:
-        if unfinished := UnfinishedRun.find(out):
-            raise UsageError(
-                "\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks])
-            )
-        manifest = Manifest.read(out)
-        paths = OutPaths(out)
+        _read_finished(out)
         refuse_read_only(paths)
-        run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
-        if run_state.fingerprint() != manifest.fingerprint:
-            return False
-        write_dataset_index(run_state, manifest)
-        install_index(paths)
+        with hold_lease(paths.lease, on_wait, work="facefeed verify --rebuild-index"):
+            manifest = _read_finished(out)  # a run may have ended before the lease was free
+            run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
+            if run_state.fingerprint() != manifest.fingerprint:
+                return False
+            write_dataset_index(run_state, manifest)
+            install_index(paths)
     except (UsageError, StoppedError):
         raise
     except Exception:  # whatever a parser raises on damaged bytes
         return False
     return True
+
+
+def _read_finished(out: Path) -> Manifest:
+    """The manifest of OUT; raises `UsageError` where it holds no dataset, or an unfinished one."""
+    if unfinished := UnfinishedRun.find(out):
+        raise UsageError(
+            "\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks])
+        )
+    return Manifest.read(out)
 
 
 def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> VerifyResult:

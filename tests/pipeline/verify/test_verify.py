@@ -33,6 +33,7 @@ from assets_random import examples
 from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
+from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
@@ -662,6 +663,19 @@ def test_a_damaged_index_is_found_and_mended(copy: Path, damage: str) -> None:
     assert result.exit_code == 0
     assert json.loads(result.stdout.splitlines()[-1])["findings"] == []
     assert _read_index(copy / "index.arrow").num_rows == sum(ROWS.values())
+
+
+def test_an_index_is_not_rebuilt_while_another_run_is_at_work(copy: Path) -> None:
+    before = (copy / "index.arrow").read_bytes()
+    damage_index(copy, "truncated")
+    damaged = (copy / "index.arrow").read_bytes()
+    with hold_lease(copy / "driver.lease", work="facefeed compact"):
+        result = run(copy, "--rebuild-index")
+        assert result.exit_code == 2
+        assert "facefeed compact" in result.stderr
+        assert (copy / "index.arrow").read_bytes() == damaged
+    assert run(copy, "--rebuild-index").exit_code == 0
+    assert (copy / "index.arrow").read_bytes() == before
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
