@@ -24,7 +24,7 @@ from .commit.finalize import (
 from .commit.lease import Lease, hold_lease
 from .commit.publish import make_folders, remove_empty_folders_on_refusal
 from .console import first_names, plural
-from .dataset.added_columns import IncompleteSet
+from .dataset.added_columns import IncompleteSet, read_column_sets
 from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import CorruptDataError, RefusedError, StoppedError, UsageError
@@ -244,7 +244,8 @@ class _Run:
     def load_state(self) -> RunState:
         """The state of OUT; refuses one of another config: another run may have planned it since `prepare_job`.
 
-        Raises `CorruptDataError` where the plan is damaged or lacks a part.
+        Raises `CorruptDataError` where the plan is damaged or lacks a part, or a set of added columns does not say what
+        it is: the run would end with that after all of its work.
         """
         job = self.job
         plan = Plan.load(job.paths)
@@ -255,6 +256,7 @@ class _Run:
         else:
             refuse_lost_parts(job.paths, plan, manifest)
         RecordedDataset(job.paths, plan).refuse_other(self.config)
+        read_column_sets(job.out)
         return RunState(job.paths, plan, job.config_hash)
 
     def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:

@@ -145,33 +145,55 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     """Removes the set `name` of added columns from the dataset `out`; returns the number of its files.
 
     A call that was killed leaves a valid dataset; called again, it completes. `on_wait`: see `add_columns`.
+    From an unfinished dataset only a set is removed whose record cannot be read: with it, no run can finish.
     Raises `UsageError` where there is no such set, `RefusedError` where another run is at work on `out`.
     """
     out = Path(out)
+    paths = OutPaths(out)
+    if _is_set(paths, name) and _is_unreadable(out, name) and UnfinishedRun.find(out):
+        with stop_on_any_disk_error(out):
+            refuse_read_only(paths)
+            with hold_lease(paths.lease, on_wait, work="facefeed remove"):
+                paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
+                return _remove_folder(paths, name)  # the end of the run writes the index
     with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
-        folder = OutPaths(out).columns / name
-        if folder.parent != OutPaths(out).columns or name == ".." or not folder.is_dir():
+        if not _is_set(paths, name):
             raise _no_such_set(out, name, manifest)
-        try:
-            column_set = ColumnSet.read(out, name)
-        except CorruptDataError:
-            column_set = None
-        paths = run_state.paths
+        column_set = None if _is_unreadable(out, name) else ColumnSet.read(out, name)
         if column_set is not None:
             record = replace(column_set, is_being_removed=True).to_json()
             write_durably(column_set.record, record, paths.temporary)
             _renew_index(run_state, manifest)
-        removed = paths.temporary / f"{name}.{uuid.uuid4().hex}.removed"
-        with stop_on_disk_error(folder):
-            files = len(list(folder.glob("*.parquet")))
-            folder.rename(removed)
-            sync_folder(paths.columns)
-            if not any(paths.columns.iterdir()):
-                paths.columns.rmdir()
-                sync_folder(paths.root)
-            shutil.rmtree(removed)
+        files = _remove_folder(paths, name)
         if column_set is None:  # what the index had of it is not known
             _renew_index(run_state, manifest)
+    return files
+
+
+def _is_set(paths: OutPaths, name: str) -> bool:
+    folder = paths.columns / name
+    return folder.parent == paths.columns and name != ".." and folder.is_dir()
+
+
+def _is_unreadable(out: Path, name: str) -> bool:
+    try:
+        ColumnSet.read(out, name)
+    except CorruptDataError:
+        return True
+    return False
+
+
+def _remove_folder(paths: OutPaths, name: str) -> int:
+    """Removes the folder of a set; returns how many files of columns it had."""
+    folder, removed = paths.columns / name, paths.temporary / f"{name}.{uuid.uuid4().hex}.removed"
+    with stop_on_disk_error(folder):
+        files = len(list(folder.glob("*.parquet")))
+        folder.rename(removed)
+        sync_folder(paths.columns)
+        if not any(paths.columns.iterdir()):
+            paths.columns.rmdir()
+            sync_folder(paths.root)
+        shutil.rmtree(removed)
     return files
 
 

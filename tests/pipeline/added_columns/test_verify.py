@@ -6,7 +6,7 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import pytest
 from assets_columns import DEED, FILE, POISON, Colour, Returning
 from assets_dataset import copy_dataset, finish_dataset, make_dataset
 from assets_export import exported
+from assets_in_process import Job
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline import report
@@ -25,7 +26,7 @@ from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
@@ -333,6 +334,58 @@ def test_after_new_and_changed_videos_columns_are_out_of_the_index_until_what_is
     assert Index(out).column("brightness").null_count == 0
     after = {path.name: path.stat().st_mtime_ns for path in (out / "columns/colour").glob("*.parquet")}
     assert {name: before[name] for name in kept}.items() <= after.items(), "what was there is not computed again"
+
+
+class JobWithCopy(Job):
+    """A job while which somebody copies a set of added columns in its folder, after its next unit."""
+
+    is_copying = False
+
+    def copy_set(self) -> None:
+        shutil.copytree(self.out / "columns/colour", self.out / "columns/colour.bak")
+
+    def on_unit_finished(self) -> None:
+        super().on_unit_finished()
+        if self.is_copying:
+            self.copy_set()
+
+
+@pytest.fixture
+def job(make_source: Callable[..., Path], small_options: Options, tmp_path: Path) -> Iterator[JobWithCopy]:
+    """Of two videos that have added columns, and a new one."""
+    job = JobWithCopy(make_source("real/a.mp4", "real/b.mp4"), tmp_path / "out", small_options)
+    with job.stack:
+        job.run()
+        add_columns(job.out, f"{FILE}:Colour", workers=1)
+        make_source("real/c.mp4")
+        yield job
+
+
+@pytest.mark.parametrize("when", ["before", "during"])
+def test_a_copy_of_a_set_that_a_run_finds_is_removed_by_the_command_that_it_names(job: JobWithCopy, when: str) -> None:
+    units = job.finished_here
+    if when == "before":
+        job.copy_set()
+    job.is_copying = when == "during"
+    with pytest.raises(CorruptDataError, match="does not describe added columns") as caught:
+        job.run()
+    job.is_copying = False
+    assert job.finished_here == units + (when == "during"), "what it cannot finish it does not begin"
+    assert verify(job.out).is_finished == (when == "before")
+    (command,) = re.findall(r"`facefeed ([^`]+)`", str(caught.value))
+    assert CliRunner().invoke(main, shlex.split(command)).exit_code == 0
+    job.run()
+    assert job.finished_here == units + 1, "no unit is done again"
+    assert {path.name for path in (job.out / "columns").iterdir()} == {"colour"}
+    assert {finding.location for finding in verify(job.out).findings} == {"columns/colour"}, "the new rows lack them"
+
+
+def test_a_sound_set_of_an_unfinished_dataset_is_not_removed(job: JobWithCopy) -> None:
+    job.is_copying = True
+    with pytest.raises(CorruptDataError):
+        job.run()
+    with pytest.raises(RefusedError, match="a later run did not come to its end"):
+        remove_columns(job.out, "colour")
 
 
 def test_a_dataset_without_added_columns_has_the_index_that_it_had(tmp_path: Path) -> None:
