@@ -20,7 +20,10 @@ def fetch_file(files: RemoteFiles, stored: StoredFile, target: Path) -> bool:
     with target.open("wb") as file:
 
         def fetch(start: int) -> None:
-            data = files.read(stored.name, start, min(start + BLOCK_BYTES, stored.size_bytes))
+            end = min(start + BLOCK_BYTES, stored.size_bytes)
+            data = files.read(stored.name, start, end)
+            if len(data) != end - start and files.stat(stored.name) == stored:  # a hole would be read as zeros
+                data = files.read(stored.name, start, end, is_within=True)
             os.pwrite(file.fileno(), data, start)
 
         map_on_threads(fetch, range(0, stored.size_bytes, BLOCK_BYTES))

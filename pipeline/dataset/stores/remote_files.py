@@ -103,8 +103,14 @@ class RemoteFiles:
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.address, self.counter, self._sleep)
 
-    def read(self, name: str, start: int, end: int) -> bytes:
+    def read(self, name: str, start: int, end: int, *, is_within: bool = False) -> bytes:
         """Reads bytes `start` .. `end` of a file, fewer where it ends before.
+
+        Args:
+            name: of the file.
+            start: first byte.
+            end: last byte, excluded.
+            is_within: whether the file does not end before; then a response of another length is a transient error.
 
         Raises:
             MissingInStoreError: it is not there.
@@ -112,9 +118,14 @@ class RemoteFiles:
             StoppedError: the store does not return it.
 
         """
-        data: bytes = self._attempt(
-            name, lambda files, path, limit: files.cat_file(path, start=start, end=end, **limit)
-        )
+
+        def request(files: Any, path: str, limit: dict[str, Any]) -> bytes:
+            data: bytes = files.cat_file(path, start=start, end=end, **limit)
+            if is_within and len(data) != end - start:
+                raise ConnectionError(f"returns {len(data)} of {end - start} bytes")
+            return data
+
+        data = self._attempt(name, request)
         self.counter.add(fetched_bytes=len(data))
         return data
 
