@@ -97,6 +97,10 @@ def _probe_input(
             if is_over if until_frame is None else frame.frame_index >= until_frame:
                 return
 
+    asked = time.monotonic()
+    with contextlib.suppress(InputError):
+        pipeline.path_of(entry.video_id)
+    fetch_seconds = time.monotonic() - asked  # from a store: all of it, however few frames are tried
     with contextlib.suppress(InputError):
         # A trial that was ended early has ended the decoder's child: starting one is no part of the next.
         pipeline.warm_up(entry.video_id)
@@ -120,7 +124,7 @@ def _probe_input(
         paired=entry.mask_id is None and pipeline.is_compared(entry),
         frames=len(shown),
         wanted_frames=wanted,
-        seconds=before + (ended - started - before) * share,
+        seconds=fetch_seconds + before + (ended - started - before) * share,
         faces=sum(batch.num_rows for batch in batches) * share,
         size_bytes=_stored_bytes(batches) * share,
         reason=reason,

@@ -225,8 +225,13 @@ class InputPipeline:
             )
 
     def release(self) -> None:
-        """Frees the cached source frames and all rows of processed inputs; no thread may be using the pipeline."""
+        """Frees the cached source frames, all rows of processed inputs and what was fetched from a store.
+
+        No thread may be using the pipeline.
+        """
         self._source.release()
+        if self._staged is not None:
+            self._staged.discard()
         for spool in self._spools:
             spool.close()
         self._spools.clear()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 from ..dataset.stores.concurrent import map_on_threads
@@ -52,7 +53,7 @@ class StagedFiles:
     def discard(self) -> None:
         """Removes all files, but not the folder: a decoder that is confined to it could not read another one."""
         self._problems.clear()
-        with stop_on_disk_error(self.root):
+        with stop_on_disk_error(self.root), suppress(FileNotFoundError):  # `close` has removed it
             for child in self.root.iterdir():
                 if child.is_dir():
                     shutil.rmtree(child, ignore_errors=True)

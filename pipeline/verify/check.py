@@ -59,9 +59,7 @@ def rebuild_index_file(out: Path, *, on_wait: Callable[[str], object] = lambda _
 def _read_finished(out: Path) -> Manifest:
     """The manifest of OUT; raises `UsageError` where it holds no dataset, or an unfinished one."""
     if unfinished := UnfinishedRun.find(out):
-        raise UsageError(
-            "\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks])
-        )
+        raise UsageError("\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks]))
     return Manifest.read(out)
 
 

@@ -160,6 +160,8 @@ def test_a_damaged_video_that_was_tried_to_its_end_is_known_whole() -> None:
             )
             return iter(())
 
+        def path_of(self, _: str) -> None: ...
+
         def warm_up(self, _: str) -> None: ...
 
         def is_compared(self, _: Entry) -> bool:
@@ -191,6 +193,8 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
             self.first = 0.0
             return iter(())
 
+        def path_of(self, _: str) -> None: ...
+
         def warm_up(self, _: str) -> None: ...
 
         def is_compared(self, _: Entry) -> bool:
@@ -203,6 +207,41 @@ def test_what_a_worker_does_once_is_measured_apart_from_its_trials(monkeypatch: 
     assert first_frame_seconds(inputs, [broken]) == 0
     assert first_frame_seconds(inputs, [broken, sound]) == pytest.approx(7.0)
     assert first_frame_seconds(inputs, [sound]) == pytest.approx(0.0)
+
+
+def test_fetching_a_video_from_a_store_counts_once_and_its_frames_in_proportion(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 0.0
+    monkeypatch.setattr("facefeed.pipeline.dryrun.probe.time", SimpleNamespace(monotonic=lambda: now))
+
+    class Stored:
+        def batches(
+            self, _: Entry, __: str, ___: Any, limited: Callable[[Any], Any], summary: DecodeSummary
+        ) -> Iterator[Any]:
+            nonlocal now
+            summary.frames_wanted = 10
+            frames = iter([Frame(number, 0.0, np.zeros((2, 2, 3), np.uint8)) for number in range(10)])
+            for _frame in limited(frames):
+                now += 1.0
+            return iter(())
+
+        def path_of(self, _: str) -> None:
+            nonlocal now
+            now += 50.0
+
+        def warm_up(self, _: str) -> None:
+            nonlocal now
+            now += 3.0
+
+        def is_compared(self, _: Entry) -> bool:
+            return False
+
+        def release(self) -> None: ...
+
+    [probe] = probe_family(cast("InputPipeline", Stored()), [Entry(video_id="a.mp4")], 3.5)
+    assert probe.frames == 4
+    assert probe.seconds == pytest.approx(50.0 + 10.0)
 
 
 def test_a_forecast_comes_back_from_its_file() -> None:

@@ -6,6 +6,7 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,16 +21,20 @@ from assets_in_process import in_process, new_folder
 from assets_stores import MisbehavingServer, s3_server, without_delays
 from assets_tiny_source import NAMES, TinySource
 from assets_video import numbered
+from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles, StoredFile
+from facefeed.pipeline.dryrun.probe import probe_family
 from facefeed.pipeline.dryrun.run import dry_run
+from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
-from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.precompute import Summary, precompute
-from facefeed.pipeline.sources import Listing, listing_warnings
+from facefeed.pipeline.rows.input_pipeline import InputPipeline
+from facefeed.pipeline.sources import Entry, Listing, listing_warnings
 from facefeed.pipeline.sources.layouts.folder import Folder
 from facefeed.pipeline.stored_source.staging import STAGING_PREFIX
 from facefeed.pipeline.verify.check import verify
@@ -148,6 +153,26 @@ def test_a_later_run_fetches_what_is_new_or_was_replaced_alone(
     fresh = run(f"{source.folder}/table.csv", out.with_name("local"))
     assert rows(out).drop_columns(["split"]).equals(rows(out.with_name("local")).drop_columns(["split"]))
     assert fresh.manifest.inputs == run(f"file://{source.folder}/table.csv", out).manifest.inputs
+
+
+def test_a_dry_run_keeps_no_video_that_it_has_tried(
+    source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left: list[list[str]] = []
+
+    def try_all(job: JobSpec, families: Sequence[Sequence[Entry]], *_: object) -> Trials:
+        make_folders(job.paths)
+        with closing(InputPipeline(job)) as pipeline:
+            for family in families:
+                probes = probe_family(pipeline, family, 0.0)
+                assert len(probes) == len(family)
+                left.append([path.name for path in out.glob(f"_tmp/{STAGING_PREFIX}*/*")])
+        return Trials()
+
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.try_families", try_all)
+    dry_run(f"file://{source.folder}", out, options=OPTIONS, detector=FixedBoxDetector())
+    assert len(left) > 1
+    assert left == [[]] * len(left)
 
 
 def test_folders_of_frames_are_clips_there_too(out: Path) -> None:
