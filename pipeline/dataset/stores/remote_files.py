@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 from ...errors import StoppedError, UsageError
 from ..byte_ranges import RETRY_DELAYS_SECONDS
 from .address import StoreAddress
+from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .failures import code_of, is_missing_bucket, is_of_credentials, kind_of_failure
 
@@ -135,16 +136,21 @@ class RemoteFiles:
 
     def stat(self, name: str) -> StoredFile:
         """Size, time and version of a file; raises as `read`."""
-        info: dict[str, Any] = self._attempt(name, lambda files, path, limit: files.info(path, **limit))
+        info = self._info(name)
         if info.get("type") == "directory" or not isinstance(info.get("size"), int):
             raise MissingInStoreError(name)
         return StoredFile.of(name, info)
 
+    def _info(self, name: str) -> dict[str, Any]:
+        info: dict[str, Any] = self._attempt(name, lambda files, path, limit: files.info(path, **limit))
+        return info
+
     def list(self, below: str = "") -> Iterator[StoredFile]:
         """All files, or those below a folder, in no particular order; none where there is no such folder.
 
-        Raises as `read`, and `UsageError` where there are symbolic links. A listing has many requests, which cannot be
-        repeated one by one: the store's library repeats them, and not all are counted.
+        Raises as `read`, and `UsageError` where there are symbolic links, or the store does not say how large a file
+        is. A listing has many requests, which cannot be repeated one by one: the store's library repeats them, and not
+        all are counted. Where a listing has no sizes, as that of a web server, each file is asked for.
         """
         if self._listing is None or self._listing[0] != os.getpid():
             self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))
@@ -161,14 +167,33 @@ class RemoteFiles:
             with suppress(MissingInStoreError):
                 self._delay(below, error, None)
             return
+        without_size: list[str] = []
         for path, info in found.items():
             if info.get("islink"):
                 raise UsageError(
                     f"{self.address}: holds symbolic links ({path.removeprefix(f'{root}/')}), which are not followed; "
                     "name a folder of this machine by its path"
                 )
-            if info.get("type") == "file" and isinstance(info.get("size"), int) and path.startswith(f"{root}/"):
+            if info.get("type") != "file" or not path.startswith(f"{root}/"):
+                continue
+            if isinstance(info.get("size"), int):
                 yield StoredFile.of(path.removeprefix(f"{root}/"), info)
+            else:
+                without_size.append(path.removeprefix(f"{root}/"))
+        yield from filter(None, map_on_threads(self._stat_listed, without_size))
+
+    def _stat_listed(self, name: str) -> StoredFile | None:
+        """A file that is listed without its size; None where it is gone. Raises `UsageError` where that is unknown."""
+        try:
+            info = self._info(name)
+        except MissingInStoreError:
+            return None
+        if not isinstance(info.get("size"), int):
+            raise UsageError(
+                f"{self.address}: the store does not say how large {name!r} is, so it cannot be fetched; copy the "
+                "files to a folder of this machine"
+            )
+        return StoredFile.of(name, info)
 
     def accepts_credentials(self) -> bool:
         """Whether the store answers a request for the folder itself."""
