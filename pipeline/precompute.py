@@ -52,7 +52,7 @@ from .planning.failure_limit import (
 )
 from .planning.incremental import Changes, absence_warnings, compare_with_plan, next_plan_part
 from .planning.job_share import JobShare
-from .planning.options import JobSpec, Options
+from .planning.options import JobSpec, Options, hash_config
 from .planning.plan import Plan, PlanPart
 from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState, refuse_lost_parts
@@ -257,6 +257,10 @@ class _Run:
             refuse_lost_parts(job.paths, plan, manifest)
         RecordedDataset(job.paths, plan).refuse_other(self.config)
         read_column_sets(job.out)
+        if (
+            plan.parts and hash_config(plan.parts[0].config) != job.config_hash
+        ):  # without clips of images, which we have
+            raise RefusedError(f"{job.out}: another run has begun it meanwhile; run the same command again")
         return RunState(job.paths, plan, job.config_hash)
 
     def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
@@ -376,7 +380,8 @@ class _Run:
             raise StoppedError(
                 f"{out}: {left} units have no receipt that this host can see; run the same command again"
             )
-        manifest = build_manifest(run_state, self.config, changes.refused, len(self.listing.missing), changes.removed)
+        config = run_state.plan.parts[0].config
+        manifest = build_manifest(run_state, config, changes.refused, len(self.listing.missing), changes.removed)
         if units_left:
             return manifest, []
         quarantine_orphans(run_state)  # of units that were split in this run

@@ -140,6 +140,10 @@ class Options:
         }
 
 
+CLIP_SETTINGS = ("all_images", "fps_of_images")
+"""Keys of a config that only clips of images need; each is there only where it is not at its default."""
+
+
 def _sampling_config(sampling: Sampling) -> dict[str, Any]:
     """The config of a sampling; what it says of clips of images only where that is not what it says without options."""
     usual = sampling.of_videos()

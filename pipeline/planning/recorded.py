@@ -11,7 +11,7 @@ from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION
 from ..errors import RefusedError, UsageError
 from ..manipulation import own_masks
 from ..sources import Entry, Listing
-from .options import Options, config_differences
+from .options import CLIP_SETTINGS, Options, config_differences
 from .plan import Plan
 
 
@@ -27,8 +27,20 @@ class RecordedDataset:
 
     @property
     def config(self) -> dict[str, Any] | None:
-        """The config of its rows; None in a new OUT."""
+        """The config of its rows, whose hash units and receipts bear; None in a new OUT."""
         return self._plan.parts[0].config if self._plan.parts else None
+
+    @property
+    def clip_settings(self) -> dict[str, Any] | None:
+        """What holds for its clips of images; None as long as no run had any.
+
+        It stands in the part of the plan that had the first one: OUT may have begun with videos alone.
+        """
+        for part in self._plan.parts:
+            settings = {key: part.config[key] for key in CLIP_SETTINGS if key in part.config}
+            if settings or any(entry.num_images for unit in part.units for entry in unit.inputs):
+                return settings
+        return None
 
     def entries(self) -> Iterator[Entry]:
         """All planned inputs."""
@@ -52,9 +64,13 @@ class RecordedDataset:
         )
 
     def refuse_other(self, config: dict[str, Any]) -> None:
-        """Raises `RefusedError` where OUT was made with another config."""
-        recorded = self.config
-        if recorded is None or not (lines := list(config_differences(recorded, config))):
+        """Raises `RefusedError` where OUT was made with another config; its first clips may have any settings."""
+        if self.config is None:
+            return
+        of_videos = {key: value for key, value in self.config.items() if key not in CLIP_SETTINGS}
+        of_clips = {key: config[key] for key in CLIP_SETTINGS if key in config}
+        recorded = of_videos | (of_clips if self.clip_settings is None else self.clip_settings)
+        if not (lines := list(config_differences(recorded, config))):
             return
         remedy = ""
         if recorded.get("schema") in READABLE_VERSIONS and recorded["schema"] < config["schema"]:

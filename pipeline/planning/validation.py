@@ -93,7 +93,7 @@ def prepare_job(
         path, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
     )
     listing = _with_addresses(listing, source)
-    if not listing.clips and not any(entry.num_images for entry in recorded.entries()):
+    if not listing.clips and recorded.clip_settings is None:
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
     config = options.to_config(
@@ -105,7 +105,8 @@ def prepare_job(
         refuse_unlabelled(listing)
     job = JobSpec(
         root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
-        labels=listing.labels, columns=listing.columns, schema=config["schema"], config_hash=hash_config(config),
+        labels=listing.labels, columns=listing.columns, schema=config["schema"],
+        config_hash=hash_config(config if recorded.config is None else recorded.config),
         limits=limits or DecoderLimits(), stored_files=source.files_below(listing.root),
     )  # fmt: skip
     return job, listing, config

@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 from assets_clips import truncate, write_clip, write_image
+from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
+from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning import validation
@@ -64,6 +66,28 @@ def frames(out: Path) -> dict[str, list[int]]:
 def inputs_of_receipts(out: Path) -> list[dict[str, Any]]:
     receipts = [json.loads(path.read_bytes()) for path in (out / "receipts").iterdir()]
     return sorted((one for receipt in receipts for one in receipt["inputs"]), key=lambda one: str(one["video_id"]))
+
+
+def test_the_same_command_goes_on_when_the_first_folders_of_frames_come(
+    run: Run, job: dict[str, Any], src: Path
+) -> None:
+    out = src.parent / "out"
+    shutil.move(src, src.parent / "later")
+    (src / "real").mkdir(parents=True)
+    (src / "fake").mkdir()
+    write_video(src / "real/v.mp4", [numbered(number, 160, 120) for number in range(12)])
+    options = replace(job["options"], sampling=Sampling(every=5, fps_of_images=25))
+    run(options=options)
+    assert table(out)["frame_index"].to_pylist() == [0, 5, 10]
+    for name in CLIPS:
+        shutil.move(src.parent / "later" / name, src / name)
+    assert run(options=options).totals.inputs == len(CLIPS)
+    assert frames(out) == dict.fromkeys(CLIPS, [0, 5, 10])
+    assert table(out).num_rows == 12
+    assert verify(out).findings == []
+    assert run(options=options).totals.inputs == 0
+    with pytest.raises(RefusedError, match=r"fps_of_images: 25.0 there, 30.0 now"):
+        run(options=replace(options, sampling=Sampling(every=5, fps_of_images=30)))
 
 
 def test_each_clip_is_one_input_with_all_of_its_images(run: Run, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,37 @@ def test_folders_of_frames_may_join_an_out_of_videos(src: Path, tmp_path: Path) 
     out = write_plan(tmp_path / "planned", plan_of(*prepared(src)[1:]))
     shutil.move(tmp_path / "later", src / "real")
     assert [entry.video_id for entry in prepared(src, out=out)[1].entries] == ["fake/a.mp4", "real/clip"]
+
+
+@pytest.mark.parametrize(
+    "sampling", [Sampling(every=10), Sampling(every=10, all_images=True, fps_of_images=25), Sampling(frames=2)]
+)
+def test_the_first_clips_of_an_out_of_videos_set_what_holds_for_all_of_its_clips(
+    src: Path, tmp_path: Path, sampling: Sampling
+) -> None:
+    shutil.move(src / "real", tmp_path / "later")
+    job, listing, config = prepared(src, sampling)
+    videos = plan_of(listing, config)
+    out = write_plan(tmp_path / "planned", videos)
+    shutil.move(tmp_path / "later", src / "real")
+    later, listing, full = prepared(src, sampling, out)
+    assert later.config_hash == job.config_hash, "rows of its videos stay"
+    assert later.options.sampling == sampling
+    Plan([videos]).append(OutPaths(out), plan_of(listing, full))
+    assert prepared(src, sampling, out)[2] == full
+    for other in ({"fps_of_images": 30}, {"all_images": True, "fps_of_images": 24}):
+        with pytest.raises(RefusedError, match=r"fps_of_images: .* there, .* now"):
+            prepared(src, replace(sampling, **other), out)  # type: ignore[arg-type]
+    shutil.rmtree(src / "real")
+    assert prepared(src, sampling, out)[2] == full
+
+
+def test_other_settings_of_videos_are_refused_also_when_the_first_clip_comes(src: Path, tmp_path: Path) -> None:
+    shutil.move(src / "real", tmp_path / "later")
+    out = write_plan(tmp_path / "planned", plan_of(*prepared(src)[1:]))
+    shutil.move(tmp_path / "later", src / "real")
+    with pytest.raises(RefusedError, match=r"settings \(sampling: \{'every': 10\} there, \{'every': 5\} now\)"):
+        prepared(src, Sampling(every=5, fps_of_images=25), out)
 
 
 def test_an_out_with_frames_on_their_own_goes_on_with_frames_on_their_own(src: Path, tmp_path: Path) -> None:
