@@ -15,6 +15,7 @@ import pytest
 from assets_clips import truncate, write_clip, write_image
 from assets_video import numbered, write_video
 from click.testing import CliRunner
+from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
@@ -82,12 +83,37 @@ def test_the_same_command_goes_on_when_the_first_folders_of_frames_come(
     for name in CLIPS:
         shutil.move(src.parent / "later" / name, src / name)
     assert run(options=options).totals.inputs == len(CLIPS)
-    assert frames(out) == dict.fromkeys(CLIPS, [0, 5, 10])
+    assert frames(out) == {name: [0, 5, 10] for name in CLIPS}
     assert table(out).num_rows == 12
     assert verify(out).findings == []
     assert run(options=options).totals.inputs == 0
     with pytest.raises(RefusedError, match=r"fps_of_images: 25.0 there, 30.0 now"):
         run(options=replace(options, sampling=Sampling(every=5, fps_of_images=30)))
+
+
+def test_clips_that_come_while_another_run_begins_with_videos_alone_wait_for_the_next_run(
+    run: Run, job: dict[str, Any], src: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = replace(job["options"], sampling=Sampling(every=5, fps_of_images=25))
+    videos = src.parent / "videos"
+    for name in ("real", "fake"):
+        (videos / name).mkdir(parents=True)
+    write_video(videos / "real/v.mp4", [numbered(number, 160, 120) for number in range(12)])
+
+    def prepare_and_begin(*arguments: Any, **settings: Any) -> Any:
+        prepared = validation.prepare_job(*arguments, **settings)
+        with monkeypatch.context() as patched:
+            patched.setattr(precompute_module, "prepare_job", validation.prepare_job)
+            run(src=videos, options=options)
+        return prepared
+
+    with monkeypatch.context() as patched:
+        patched.setattr(precompute_module, "prepare_job", prepare_and_begin)
+        with pytest.raises(RefusedError, match="another run has begun it meanwhile; run the same command again"):
+            run(options=options)
+    run(options=options)
+    assert table(src.parent / "out").num_rows == 12
+    assert verify(src.parent / "out").findings == []
 
 
 def test_each_clip_is_one_input_with_all_of_its_images(run: Run, tmp_path: Path) -> None:
