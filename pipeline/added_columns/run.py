@@ -150,8 +150,8 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     """
     out = Path(out)
     paths = OutPaths(out)
-    if _is_set(paths, name) and _is_unreadable(out, name) and UnfinishedRun.find(out):
-        with stop_on_any_disk_error(out):
+    with stop_on_any_disk_error(out):
+        if _is_set(paths, name) and _is_unreadable(out, name) and UnfinishedRun.find(out):
             refuse_read_only(paths)
             with hold_lease(paths.lease, on_wait, work="facefeed remove"):
                 paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
