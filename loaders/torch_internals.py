@@ -17,7 +17,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 CHECKED_TORCH = "2.15"
 """The version with which these attributes were last read in torch's source."""
@@ -142,6 +142,14 @@ def count_ready_batches(iterator: Any) -> int:
     queues = {iterator._worker_result_queue, iterator._data_queue}  # noqa: SLF001 (two where batches are pinned)
     out_of_order = sum(len(task) == 2 for task in iterator._task_info.values())  # noqa: SLF001
     return out_of_order + sum(int(queue.qsize()) for queue in queues)
+
+
+def end_requests(iterator: Any) -> bool:
+    """Makes an iterator of torch's DataLoader end with the batches that it has requested; False for any other one."""
+    if not isinstance(iterator, _BaseDataLoaderIter):
+        return False
+    iterator._sampler_iter = iter(())  # noqa: SLF001
+    return True
 
 
 def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock: Callable[[], float]) -> None:

@@ -47,7 +47,8 @@ def profile(
         device: that the step runs on; None: the host.
         epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length or, where it has
             none, that between the epoch boundaries of the run.
-        against: other loaders, by name, to try under the same step; one without a steady state within 45 s is left out.
+        against: other loaders, by name, to try under the same step; one without a steady state within 45 s is left out,
+            and one that fails, with a note.
         verify: also try the advised settings.
         quick: the verdict alone, without explanations.
         progress: called with the current activity, steps done and steps in all.
@@ -84,8 +85,7 @@ def _measure_and_explain(
         result = trials.explain(result)
         result = trials.verify_advice(result) if verify else result
     measurement.loop.close()
-    other_trials = [trials.measure(name, other) for name, other in against.items()]
-    return replace(result, is_explained=not quick, trials=(*result.trials, *filter(None, other_trials)))
+    return replace(trials.with_trials_of(result, against), is_explained=not quick)
 
 
 @contextmanager

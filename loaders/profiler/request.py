@@ -54,7 +54,7 @@ class ProfileRequest:
             return self._run_sweep(progress)
         loader, num_epoch_batches = self._loader()
         device_class = EmulatedRank if self.ranks > 1 else EmulatedDevice
-        other_loaders = {} if self.videos is None else {"naive": self._naive(self.videos, loader)}
+        other_loaders = {} if self.videos is None else {"naive": self._naive(self._decoded(self.videos), loader)}
         return profile(
             loader,
             device_class(self.step_ms / 1e3, self.host_share),
@@ -75,6 +75,8 @@ class ProfileRequest:
             request = replace(self._with_settings(settings), quick=True, videos=None)
             return request.run(lambda _, *done: progress(progress_text, *done))
 
+        if self.videos is not None:
+            self._decoded(self.videos)  # refused now, and not after all settings
         # A rank that failed alone would leave the others waiting for it in the same setting.
         results, failures = run_sweep(grid, measured, may_fail=self.ranks == 1)
         best = self._with_settings((results[0].num_workers, results[0].prefetch_factor))
@@ -121,15 +123,19 @@ class ProfileRequest:
             loader, math.ceil(4 * (self.steps + 10 * workers * (prefetch or 0)) / num_epoch_batches)
         ), num_epoch_batches
 
-    def _naive(self, videos: Path, loader: FaceDataLoader) -> Any:
-        """The same faces, batches and workers, but decoded from the videos in every step."""
+    def _decoded(self, videos: Path) -> Any:
+        """The same faces as a dataset that decodes them from the videos."""
         from importlib.metadata import entry_points  # noqa: PLC0415
-
-        from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
 
         baseline = entry_points(group="facefeed.baselines")["onthefly"].load()
         dataset = baseline(videos, self.out, split=self.split, image_size=self.image_size)
         dataset[0]  # says now whether these are the videos
+        return dataset
+
+    def _naive(self, dataset: Any, loader: FaceDataLoader) -> Any:
+        """A loader of such a dataset with the same batches and workers."""
+        from torch.utils.data import DataLoader, RandomSampler  # noqa: PLC0415
+
         workers = loader.num_workers
         sampler = RandomSampler(dataset, num_samples=_ENDLESS_EPOCH_BATCHES * self.batch_size)
         return DataLoader(

@@ -34,6 +34,7 @@ import cv2
 import torch
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import EmulatedDevice
+from facefeed.loaders.profiler.measure.variants import with_settings
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
 from facefeed.loaders.profiler.verdict.result import Profile
@@ -105,9 +106,12 @@ def seen(profiled: Profile) -> dict[str, Any]:
 
 
 def with_advised_workers(name: str, folder: Path, profiled: Profile) -> Any:
-    """The peer's loader with the first number of workers that was advised, or None."""
-    settings = next((advice.settings for advice in profiled.advice if advice.settings), None)
-    return None if settings is None else over_peer(name, folder, workers=settings["num_workers"])
+    """The peer's loader with the best settings that `verify` found, or None."""
+    if profiled.verified is None:
+        return None
+    best = profiled.verified.recording
+    loader = over_peer(name, folder, workers=best.num_workers)
+    return with_settings(loader, num_workers=best.num_workers, prefetch_factor=best.prefetch_factor)
 
 
 def tried(name: str, loader: Any, step: float, steps: int, followed: Callable[[Profile], Any]) -> dict[str, Any]:

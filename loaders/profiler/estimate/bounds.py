@@ -166,15 +166,25 @@ def num_values_for_median(confidence: float) -> int:
     return math.ceil(-math.log2(1 - confidence))
 
 
-def median_bounds(values: Sequence[float], *, confidence: float) -> BoundedEstimate:
-    """The median of independent values (values,), with the closest of them that bound the true one (order statistics).
+def mean_bounds(values: Sequence[float], *, confidence: float, seed: int = 0) -> BoundedEstimate:
+    """The mean of independent values (values,), with bounds.
 
-    `confidence` in the result is what these have: at least the requested one, or less if there are too few values.
+    Of `MIN_BLOCKS` values or more by weighting them, together with one that was not seen: as large as the largest, or
+    as small as the least. Fewer are too few for that: their least and largest are the bounds, which hold a median with
+    the `confidence` in the result. That is at least the requested one, or less if there are too few values.
     """
-    ordered, count = sorted(values), len(values)
-    # The r-th smallest is above the true median where at most r of the values are below it.
-    errors = np.cumsum([math.comb(count, number) for number in range((count + 1) // 2)]) / 2**count
-    rank = max(int(np.searchsorted(errors, 1 - confidence, side="right")) - 1, 0)
+    seen, count = np.asarray(values, np.float64), len(values)
+    if count < MIN_BLOCKS:
+        return BoundedEstimate(
+            value=float(seen.mean()), lower=float(seen.min()), upper=float(seen.max()),
+            confidence=confidence if count >= num_values_for_median(confidence) else 1 - 0.5**count,
+        )  # fmt: skip
+    weights = np.random.default_rng(seed).standard_exponential((_num_resamples(confidence), count + 1))
+    weights /= weights.sum(axis=1, keepdims=True)
+    means, unseen = weights[:, :-1] @ seen, weights[:, -1]
     return BoundedEstimate(
-        value=float(np.median(ordered)), lower=ordered[rank], upper=ordered[-1 - rank], confidence=1 - errors[rank]
+        value=float(seen.mean()),
+        lower=min(float(np.quantile(means + unseen * seen.min(), 1 - confidence)), float(seen.mean())),
+        upper=max(float(np.quantile(means + unseen * seen.max(), confidence)), float(seen.mean())),
+        confidence=confidence,
     )

@@ -62,6 +62,7 @@ class StageTimers:
 
     def __init__(self) -> None:
         self.seconds_by_stage: dict[str, float] = {}
+        self.is_timing = True  # the current batch
 
     def collect(self) -> dict[str, float]:
         """Stage seconds of the finished batch, in the order of `STAGES`; resets them to 0."""
@@ -73,20 +74,22 @@ class StageTimers:
     def wrap(self, stage: str, call: Callable[..., Any]) -> TimedStage:
         """The callable, its time added to a stage."""
         self.seconds_by_stage.setdefault(stage, 0.0)
-        return TimedStage(self.seconds_by_stage, stage, call)
+        return TimedStage(self, stage, call)
 
 
 class TimedStage:
     """A callable whose time is added to a stage; otherwise transparent. Called for every image, so kept minimal."""
 
-    def __init__(self, seconds_by_stage: dict[str, float], stage: str, call: Callable[..., Any]) -> None:
-        self._seconds_by_stage, self._stage, self.untimed = seconds_by_stage, stage, call
+    def __init__(self, timers: StageTimers, stage: str, call: Callable[..., Any]) -> None:
+        self._timers, self._stage, self.untimed = timers, stage, call
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls it."""
+        if not self._timers.is_timing:
+            return self.untimed(*args, **kwargs)
         started_at = clock()
         result = self.untimed(*args, **kwargs)
-        self._seconds_by_stage[self._stage] += clock() - started_at
+        self._timers.seconds_by_stage[self._stage] += clock() - started_at
         return result
 
     def __getattr__(self, name: str) -> Any:
@@ -101,7 +104,6 @@ class BatchTimer:
     def __init__(self, timers: StageTimers) -> None:
         self.stage_timers = timers
         self.timing: BatchTiming | None = None
-        self.times_stages = False
         self._num_batches = 0
         self._counters: ThreadCounters | None = None
         self._cpu_start_seconds = 0.0
@@ -114,7 +116,7 @@ class BatchTimer:
         if self.timing is None:
             if self._counters is None or self._counters.owner != current_thread():  # after a fork
                 self._counters = ThreadCounters()
-            self.times_stages = self._num_batches % _STAGE_TIMING_INTERVAL == 0
+            self.stage_timers.is_timing = self._num_batches % _STAGE_TIMING_INTERVAL == 0
             self._num_batches += 1
             self._cpu_start_seconds = time.thread_time()
             self.timing = BatchTiming(clock(), pid=os.getpid())
@@ -128,7 +130,7 @@ class BatchTimer:
         timing.end_at, timing.cpu_seconds = clock(), time.thread_time() - self._cpu_start_seconds
         timing.core_wait_seconds, timing.storage_bytes = self._counters.read_delta()
         stage_seconds, self.timing = self.stage_timers.collect(), None
-        timing.stage_seconds = stage_seconds if self.times_stages else {}
+        timing.stage_seconds = stage_seconds if self.stage_timers.is_timing else {}
         return TimedBatch(batch, timing)
 
 

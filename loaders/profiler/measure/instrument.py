@@ -22,8 +22,9 @@ from .batch_timing import BatchTimer, BatchTiming, StageTimers, TimedBatch, cloc
 class _InstrumentedDataset:
     """A dataset, and a copy with timed stages, which is created in the worker after `worker_init_fn` has run.
 
-    It has the attributes and, for `isinstance`, the type of the dataset: loaders of a library's own, such as litdata's,
-    ask for both.
+    All items are the copy's: what a dataset opens with its first item, it would otherwise open twice. It has the
+    attributes and, for `isinstance`, the type of the dataset: loaders of a library's own, such as litdata's, ask for
+    both.
     """
 
     def __init__(self, dataset: Any, timer: BatchTimer) -> None:
@@ -54,17 +55,14 @@ class _InstrumentedDataset:
 
 class _InstrumentedMapDataset(_InstrumentedDataset, torch.utils.data.Dataset[Any]):
     def __getitem__(self, index: Any) -> Any:
-        return self._dataset_for_next_item()[index]
+        self.timer.start()
+        return self.timed_dataset[index]
 
     def __getitems__(self, indices: Sequence[Any]) -> Any:
-        dataset = self._dataset_for_next_item()
+        self.timer.start()
+        dataset = self.timed_dataset
         get_items = getattr(dataset, "__getitems__", None)
         return get_items(indices) if get_items else [dataset[index] for index in indices]
-
-    def _dataset_for_next_item(self) -> Any:
-        """The timed dataset where the current batch times its stages, else the plain one."""
-        self.timer.start()
-        return self.timed_dataset if self.timer.times_stages else self.dataset
 
 
 class _InstrumentedIterableDataset(_InstrumentedDataset, IterableDataset[Any]):

@@ -12,6 +12,7 @@ import numpy as np
 
 from ....pipeline.errors import UsageError
 from ...loader.face_dataloader import FaceDataLoader
+from ...torch_internals import end_requests
 from . import page_cache
 from .batch_timing import BatchTiming, clock, timing_cost_seconds
 from .instrument import instrument
@@ -37,16 +38,18 @@ _RAW_CLOCK_ID = getattr(time, "CLOCK_MONOTONIC_RAW", time.CLOCK_MONOTONIC)
 class MeasuredLoop:
     """Iterates over a loader in segments of measured steps; each segment continues the current iteration.
 
-    opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch.
+    opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch. sees_batches: whether
+    each batch comes from a torch DataLoader, whose timing and queue belong to it.
     """
 
     def __init__(self, loader: Any) -> None:
         self._batch_timings: deque[BatchTiming] = deque()
         torch_loader = torch_loader_of(loader)
-        instrumented = None if torch_loader is None else instrument(torch_loader, self._batch_timings.append)
+        instrumented = None if torch_loader is None else instrument(torch_loader, self._take_timing)
         self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
-        self._is_torch_loader = torch_loader is not None
+        self._is_pipeline = self._loader is not instrumented  # of stages that may cut, join and shuffle batches
+        self.sees_batches = torch_loader is not None
         self._num_workers = torch_loader.num_workers if torch_loader is not None else 0
         self._prefetch_factor = (
             (torch_loader.prefetch_factor or 0) if torch_loader is not None and torch_loader.num_workers else 0
@@ -54,7 +57,7 @@ class MeasuredLoop:
         self._in_order = bool(getattr(torch_loader, "in_order", True))
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
-        self._restart_in = 0  # requests; 0: never
+        self._ends_in = 0  # requests; 0: where its epochs end
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
@@ -65,7 +68,7 @@ class MeasuredLoop:
     def drain(self) -> None:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
         deadline = clock() + _MAX_DRAIN_SECONDS
-        for _ in range(self.max_in_flight if self._is_torch_loader else _DEFAULT_MAX_IN_FLIGHT):
+        for _ in range(self.max_in_flight if self.sees_batches else _DEFAULT_MAX_IN_FLIGHT):
             self._next_unmeasured()
             if clock() > deadline:
                 return
@@ -76,13 +79,13 @@ class MeasuredLoop:
         The loop arrives as in mid-epoch, by so many steps that are not measured. The first step that is measured is
         left out: its device was idle, and so waited for what is hidden by the step before in training. Of a
         `FaceDataLoader`, an epoch is as long as in training until `leave_epoch_starts`; its workers go on to the next
-        epoch once the last batch is requested. The iteration of another loader is broken off where an epoch would end,
-        so that its workers end, or begin anew.
+        epoch once the last batch is requested. Another one of torch's requests no more batches, and ends its epoch with
+        those that it has requested. The iteration of any other loader is broken off where an epoch would end.
         """
-        if self._face_sampler is None:
-            num_left, self._restart_in = 1, 2
-        else:
+        if self._face_sampler is not None:
             num_left = self._approach_epoch_end(step, num_steps)
+        else:
+            num_left, self._ends_in = 1 + (self.max_in_flight if self.sees_batches else 0), 2
         recording = self.record(num_left + num_steps, step, step_clock=step_clock)
         return recording.select(np.arange(1, len(recording)))
 
@@ -151,7 +154,7 @@ class MeasuredLoop:
 
     def _num_missed_batches(self, recording: Recording, pause_seconds: float) -> int:
         """Batches that the loop would have consumed in a pause, as far as the queue had room for them."""
-        room = recording.queue_room if self._is_torch_loader else _DEFAULT_MAX_IN_FLIGHT
+        room = recording.queue_room if self.sees_batches else _DEFAULT_MAX_IN_FLIGHT
         return min(math.ceil(pause_seconds / max(float(recording.period_seconds.mean()), _MIN_PERIOD_SECONDS)), room)
 
     def _catch_up(self, marks: _StepMarks, step: Step, num_missed: int) -> None:
@@ -197,11 +200,10 @@ class MeasuredLoop:
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
         started_at = clock()
-        if self._restart_in:
-            self._restart_in -= 1
-            if not self._restart_in:
-                self._iterator = None
-                self._batch_timings.clear()
+        if self._ends_in:
+            self._ends_in -= 1
+            if not self._ends_in:
+                self._end_epoch()
         is_first = self._iterator is None
         iterator = self._open_iterator() if self._iterator is None else self._iterator
         batch = next(iterator, self)
@@ -214,14 +216,31 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
+        if self._is_pipeline and self.sees_batches and len(self._batch_timings) != 1:
+            self._stop_seeing_batches()
         return batch, is_first
+
+    def _stop_seeing_batches(self) -> None:
+        """Takes the loader for any iterable, once a batch was not exactly one of the DataLoader that it comes from."""
+        self.sees_batches, self._num_workers, self._prefetch_factor = False, 0, 0
+        self._batch_timings = deque()
+
+    def _take_timing(self, timing: BatchTiming) -> None:
+        if self.sees_batches:
+            self._batch_timings.append(timing)
+
+    def _end_epoch(self) -> None:
+        """Ends the epoch here, as far as batches are not requested yet."""
+        if not end_requests(self._iterator):
+            self._iterator = None
+            self._batch_timings.clear()
 
     def _recording(self, marks: _StepMarks) -> Recording:
         storage_bytes = page_cache.storage_bytes_read()
         return Recording(
             **marks.series(),
             segment_step=np.array(marks.segment_steps, np.int64),
-            batch_timings=tuple(marks.batch_timings),
+            batch_timings=tuple(marks.batch_timings) if self.sees_batches else (),
             num_workers=self._num_workers,
             prefetch_factor=self._prefetch_factor,
             in_order=self._in_order,
@@ -230,7 +249,11 @@ class MeasuredLoop:
             timing_cost_seconds=_timing_cost_per_batch(marks.batch_timings, sum(marks.num_images)),
             storage_bytes=None
             if marks.storage_bytes_at_start is None or storage_bytes is None
-            else max(storage_bytes - marks.storage_bytes_at_start, 0),
+            # Those of workers that have ended since are known by their batches alone.
+            else max(
+                storage_bytes - marks.storage_bytes_at_start,
+                sum(timing.storage_bytes for timing in marks.batch_timings),
+            ),
         )
 
     def close(self) -> None:

@@ -84,8 +84,12 @@ def with_settings(loader: Any, *, num_workers: int, prefetch_factor: int) -> Any
     )
     prefetch = prefetch_factor if num_workers else None
     changed.__dict__.update(num_workers=num_workers, prefetch_factor=prefetch, _iterator=None)
-    if num_workers and not source.num_workers and isinstance(source, FaceDataLoader):
-        changed.multiprocessing_context = worker_context(None)
+    if isinstance(source, FaceDataLoader):
+        changed.__dict__.update(_has_default_workers=False)  # else it would count the cores as it begins
+        if num_workers and not source.num_workers:
+            # As a loader that is made with these settings; without workers none could persist.
+            changed.__dict__.update(persistent_workers=True)
+            changed.multiprocessing_context = worker_context(None)
     return with_torch_loader(loader, changed)
 
 

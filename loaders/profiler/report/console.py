@@ -84,14 +84,15 @@ def _estimators(profile: Profile) -> list[str]:
 
 def _trials(profile: Profile) -> list[str]:
     """Rows of the transforms, the cold cache and other loaders."""
+    notes = [f"    {note}" for note in profile.trial_notes]
     if not profile.all_trials:
-        return []
+        return notes
     rows = [
         f"    {trial.name:<22} {trial.recording.images_per_second:8,.0f} images/s  waits "
         f"{trial.verdict.wait_share.value:6.1%}"
         for trial in (profile.as_trial, *profile.all_trials)
     ]
-    return ["  the same step with", *rows]
+    return ["  the same step with", *rows, *notes]
 
 
 def _advice(profile: Profile, gate: Gate) -> list[str]:

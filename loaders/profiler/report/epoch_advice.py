@@ -48,7 +48,7 @@ def epoch_start_reason(profile: Profile) -> str:
         if is_fed_once_filled(verdict)
         else f"Once its queue is filled, the loader waits {percent(steady.value)} of the time"
     )
-    if epoch.value < FED_BELOW:
+    if epoch.lower < FED_BELOW:
         upper = at_most(epoch.upper).replace("at most", "up to").replace("\u00a0", " ")
         possible = f"{upper} is possible" if epoch.has_upper else "no upper bound could be shown"
         return (
@@ -57,8 +57,8 @@ def epoch_start_reason(profile: Profile) -> str:
         )
     return (
         f"{kept_up}; but each epoch of {verdict.num_epoch_batches:,} batches loses "
-        f"{_seconds_text(verdict.epoch_start_wait_seconds)} before that, so that it waits {percent(epoch.value)} of "
-        f"its time in all. {_remedy(profile)}"
+        f"{_seconds_text(verdict.epoch_start_wait_seconds)} on average before that, so that it waits "
+        f"{percent(epoch.value)} of its time in all. {_remedy(profile)}"
     )
 
 

@@ -117,8 +117,9 @@ def _obstacles(verdict: Verdict) -> list[str]:
     if epoch is not None and is_mainly_slow_at_epoch_start(verdict):
         start = milliseconds(verdict.epoch_start_wait_seconds)
         obstacles.append(
-            f"the beginning of each epoch, for which the device waits {start}: with it {percent(epoch.value)} of an "
-            f"epoch of {plural(verdict.num_epoch_batches or 0, 'batch', 'batches')}, {at_most_or_none(epoch)}"
+            f"the beginning of each epoch, for which the device waits {start} on average: with it "
+            f"{percent(epoch.value)} of an epoch of {plural(verdict.num_epoch_batches or 0, 'batch', 'batches')}, "
+            f"{at_most_or_none(epoch)}"
         )
     return obstacles
 

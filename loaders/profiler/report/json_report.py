@@ -14,10 +14,10 @@ from ..verdict.advice import Advice
 from ..verdict.gate import Gate
 from ..verdict.job import RankResult
 from ..verdict.result import CurvePoint, Profile, SweepResult, Trial
-from ..verdict.verdict import Verdict
+from ..verdict.verdict import Verdict, VerdictKind
 from .no_advice import no_advice_reason
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 
 def environment() -> dict[str, Any]:
@@ -33,6 +33,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
     What could not be measured is None: JSON has no NaN.
     """
     verdict, live, verified = profile.verdict, profile.live, profile.verified
+    is_conclusive = profile.verdict.kind is not VerdictKind.INCONCLUSIVE
     values = {
         "schema": SCHEMA_VERSION,
         "verdict": {
@@ -57,6 +58,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "prefetch": live.prefetch_factor,
         "curve": [_curve_point_values(point) for point in profile.curve],
         "trials": {trial.name: _trial_values(trial) for trial in profile.all_trials},
+        "trial_notes": list(profile.trial_notes),
         "advice": [_advice_values(advice) for advice in profile.advice],
         "instead": None if profile.advice else no_advice_reason(profile, gate),
         "followed": None
@@ -67,7 +69,10 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "ranks": [_rank_values(rank) for rank in profile.ranks],
         "sweep": [_sweep_values(result) for result in profile.sweep],
         "sweep_failures": [asdict(failure) for failure in profile.sweep_failures],
-        "gate": {**asdict(gate), "failures": gate.failures(verdict)},
+        "gate": {
+            **asdict(gate),
+            "failures": gate.failures(verdict) if is_conclusive else None,
+        },
         "environment": environment(),
     }
     return {name: _finite_or_none(value) for name, value in values.items()}
@@ -160,6 +165,7 @@ def _sweep_values(result: SweepResult) -> dict[str, Any]:
         "word": result.verdict.kind,
         "waiting": asdict(result.verdict.wait_share),
         "starved": asdict(result.verdict.starved_share),
+        "epoch": None if result.verdict.epoch_wait_share is None else asdict(result.verdict.epoch_wait_share),
         "steps": result.verdict.num_steps,
         "images_per_second": result.images_per_second,
         "reasons": result.verdict.reasons,

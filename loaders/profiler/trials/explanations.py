@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import traceback
 import warnings
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 from ....pipeline.console import plural
 from ...loader.face_dataloader import FaceDataLoader
@@ -18,9 +19,12 @@ from ..measure.variants import torch_loader_of, with_less_work, with_settings
 from ..verdict.advice import Advice, acceptable_wait_share, advise
 from ..verdict.loader_verdict import LoaderMeasurement
 from ..verdict.result import CurvePoint, Profile, Trial
+from ..verdict.step_series import StepSeries
 from ..verdict.verdict import FED_BELOW, WARM_BYTES_PER_IMAGE, Verdict, VerdictKind
 from ..verdict.what_if import WhatIfModel
 from .sweep import failure_reason
+
+_Measured = TypeVar("_Measured")
 
 _TRIAL_STEPS_DIVISOR = 20  # a trial takes so small a part of the steps
 _MAX_TRIAL_SECONDS = 45.0
@@ -42,17 +46,34 @@ class Trials:
             measurement.loop,
         )
         self.progress, self.num_steps = measurement.progress, max(measurement.num_steps // _TRIAL_STEPS_DIVISOR, 30)
+        self._notes = list[str]()
 
     def explain(self, profile: Profile) -> Profile:
-        """The profile with wait curve, cold cache, transforms and advice."""
-        curve = self._wait_curve(profile)
-        cold = self._cold_cache()
+        """The profile with wait curve, cold cache, transforms and advice; what fails is left out, with a note."""
+        curve = self._or_note("the wait curve", lambda: self._wait_curve(profile)) or ()
+        cold = self._or_note("the cold cache", self._cold_cache)
         self.loop.close()
         torch_loader = torch_loader_of(self.loader)
         variants = with_less_work(torch_loader) if isinstance(torch_loader, FaceDataLoader) else {}
-        trials = tuple(filter(None, (self.measure(name, variant) for name, variant in variants.items())))
         advice = advise(profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict))
-        return replace(profile, curve=curve, cold_cache=cold, trials=trials, advice=tuple(advice))
+        explained = replace(profile, curve=curve, cold_cache=cold, advice=tuple(advice))
+        return self.with_trials_of(explained, variants)
+
+    def with_trials_of(self, profile: Profile, loaders: Mapping[str, Any]) -> Profile:
+        """The profile with short trials of further loaders, by name; what fails is left out, with a note."""
+        trials = [
+            self._or_note(name, functools.partial(self.measure, name, loader)) for name, loader in loaders.items()
+        ]
+        return replace(profile, trials=(*profile.trials, *filter(None, trials)), trial_notes=tuple(self._notes))
+
+    def _or_note(self, name: str, measure: Callable[[], _Measured]) -> _Measured | None:
+        """What `measure` returns; None, with a note, where it fails: the verdict is there, and is not to be lost."""
+        try:
+            return measure()
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
+            self._notes.append(f"{name} could not be measured: {failure_reason(error)}")
+            return None
 
     def verify_advice(self, profile: Profile) -> Profile:
         """The profile with the advised settings tried in order, until the device is fed or none is left.
@@ -129,6 +150,8 @@ class Trials:
 
     def _trial(self, name: str, recording: Recording) -> Trial | None:
         """The trial of a recording; None where no step is steady: it would seem never to wait."""
+        settled = replace(recording, num_transient_steps=StepSeries.of_recording(recording).transient_length())
+        recording = settled if settled.is_steady.any() else recording
         if not recording.is_steady.any():
             return None
         return Trial(name=name, recording=recording, verdict=self.measurement.judge(recording))
@@ -182,6 +205,8 @@ class Trials:
         for _ in range(min(-(-self.num_steps // epoch_batches), _MAX_EVICTIONS)):
             self.progress("a cold cache", len(parts) * num_steps, self.num_steps)
             page_cache.evict(files)
+            self.loop.drain()  # else what is queued would hide for hundreds of steps that a cold loader is too slow
+            page_cache.evict(files)  # of an epoch shorter than the queue everything would be warm again
             parts.append(
                 self.loop.record(
                     num_steps + self.loop.max_in_flight, self.step, step_clock=self.measurement.step_clock(self.step),

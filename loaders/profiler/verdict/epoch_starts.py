@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ..estimate.bounds import BoundedEstimate, median_bounds
+from ..estimate.bounds import BoundedEstimate, mean_bounds
 from .step_series import StepSeries
 
 NOT_JUDGED = "epoch boundaries not judged: the loader has no length, and none was seen; give epoch_batches"
@@ -26,21 +26,21 @@ class EpochStarts:
     start_wait_seconds: Sequence[float]
 
     @property
-    def median_start_wait_seconds(self) -> float:
-        """The median start."""
-        return float(np.median(self.start_wait_seconds))
+    def mean_start_wait_seconds(self) -> float:
+        """The mean start: what all of them take is a part of the wait, also where only some are slow."""
+        return float(np.mean(self.start_wait_seconds))
 
     def epoch_wait_share(
         self, wait_share: BoundedEstimate, period_seconds: float, *, unseen_wait_seconds: float
     ) -> BoundedEstimate:
         """Share of waiting over an epoch whose other steps take `period_seconds` and wait for `wait_share`.
 
-        Each bound combines one of the median start with one of the steady state. `confidence` is that of the less
+        Each bound combines one of the mean start with one of the steady state. `confidence` is that of the less
         certain of them: few starts have less than the steady state. unseen_wait_seconds: about the transfer of a ready
         batch; a start may wait for that long even if none was seen to.
         """
         steady_seconds = self.num_batches * period_seconds
-        start = median_bounds(self.start_wait_seconds, confidence=wait_share.confidence)
+        start = mean_bounds(self.start_wait_seconds, confidence=wait_share.confidence)
         start_and_share = (
             (start.value, wait_share.value),
             (start.lower, wait_share.lower),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,11 +20,12 @@ MAX_UNEXPLAINED_SHARE = 0.02
 """Largest share of the time that may be unexplained, and largest gap between two estimators."""
 _RELATIVE_TOLERANCE = 0.1  # of the waiting, besides that gap
 _MAX_OVERHEAD_SHARE = 0.01
+_SLOW_STEP_QUANTILE = 0.99
 
 
 def judge(
     recording: Recording, *, emulated: bool, confidence: float = 0.95, num_cores: int | None = None,
-    epoch: EpochStarts | None = None, num_ranks: int = 1, remarks: tuple[str, ...] = (),
+    epoch: EpochStarts | None = None, num_ranks: int = 1, doubts: tuple[str, ...] = (), remarks: tuple[str, ...] = (),
 ) -> Verdict:  # fmt: skip
     """The verdict on a recording.
 
@@ -35,6 +37,7 @@ def judge(
         epoch: measured epoch starts, where a whole epoch is judged too.
         num_ranks: ranks that run their steps together, of which this is one. Each may wait for 1 / num_ranks of 1 %,
             which is what headroom refers to.
+        doubts: reasons why nothing can be concluded, besides those that the recording itself shows.
         remarks: see `Verdict`.
 
     """
@@ -55,7 +58,7 @@ def judge(
     too_few = too_few_steps_reasons(steady) if num_ranks == 1 else ()
     # Once its queue is empty, a device that surely waits too long waits even longer.
     drift = steps.drift_reason() or ("" if steady.is_surely_starved else draining_queue_reason(recording))
-    reasons = (*too_few, *unreliable_reasons(recording), *filter(None, (contradiction, drift)))
+    reasons = (*too_few, *unreliable_reasons(recording), *doubts, *filter(None, (contradiction, drift)))
     host_transport_seconds = float(recording.host_transport_seconds[steps.is_steady].sum())
     return Verdict(
         **vars(steady),
@@ -99,7 +102,7 @@ def steady_figures(
         starved_threshold_seconds=starved_threshold_seconds,
         epoch_wait_share=epoch_wait_share,
         num_epoch_batches=None if epoch is None else epoch.num_batches,
-        epoch_start_wait_seconds=0.0 if epoch is None else epoch.median_start_wait_seconds,
+        epoch_start_wait_seconds=0.0 if epoch is None else epoch.mean_start_wait_seconds,
         median_step_seconds=_median_or_zero(step_seconds),
         mean_step_seconds=_mean_or_zero(step_seconds),
     )
@@ -186,6 +189,22 @@ def unreliable_reasons(recording: Recording) -> tuple[str, ...]:
     if recording.storage_bytes_per_image is None:
         doubts.append("the system does not say what came from storage")
     return tuple(doubts)
+
+
+def replay_doubts(recording: Recording, replays: Sequence[Recording]) -> tuple[str, ...]:
+    """The reason for doubt where a step under load is quicker than the same step on preloaded batches ever is.
+
+    Then the clock does not see all of it: the host's clock on a device that the host only gives work to, above all.
+    """
+    replayed_seconds = min(float(np.median(replay.step_seconds)) for replay in replays)
+    step_seconds = recording.step_seconds[recording.is_steady]
+    slow_seconds = float(np.quantile(step_seconds, _SLOW_STEP_QUANTILE)) if len(step_seconds) else replayed_seconds
+    if slow_seconds >= (1 - MAX_UNEXPLAINED_SHARE) * replayed_seconds:
+        return ()
+    return (
+        f"steps take {1e3 * float(np.median(step_seconds)):.1f} ms by the clock, and {1e3 * replayed_seconds:.1f} ms "
+        "on preloaded batches: it does not see all of them; give the `device` that they run on",
+    )
 
 
 def _contradiction_reason(check: ModelCheck | None) -> str:

@@ -12,7 +12,7 @@ from ....pipeline.console import plural
 from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
-from ...workers.local_ranks import count_local_ranks
+from ...workers.local_ranks import share_of_cores
 from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
 from ..measure.ranks import RankGroup
@@ -20,10 +20,9 @@ from ..measure.recording import Recording
 from ..measure.step_clock import StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
-from ..measure.variants import torch_loader_of
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
-from .judge import judge
+from .judge import judge, replay_doubts
 from .result import Profile
 from .steady_state import draining_queue_reason, unseen_queue_remarks
 from .step_series import StepSeries
@@ -39,6 +38,7 @@ _CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
 _MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run of waits, and look like a steady state
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
 _MIN_EPOCH_STARTS = 5
+_MIN_STEADY_EPOCH_STEPS = 2  # closure is the time from one of them to the next
 _MAX_START_SECONDS = 20.0
 _PROGRESS_INTERVAL_STEPS = 50
 
@@ -54,15 +54,16 @@ class LoaderMeasurement:
         self.device, self.num_epoch_batches, self.progress, self.ranks = device, num_epoch_batches, progress, ranks
         self.loop = MeasuredLoop(loader)
         self._counted_step = _CountedStep(step, progress, num_steps)
-        self.num_cores = max(usable_cores() // count_local_ranks(), 1)
+        self.num_cores = share_of_cores(usable_cores())
         self.is_emulated = isinstance(step, (SleepingStep, EmulatedDevice))
 
     def measure(self) -> Profile:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
-        if (num_batches := _num_epoch_batches(self.loader)) is not None and num_batches <= loop.max_in_flight:
-            raise self._short_epoch_error(num_batches)  # at once: each epoch would start its workers anew
+        if (num_batches := _num_epoch_batches(self.loader)) is not None:
+            self._check_epoch_length(num_batches)
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
+        _check_device(batches, self.device)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
         max_hidden_batches = self._drain(float(replays[0][0].step_seconds.mean()))
@@ -85,7 +86,9 @@ class LoaderMeasurement:
         assert preloaded is not None
         epoch = self._epoch_starts(live)
         remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *(() if epoch else (NOT_JUDGED,)))
-        own_verdict = self.judge(live, epoch, remarks=remarks)
+        own_verdict = self.judge(
+            live, epoch, doubts=replay_doubts(live, [each for each, _ in replays]), remarks=remarks
+        )
         report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
@@ -102,6 +105,11 @@ class LoaderMeasurement:
             else getattr(self.step, "__qualname__", type(self.step).__name__),
             num_cores=self.num_cores,
         )
+
+    def _check_epoch_length(self, num_batches: int) -> None:
+        """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end."""
+        if num_batches < max(self.loop.max_in_flight, 1) + _MIN_STEADY_EPOCH_STEPS:
+            raise self._short_epoch_error(num_batches)
 
     def _short_epoch_error(self, num_batches: int) -> UsageError:
         ahead, remedy = self.loop.max_in_flight, "give more data or a smaller batch_size"
@@ -124,10 +132,10 @@ class LoaderMeasurement:
     def _drain(self, step_seconds: float) -> int | None:
         """Empties the queue; for a loader that is not torch's the least of `drain_unseen_queue` of any rank."""
         num_hidden = None
-        if torch_loader_of(self.loader) is None:
-            num_hidden = drain_unseen_queue(self.loop, step_seconds)
-        else:
+        if self.loop.sees_batches:
             self.loop.drain()
+        if not self.loop.sees_batches:
+            num_hidden = drain_unseen_queue(self.loop, step_seconds)
         return min((number for number in self.ranks.all_gather(num_hidden) if number is not None), default=None)
 
     def _job_steps(self, recording: Recording) -> StepSeries:
@@ -195,8 +203,9 @@ class LoaderMeasurement:
         return step if isinstance(step, EmulatedDevice) else step_clock_for(self.device)
 
     def judge(
-        self, recording: Recording, epoch: EpochStarts | None = None, *, remarks: tuple[str, ...] = ()
-    ) -> Verdict:
+        self, recording: Recording, epoch: EpochStarts | None = None, *, doubts: tuple[str, ...] = (),
+        remarks: tuple[str, ...] = (),
+    ) -> Verdict:  # fmt: skip
         """The verdict on a recording of this step."""
         return judge(
             recording,
@@ -205,6 +214,7 @@ class LoaderMeasurement:
             epoch=epoch,
             num_ranks=self.ranks.world_size,
             num_cores=self.num_cores,
+            doubts=doubts,
             remarks=remarks,
         )
 
@@ -228,6 +238,16 @@ def _num_epoch_batches(loader: Any) -> int | None:
         return len(loader) or None
     except (TypeError, NotImplementedError):
         return None
+
+
+def _check_device(batches: list[Any], device: str | torch.device | None) -> None:
+    """Raises `UsageError` for batches on a device whose clock is not asked for: the host's does not see its steps."""
+    devices = {tensor.device for batch in batches for tensor in iter_tensors(batch) if tensor.device.type != "cpu"}
+    if device is None and devices:
+        name = min(map(str, devices))
+        raise UsageError(
+            f"device=None: the loader's batches are on {name}, whose clock is needed; give device={name!r}"
+        )
 
 
 def _batches_on_device(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:

@@ -94,7 +94,7 @@ class Profile:
         step_name: of the step.
         cold_cache: after the page cache was evicted, where that succeeded.
         curve: the wait curve.
-        trials: the loader with other transforms, and other loaders.
+        trials: the loader with other transforms, and other loaders. trial_notes: what could not be tried, and why.
         verified: with the best of the advised settings, which are its name; None where none was tried, or none surely
             waited less. verify_notes: what could not be tried, and why.
         advice: what would help.
@@ -116,6 +116,7 @@ class Profile:
     cold_cache: Trial | None = None
     curve: tuple[CurvePoint, ...] = ()
     trials: tuple[Trial, ...] = ()
+    trial_notes: tuple[str, ...] = ()
     verified: Trial | None = None
     verify_notes: tuple[str, ...] = ()
     advice: tuple[Advice, ...] = ()

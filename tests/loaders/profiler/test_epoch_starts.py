@@ -12,7 +12,8 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recording_of
 from facefeed.loaders.profiler import profile
-from facefeed.loaders.profiler.estimate.bounds import median_bounds, num_values_for_median
+from facefeed.loaders.profiler.estimate.bounds import mean_bounds, num_values_for_median
+from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.json_report import report_values
@@ -141,24 +142,63 @@ def test_the_largest_of_as_many_values_is_above_the_median_as_surely_as_requeste
     confidence: float, count: int
 ) -> None:
     assert num_values_for_median(confidence) == count
-    bounds = median_bounds([float(number) for number in range(count)], confidence=confidence)
-    assert (bounds.lower, bounds.upper) == (0.0, count - 1.0)
-    assert bounds.confidence == 1 - 0.5**count >= confidence
-    assert median_bounds([1.0], confidence=confidence).confidence == 0.5
+    bounds = mean_bounds([float(number) for number in range(count)], confidence=confidence)
+    assert (bounds.lower, bounds.value, bounds.upper) == (0.0, (count - 1) / 2, count - 1.0)
+    assert bounds.confidence == confidence
+    assert mean_bounds([1.0], confidence=confidence).confidence == 0.5
 
 
-def test_of_many_values_the_extremes_do_not_bound_the_median() -> None:
-    bounds = median_bounds([float(number) for number in range(20)], confidence=0.95)
-    assert (bounds.lower, bounds.value, bounds.upper) == (5.0, 9.5, 14.0)
-    assert bounds.confidence == pytest.approx(0.979, abs=0.001)
+def test_the_extremes_of_many_values_are_no_bounds_of_their_mean() -> None:
+    bounds = mean_bounds([float(number) for number in range(20)], confidence=0.95)
+    assert 6.0 < bounds.lower < bounds.value == 9.5 < bounds.upper < 13.0
+    assert bounds.confidence == 0.95
 
 
-def test_a_bound_of_the_median_holds_as_often_as_stated() -> None:
+@pytest.mark.parametrize("slow_share", [0.1, 0.25, 0.5])
+def test_a_bound_of_the_mean_of_many_holds_where_only_some_are_slow(slow_share: float) -> None:
     rng = np.random.default_rng(0)
-    for count in (5, 12):
-        draws = [median_bounds(rng.exponential(size=count), confidence=0.9) for _ in range(2000)]
-        held = np.mean([bounds.upper >= np.log(2) for bounds in draws])
-        assert held == pytest.approx(draws[0].confidence, abs=0.02)
+    draws = [mean_bounds((rng.random(50) < slow_share).astype(float), confidence=0.9) for _ in range(300)]
+    assert np.mean([bounds.upper >= slow_share for bounds in draws]) >= 0.89
+    assert np.mean([bounds.lower <= slow_share for bounds in draws]) >= 0.89
+
+
+def test_restarts_at_some_epochs_alone_are_a_part_of_the_wait() -> None:
+    """Five of twenty epochs of 4 s begin with 1 s of waiting."""
+    verdict = judge(
+        recording_of(np.full(4000, STEP / 2), STEP), emulated=False, num_cores=4,
+        epoch=EpochStarts(num_batches=200, start_wait_seconds=(0.0, 0.0, 0.0, 1.0) * 5),
+    )  # fmt: skip
+    assert verdict.epoch_start_wait_seconds == 0.25
+    assert verdict.epoch_wait_share is not None
+    assert verdict.epoch_wait_share.value == pytest.approx(0.25 / 4.25, rel=0.01)
+    assert verdict.epoch_wait_share.lower > 0.02
+    assert verdict.kind is VerdictKind.STARVED
+
+
+def epoch_start_of(clock: Clock, loader: Any) -> Recording:
+    loop = MeasuredLoop(loader)
+    loop.record(40, lambda _: clock.pass_by(STEP))
+    recording = loop.record_epoch_start(10, lambda _: clock.pass_by(STEP))
+    loop.close()
+    return recording
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_an_epoch_of_a_torch_loader_ends_with_the_batches_that_it_has_requested(
+    clock: Clock, workers: int, persistent: bool
+) -> None:
+    """As in training: broken off, persistent workers would first have to make all that they were asked for."""
+    if persistent and not workers:
+        pytest.skip("without workers none persists")
+    loader = DataLoader(
+        torch.utils.data.TensorDataset(torch.arange(1000.0)), batch_size=1, num_workers=workers,
+        prefetch_factor=3 if workers else None, persistent_workers=persistent,
+    )  # fmt: skip
+    recording = epoch_start_of(clock, loader)
+    (boundary,) = np.flatnonzero(recording.segment_step == 0)
+    assert boundary == 3 * workers
+    assert len(recording) == boundary + 10
 
 
 def test_an_epoch_is_as_sure_as_the_starts_that_were_measured_allow(clock: Clock) -> None:

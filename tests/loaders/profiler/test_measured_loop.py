@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +25,7 @@ from facefeed.loaders.profiler.measure.variants import with_less_work, with_long
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import move_to_device
+from facefeed.loaders.torch_internals import workers_of
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
@@ -236,6 +238,29 @@ def test_of_a_chain_that_begins_with_a_dataloader_the_dataloader_is_seen() -> No
     assert isinstance(with_settings(chain, num_workers=1, prefetch_factor=2), Chain)
 
 
+class Rebatched:
+    """Batches of `num_inner` of a DataLoader joined, or cut into `num_outer`, as webdataset's recipe has it."""
+
+    def __init__(self, num_inner: int, num_outer: int) -> None:
+        self.pipeline: list[Any] = [DataLoader(TensorDataset(torch.arange(4000.0)), 4, num_workers=0)]
+        self.num_inner, self.num_outer = num_inner, num_outer
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self.pipeline[0])
+        while joined := list(itertools.islice(batches, self.num_inner)):
+            yield from torch.cat([batch[0] for batch in joined]).chunk(self.num_outer)
+
+
+@pytest.mark.parametrize(("num_inner", "num_outer"), [(4, 1), (1, 4)])
+def test_timings_of_batches_that_are_joined_or_cut_later_are_not_taken_for_those_of_steps(
+    clock: Clock, num_inner: int, num_outer: int
+) -> None:
+    profiled = profile(Rebatched(num_inner, num_outer), lambda _: clock.pass_by(0.02), steps=100)
+    assert len(profiled.live.batch_timings) == 0
+    assert profiled.verdict.headroom is None
+    assert not profiled.advice
+
+
 class Opened(torch.utils.data.Dataset[torch.Tensor]):
     """Opened by `worker_init_fn`, as torch's documentation has it; and no place for anything else."""
 
@@ -273,6 +298,63 @@ class Doubled(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         return self.transform(torch.tensor(float(index)))
+
+
+class OpenedOnce(torch.utils.data.Dataset[torch.Tensor]):
+    """Opens its file with the first item, which fails for a file that is open already, as of LMDB."""
+
+    def __init__(self) -> None:
+        self.transform: Any = float
+        self.file: Any = None
+        self.opened: list[int] = []  # shared by its copies
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if self.file is None:
+            self.opened.append(index)
+            self.file = "open"
+        return torch.tensor(self.transform(index))
+
+
+def test_a_dataset_that_opens_its_file_with_the_first_item_opens_it_once() -> None:
+    dataset = OpenedOnce()
+    recording = MeasuredLoop(DataLoader(dataset, 4)).record(10, lambda _: None)
+    assert dataset.opened == [0]
+    stages = [bool(timing.stage_seconds.get("augment")) for timing in recording.batch_timings]
+    assert stages == [True, False, False, False, True, False, False, False, True, False]
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+def test_settings_that_are_tried_are_those_that_the_loader_runs_with(dataset: Path, workers: int) -> None:
+    loader = FaceDataLoader(dataset, 5, image_size=16, **({} if workers else {"num_workers": 0}))
+    tried = with_settings(loader, num_workers=1, prefetch_factor=3)
+    next(iter(tried))
+    assert (tried.num_workers, tried.prefetch_factor, tried.persistent_workers) == (1, 3, True)
+    assert len(workers_of(tried._iterator)) == 1
+
+
+def test_bytes_that_workers_read_before_they_ended_are_counted(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(page_cache, "storage_bytes_read", lambda: 0)
+    monkeypatch.setattr(batch_timing.ThreadCounters, "read_delta", lambda _self: (0.0, 4096))
+    recording = MeasuredLoop(DataLoader(TensorDataset(torch.arange(80)), 4)).record(10, lambda _: clock.pass_by(0.01))
+    assert recording.storage_bytes == 10 * 4096
+
+
+def test_batches_on_a_device_whose_clock_is_not_asked_for_are_refused() -> None:
+    batches = [torch.zeros(4, device="meta") for _ in range(20)]
+    with pytest.raises(UsageError, match="batches are on meta, whose clock is needed; give device='meta'"):
+        profile(batches, lambda _: None, steps=50)
+
+
+@pytest.mark.parametrize(("workers", "batches"), [(0, 1), (0, 2), (2, 4), (2, 5)])
+def test_an_epoch_without_two_steady_steps_is_refused_at_once(workers: int, batches: int) -> None:
+    calls = list[Any]()
+    loader = DataLoader(TensorDataset(torch.arange(batches)), 1, num_workers=workers)
+    with pytest.raises(UsageError, match=f"an epoch has {batches} batch"):
+        profile(loader, calls.append, steps=50)
+    assert calls == []
 
 
 @pytest.mark.parametrize(

@@ -343,9 +343,9 @@ def test_of_one_slow_epoch_beginning_among_quick_ones_it_is_not_said_that_epochs
     profile = replace(profile, verdict=verdict)
     assert verdict.kind is VerdictKind.MARGINAL
     reason = no_advice_reason(profile)
-    assert "an epoch of 1,000 batches waits 0.1 % of its time, but up to 2.8 % is possible. Measure again" in reason
+    assert "an epoch of 1,000 batches waits 0.5 % of its time, but up to 2.8 % is possible. Measure again" in reason
     assert "too short" not in reason
-    assert "with it 0.1 % of an epoch of 1,000 batches, at most 2.8 %." in plain(banner(profile).meaning)
+    assert "with it 0.5 % of an epoch of 1,000 batches, at most 2.8 %." in plain(banner(profile).meaning)
 
 
 def test_nothing_would_help_whoever_is_fed() -> None:

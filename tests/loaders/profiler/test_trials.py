@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +13,11 @@ from assets_profiles import profile_of, recording_of, starved, trial_of, uneven
 from facefeed.loaders.profiler.measure import page_cache
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.ranks import RankGroup
-from facefeed.loaders.profiler.measure.steps import EmulatedDevice
+from facefeed.loaders.profiler.measure.steps import EmulatedDevice, SleepingStep
+from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.report.page.cost import trials as trials_section
 from facefeed.loaders.profiler.trials import explanations
 from facefeed.loaders.profiler.trials.explanations import Trials
 from facefeed.loaders.profiler.verdict.gate import Gate
@@ -158,3 +160,50 @@ def test_settings_that_make_it_worse_are_not_gone_on_from(follow_advice: Callabl
     assert tried[0].failed
     assert all(item.settings["num_workers"] <= 3 for item in tried)
     assert profile.verified is None or profile.verified.verdict.wait_share.value < profile.verdict.wait_share.value
+
+
+# ---- what is tried besides settings
+
+
+class Broken:
+    """A loader that fails, say since its videos are gone."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise RuntimeError("a.mp4: No such file")
+
+
+def test_another_loader_that_fails_is_noted_and_costs_not_the_verdict() -> None:
+    batches = [torch.zeros(4)] * 60
+    profiled = profile(batches, SleepingStep(0.0005), steps=50, against={"gone": Broken(), "same": batches})
+    assert [trial.name for trial in profiled.trials] == ["same"]
+    note = "gone could not be measured: RuntimeError: a.mp4: No such file"
+    assert profiled.trial_notes == (note,)
+    assert note in console_report(profiled, Gate())
+    assert report_values(profiled, Gate())["trial_notes"] == [note]
+    section = trials_section(profiled)
+    assert section is not None
+    assert note in section.notes
+
+
+def test_a_curve_that_fails_is_noted_and_costs_not_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = trials_of_two_workers()
+
+    def fail(*_args: Any, **_options: Any) -> Any:
+        raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error.")
+
+    monkeypatch.setattr(MeasuredLoop, "record", fail)
+    profiled = trials.explain(starved())
+    assert profiled.curve == ()
+    assert profiled.verdict.kind is VerdictKind.STARVED
+    assert profiled.advice
+    assert profiled.trial_notes[0].startswith("the wait curve could not be measured: RuntimeError: DataLoader worker")
+
+
+def test_a_cold_loader_is_measured_with_an_empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+    monkeypatch.setattr(MeasuredLoop, "drain", lambda _loop: done.append("drain"))
+    monkeypatch.setattr(MeasuredLoop, "record", lambda *_args, **_options: done.append("record") or starved().live)
+    monkeypatch.setattr(page_cache, "parquet_files", lambda _loader: [Path("a.parquet")])
+    monkeypatch.setattr(page_cache, "evict", lambda _files: done.append("evict"))
+    trials_of_two_workers()._cold_cache()
+    assert done[:4] == ["evict", "drain", "evict", "record"]

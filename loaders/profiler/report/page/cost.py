@@ -81,11 +81,17 @@ def binding(recording: Recording, *, num_ranks: int = 1) -> str:
 
 # ---- beside others
 
+_LESS_WORK = {"none", "evaluation transform"}
+_LESS_WORK_NOTES = (
+    "“evaluation transform” only resizes and normalises; “none” reads and transfers without decoding: "
+    "what it still waits is not the transforms' doing.",
+)
+
 
 def trials(profile: Profile) -> Section | None:
     """Section: the same step with this loader and with others."""
     others = profile.all_trials
-    if not others:
+    if not others and not profile.trial_notes:
         return None
     rows = [(trial.name, trial.recording, trial.verdict) for trial in (profile.as_trial, *others)]
     limit = profile.live.images_per_batch / float(profile.preloaded.step_seconds.mean())
@@ -113,12 +119,7 @@ def trials(profile: Profile) -> Section | None:
                 for name, recording, verdict in rows
             ],
         ),
-        notes=(
-            "“evaluation transform” only resizes and normalises; “none” reads and transfers without decoding: "
-            "what it still waits is not the transforms' doing.",
-        )
-        if any(trial.name in {"none", "evaluation transform"} for trial in others)
-        else (),
+        notes=(*(_LESS_WORK_NOTES if any(trial.name in _LESS_WORK for trial in others) else ()), *profile.trial_notes),
     )
 
 
