@@ -9,6 +9,7 @@ truth of each kind is worked out from how it is drawn, not measured.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import math
 import statistics
@@ -17,7 +18,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from facefeed.loaders.profiler.estimate.bounds import Values, block_length, bootstrap_ratio, event_rate_bound
+from facefeed.loaders.profiler.estimate.bounds import (
+    Values,
+    block_length,
+    bootstrap_ratio,
+    event_rate_bound,
+    mean_bounds,
+)
 
 LONG = 0.1  # steps: a wait that starves
 WORKERS = 8  # of the loader whose waits come in a pattern
@@ -88,13 +95,34 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Drawn]] = {
 }
 
 
-def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, Any]:
+STARTS: dict[str, tuple[Callable[[np.random.Generator, int], Values], float]] = {
+    "alike": (lambda rng, count: rng.normal(1.0, 0.05, count), 1.0),
+    "exponential": (lambda rng, count: rng.exponential(1.0, count), 1.0),
+    "one in four slow": (lambda rng, count: (rng.random(count) < 1 / 4).astype(float), 1 / 4),
+    "one in ten slow": (lambda rng, count: (rng.random(count) < 1 / 10).astype(float), 1 / 10),
+}
+"""Seconds that epochs begin with, and their true mean."""
+
+
+def start_coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, Any]:
+    """The same of the mean of `count` starts of an epoch."""
+    draw, truth = STARTS[kind]
+    bounds = [
+        mean_bounds(list(draw(np.random.default_rng([run, count]), count)), confidence=confidence, seed=run)
+        for run in range(runs)
+    ]
+    return {"kind": kind, "starts": count, "runs": runs, "truth": truth,
+            "upper": float(np.mean([bound.upper >= truth for bound in bounds])),
+            "lower": float(np.mean([bound.lower <= truth for bound in bounds]))}  # fmt: skip
+
+
+def coverage(kind: str, count: int, runs: int, confidence: float, workers: int) -> dict[str, Any]:
     """How many runs in 1 have the truth on the right side of each bound, 0 to 1, and how wide they are."""
     counts = {"wait upper": 0, "wait lower": 0, "starved upper": 0, "starved lower": 0}
     uppers = []
     for run in range(runs):
         waits, wait, often = KINDS[kind](np.random.default_rng([run, count]), count)
-        block = block_length(waits, min_length=WORKERS)
+        block = block_length(waits, min_length=workers)
         bound = bootstrap_ratio(
             waits, waits + 1.0, block=block, confidence=confidence, seed=run
         ).without_upper_if_few_blocks(count, block)
@@ -107,7 +135,8 @@ def coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, A
         counts["starved upper"] += starved.upper >= often
         counts["starved lower"] += starved.lower <= often
         uppers.append(bound.upper)
-    return {"kind": kind, "steps": count, "runs": runs, "truth": truth, "median upper": float(np.median(uppers)),
+    return {"kind": kind, "workers": workers, "steps": count, "runs": runs, "truth": truth,
+            "median upper": float(np.median(uppers)),
             **{name: number / runs for name, number in counts.items()}}  # fmt: skip
 
 
@@ -118,14 +147,21 @@ def main() -> None:
     parser.add_argument("--confidence", type=float, default=0.95)
     arguments = parser.parse_args()
     results = []
-    for kind in KINDS:
-        for count in arguments.lengths:
-            results.append(coverage(kind, count, arguments.runs, arguments.confidence))
-            print("  ".join(f"{name} {value:.4f}" if isinstance(value, float) else f"{value!s:>15}"
-                            for name, value in results[-1].items()), file=sys.stderr, flush=True)  # fmt: skip
+    for kind, workers, count in itertools.product(KINDS, (1, WORKERS), arguments.lengths):
+        results.append(coverage(kind, count, arguments.runs, arguments.confidence, workers))
+        _print(results[-1])
+    starts = list[dict[str, Any]]()
+    for kind, count in itertools.product(STARTS, (5, 10, 20, 50)):
+        starts.append(start_coverage(kind, count, arguments.runs, arguments.confidence))
+        _print(starts[-1])
     print(json.dumps({"confidence": arguments.confidence, "least": min(
         result[name] for result in results for name in ("wait upper", "wait lower", "starved upper", "starved lower")
-    ), "coverage": results}, indent=1))  # fmt: skip
+    ), "coverage": results, "starts": starts}, indent=1))  # fmt: skip
+
+
+def _print(result: dict[str, Any]) -> None:
+    cells = (f"{name} {value:.4f}" if isinstance(value, float) else f"{value!s:>15}" for name, value in result.items())
+    print("  ".join(cells), file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":
