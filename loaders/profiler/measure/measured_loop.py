@@ -45,7 +45,7 @@ class MeasuredLoop:
     def __init__(self, loader: Any) -> None:
         self._batch_timings: deque[BatchTiming] = deque()
         torch_loader = torch_loader_of(loader)
-        instrumented = None if torch_loader is None else instrument(torch_loader, self._take_timing)
+        instrumented = None if torch_loader is None else instrument(torch_loader, self._batch_timings.append)
         self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
         self._is_pipeline = self._loader is not instrumented  # of stages that may cut, join and shuffle batches
@@ -216,18 +216,16 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
-        if self._is_pipeline and self.sees_batches and len(self._batch_timings) != 1:
-            self._stop_seeing_batches()
+        if self._is_pipeline:
+            self._check_pipeline()
         return batch, is_first
 
-    def _stop_seeing_batches(self) -> None:
+    def _check_pipeline(self) -> None:
         """Takes the loader for any iterable, once a batch was not exactly one of the DataLoader that it comes from."""
-        self.sees_batches, self._num_workers, self._prefetch_factor = False, 0, 0
-        self._batch_timings = deque()
-
-    def _take_timing(self, timing: BatchTiming) -> None:
-        if self.sees_batches:
-            self._batch_timings.append(timing)
+        if len(self._batch_timings) != 1:
+            self.sees_batches, self._num_workers, self._prefetch_factor = False, 0, 0
+        if not self.sees_batches:
+            self._batch_timings.clear()
 
     def _end_epoch(self) -> None:
         """Ends the epoch here, as far as batches are not requested yet."""
