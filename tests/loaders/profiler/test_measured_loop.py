@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -554,3 +555,16 @@ def test_a_loader_that_asks_for_its_datasets_type_and_methods_is_measured(worker
     batches: list[Any] = []
     MeasuredLoop(loader).record(4, lambda _: None, batches_out=batches)
     assert [batch.tolist() for batch in batches] == [[0, 1], [2, 3], [4, 5], [6, 7]]
+
+
+def test_a_loop_that_nobody_holds_any_more_ends_its_workers_at_once() -> None:
+    """In a cycle with its loader it would wait for the garbage collector, and the next step for its workers to end."""
+    loop = MeasuredLoop(DataLoader(TensorDataset(torch.arange(40)), 4, num_workers=1))
+    loop.record(2, lambda _: None)
+    (worker,) = workers_of(loop._iterator)
+    gc.disable()
+    try:
+        del loop
+        assert not worker.is_alive()
+    finally:
+        gc.enable()
