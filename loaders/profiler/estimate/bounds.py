@@ -35,6 +35,7 @@ MAX_CONFIDENCE = 0.999
 _CHUNK_RESAMPLES = 2000  # drawn at a time
 _MIN_RESAMPLES, _MAX_RESAMPLES = 2000, 20_000
 _RESAMPLES_BEYOND = 20  # a bound: fewer would leave it to chance where it is
+_MAX_MEANS = 200  # of values in their order, for the same reason
 _MAX_BLOCKS = 1000  # more would not narrow a bound noticeably, and cost memory
 _RELATIVE_ROUNDING = 1e-18  # a variance this far below the values' size is that of their last digits
 _LAGS_PER_BLOCK = 4  # a block of one memory would see half of a run's variance; of four, eleven twelfths
@@ -179,12 +180,13 @@ def mean_bounds(values: Sequence[float], *, confidence: float, seed: int = 0) ->
             value=float(seen.mean()), lower=float(seen.min()), upper=float(seen.max()),
             confidence=confidence if count >= num_values_for_median(confidence) else 1 - 0.5**count,
         )  # fmt: skip
-    weights = np.random.default_rng(seed).standard_exponential((_num_resamples(confidence), count + 1))
+    value, blocks = float(seen.mean()), np.array([part.mean() for part in np.array_split(seen, min(count, _MAX_MEANS))])
+    weights = np.random.default_rng(seed).standard_exponential((_num_resamples(confidence), len(blocks) + 1))
     weights /= weights.sum(axis=1, keepdims=True)
-    means, unseen = weights[:, :-1] @ seen, weights[:, -1]
+    means, unseen = weights[:, :-1] @ blocks, weights[:, -1]
     return BoundedEstimate(
-        value=float(seen.mean()),
-        lower=min(float(np.quantile(means + unseen * seen.min(), 1 - confidence)), float(seen.mean())),
-        upper=max(float(np.quantile(means + unseen * seen.max(), confidence)), float(seen.mean())),
+        value=value,
+        lower=min(float(np.quantile(means + unseen * blocks.min(), 1 - confidence)), value),
+        upper=max(float(np.quantile(means + unseen * blocks.max(), confidence)), value),
         confidence=confidence,
     )

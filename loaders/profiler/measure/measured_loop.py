@@ -25,6 +25,7 @@ Step = Callable[[Any], Any]
 _MAX_DRAIN_SECONDS = 5.0
 _DEFAULT_MAX_IN_FLIGHT = 64  # batches that a loader which does not say so may have waiting
 _MIN_PERIOD_SECONDS = 1e-6
+_MAX_FILLING_EPOCHS = 3  # one that ends, a second one, and a part of it more
 
 
 def raw_clock() -> float:
@@ -39,7 +40,8 @@ class MeasuredLoop:
     """Iterates over a loader in segments of measured steps; each segment continues the current iteration.
 
     opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch. sees_batches: whether
-    each batch comes from a torch DataLoader, whose timing and queue belong to it.
+    each batch comes from a torch DataLoader, whose timing and queue belong to it. is_pipeline: whether it goes through
+    further stages, which may cut, join and shuffle batches.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -48,7 +50,7 @@ class MeasuredLoop:
         instrumented = None if torch_loader is None else instrument(torch_loader, self._batch_timings.append)
         self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
-        self._is_pipeline = self._loader is not instrumented  # of stages that may cut, join and shuffle batches
+        self.is_pipeline = instrumented is not None and self._loader is not instrumented
         self.sees_batches = torch_loader is not None
         self._num_workers = torch_loader.num_workers if torch_loader is not None else 0
         self._prefetch_factor = (
@@ -68,7 +70,8 @@ class MeasuredLoop:
     def drain(self) -> None:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
         deadline = clock() + _MAX_DRAIN_SECONDS
-        for _ in range(self.max_in_flight if self.sees_batches else _DEFAULT_MAX_IN_FLIGHT):
+        is_known = self.sees_batches and not self.is_pipeline
+        for _ in range(self.max_in_flight if is_known else max(self.max_in_flight, _DEFAULT_MAX_IN_FLIGHT)):
             self._next_unmeasured()
             if clock() > deadline:
                 return
@@ -85,9 +88,22 @@ class MeasuredLoop:
         if self._face_sampler is not None:
             num_left = self._approach_epoch_end(step, num_steps)
         else:
+            self._fill_queue(step)
             num_left, self._ends_in = 1 + (self.max_in_flight if self.sees_batches else 0), 2
         recording = self.record(num_left + num_steps, step, step_clock=step_clock)
-        return recording.select(np.arange(1, len(recording)))
+        starts = np.flatnonzero(recording.segment_step[1:] == 0) + 1
+        # A short epoch may end before that, with fewer requested batches left: the next start is not a part of this.
+        return recording.select(np.arange(1, starts[1] if len(starts) > 1 else len(recording)))
+
+    def _fill_queue(self, step: Step) -> None:
+        """Runs steps until as many as the queue holds have passed since an epoch began: a short one may just end."""
+        num_in_epoch = 0
+        for _ in range(_MAX_FILLING_EPOCHS * self.max_in_flight):
+            if num_in_epoch == self.max_in_flight:
+                return
+            batch, is_first = self._next_unmeasured()
+            step(batch)
+            num_in_epoch = 1 if is_first else num_in_epoch + 1
 
     def _approach_epoch_end(self, step: Step, num_steps: int) -> int:
         """Runs at least `num_steps` steps to where the last batch of an epoch is not requested yet; returns how many
@@ -216,7 +232,7 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
-        if self._is_pipeline:
+        if self.is_pipeline:
             self._check_pipeline()
         return batch, is_first
 

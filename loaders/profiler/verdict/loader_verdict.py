@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from ....pipeline.console import plural
@@ -17,7 +18,7 @@ from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
-from ..measure.step_clock import StepClock, step_clock_for
+from ..measure.step_clock import HostStepClock, StepClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
@@ -60,10 +61,11 @@ class LoaderMeasurement:
     def measure(self) -> Profile:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
-        if (num_batches := _num_epoch_batches(self.loader)) is not None:
-            self._check_epoch_length(num_batches)
+        if (num_batches := _num_epoch_batches(self.loader)) is not None and not loop.is_pipeline:
+            self._check_epoch_length(num_batches)  # of a pipeline, what is in flight may be other batches than these
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
-        _check_device(batches, self.device)
+        if not self.is_emulated:
+            _check_device(batches, self.device)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
         max_hidden_batches = self._drain(float(replays[0][0].step_seconds.mean()))
@@ -86,9 +88,8 @@ class LoaderMeasurement:
         assert preloaded is not None
         epoch = self._epoch_starts(live)
         remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *(() if epoch else (NOT_JUDGED,)))
-        own_verdict = self.judge(
-            live, epoch, doubts=replay_doubts(live, [each for each, _ in replays]), remarks=remarks
-        )
+        doubts = replay_doubts(live, [each for each, _ in replays]) if self._may_run_unseen else ()
+        own_verdict = self.judge(live, epoch, doubts=doubts, remarks=remarks)
         report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
@@ -105,6 +106,12 @@ class LoaderMeasurement:
             else getattr(self.step, "__qualname__", type(self.step).__name__),
             num_cores=self.num_cores,
         )
+
+    @property
+    def _may_run_unseen(self) -> bool:
+        """Whether the step may run on a device that the host's clock does not see."""
+        is_timed_by_host = isinstance(self.step_clock(self.step), HostStepClock) and not self.is_emulated
+        return is_timed_by_host and torch.accelerator.is_available()
 
     def _check_epoch_length(self, num_batches: int) -> None:
         """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end."""
@@ -192,6 +199,7 @@ class LoaderMeasurement:
         for number in range(len(start_wait_seconds), num_starts):
             self.progress("the beginning of an epoch", number, num_starts)
             recording = self.loop.record_epoch_start(num_start_steps, self.step, step_clock=self.step_clock(self.step))
+            recording = recording.select(np.arange(min(self.ranks.all_gather(len(recording)))))  # as long on all ranks
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
             )
@@ -242,7 +250,7 @@ def _num_epoch_batches(loader: Any) -> int | None:
 
 def _check_device(batches: list[Any], device: str | torch.device | None) -> None:
     """Raises `UsageError` for batches on a device whose clock is not asked for: the host's does not see its steps."""
-    devices = {tensor.device for batch in batches for tensor in iter_tensors(batch) if tensor.device.type != "cpu"}
+    devices = {tensor.device for batch in batches for tensor in iter_tensors(batch) if tensor.device.type == "cuda"}
     if device is None and devices:
         name = min(map(str, devices))
         raise UsageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -199,6 +200,27 @@ def test_an_epoch_of_a_torch_loader_ends_with_the_batches_that_it_has_requested(
     (boundary,) = np.flatnonzero(recording.segment_step == 0)
     assert boundary == 3 * workers
     assert len(recording) == boundary + 10
+
+
+def test_the_starts_of_epochs_that_hold_little_more_than_the_queue_are_measured_one_by_one(clock: Clock) -> None:
+    loop = MeasuredLoop(
+        DataLoader(torch.utils.data.TensorDataset(torch.arange(9.0)), batch_size=1, num_workers=2, prefetch_factor=2)
+    )
+    loop.record(3, lambda _: clock.pass_by(STEP))
+    for _ in range(4):
+        recording = loop.record_epoch_start(9, lambda _: clock.pass_by(STEP))
+        assert np.count_nonzero(recording.segment_step == 0) == 1
+    loop.close()
+
+
+def test_starts_of_thousands_of_short_epochs_need_little_memory() -> None:
+    values = list(np.random.default_rng(0).exponential(size=20_000))
+    tracemalloc.start()
+    bounds = mean_bounds(values, confidence=0.999)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 100e6
+    assert 0.97 < bounds.lower < bounds.value < bounds.upper < 1.04
 
 
 def test_an_epoch_is_as_sure_as_the_starts_that_were_measured_allow(clock: Clock) -> None:

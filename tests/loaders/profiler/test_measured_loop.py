@@ -28,6 +28,7 @@ from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import move_to_device
 from facefeed.loaders.torch_internals import workers_of
 from facefeed.pipeline.errors import UsageError
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
 
 
@@ -260,6 +261,7 @@ def test_timings_of_batches_that_are_joined_or_cut_later_are_not_taken_for_those
     assert len(profiled.live.batch_timings) == 0
     assert profiled.verdict.headroom is None
     assert not profiled.advice
+    assert "its queue is not seen" in str(profiled.verdict)
 
 
 class Opened(torch.utils.data.Dataset[torch.Tensor]):
@@ -344,9 +346,11 @@ def test_bytes_that_workers_read_before_they_ended_are_counted(clock: Clock, mon
 
 
 def test_batches_on_a_device_whose_clock_is_not_asked_for_are_refused() -> None:
-    batches = [torch.zeros(4, device="meta") for _ in range(20)]
-    with pytest.raises(UsageError, match="batches are on meta, whose clock is needed; give device='meta'"):
+    with FakeTensorMode():
+        batches = [torch.zeros(4, device="cuda:0") for _ in range(20)]
+    with pytest.raises(UsageError, match="batches are on cuda:0, whose clock is needed; give device='cuda:0'"):
         profile(batches, lambda _: None, steps=50)
+    profile(batches, SleepingStep(0.0005), steps=50, quick=True)  # it has a clock of its own
 
 
 @pytest.mark.parametrize(("workers", "batches"), [(0, 1), (0, 2), (2, 4), (2, 5)])
