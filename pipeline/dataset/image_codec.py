@@ -44,9 +44,15 @@ MAX_PIXELS: Final = 4096**2
 class ImageEncoder:
     """Encodes a crop; the same pixels and settings give the same bytes.
 
-    `quality`: 1 (smallest) to 100 (best); png is lossless and ignores it. `chroma`: chroma subsampling of jpeg, "420"
-    (half resolution) or "444" (full); png is always full, webp always half.
-    Raises `UsageError` on values that a format does not support.
+    Args:
+        format: "jpeg", "png" or "webp".
+        quality: 1 (smallest) to 100 (best); png is lossless and ignores it.
+        chroma: chroma subsampling of jpeg, "420" (half resolution) or "444" (full); png is always full, webp always
+            half.
+
+    Raises:
+        UsageError: a value is out of range, or the format does not support it.
+
     """
 
     format: ImageFormat = "jpeg"

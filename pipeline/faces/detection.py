@@ -130,9 +130,14 @@ def detect_faces(detector: FaceDetector, frames: Sequence[NDArray[np.uint8]]) ->
 class FaceFilter:
     """Selects which faces of a frame become rows; their order is kept.
 
-    `max_faces`: at most this many, by highest score (ties: the earlier one); None keeps all.
-    `min_face_px`: minimum of the box's shorter side, `frame` px. `min_score`: minimum score, 0..1.
-    Raises `UsageError` on invalid values.
+    Args:
+        max_faces: at most this many, by highest score (ties: the earlier one); None keeps all.
+        min_face_px: minimum of the box's shorter side, `frame` px.
+        min_score: minimum score, 0..1.
+
+    Raises:
+        UsageError: a value is out of range.
+
     """
 
     max_faces: int | None = None

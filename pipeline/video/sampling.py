@@ -18,20 +18,28 @@ _DEFAULT_EVERY = 10
 class Sampling:
     """Which frames of a video to decode; exactly one of the first four fields is set.
 
-    every: each N-th frame, ``frame_index % N == 0``.
-    fps: F frames per second of presentation time: the first frame at or after each multiple of 1 / F seconds since
-        the first frame. No frame is selected twice, so a video slower than F gives all its frames.
-    frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are fewer.
-    keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
-    all_images: a clip of images gives all of them, whatever is taken of videos: it has been sampled already.
-    fps_of_images: frames per second of clips of images; None where their times are unknown: they count as 1 s apart.
+    An image is always one frame. All images of a clip are key frames.
 
-    Raises UsageError for invalid values. An image is always one frame. All images of a clip are key frames.
+    Args:
+        every: each N-th frame, ``frame_index % N == 0``.
+        fps: F frames per second of presentation time: the first frame at or after each multiple of 1 / F seconds since
+            the first frame. No frame is selected twice, so a video slower than F gives all its frames.
+        frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are
+            fewer.
+        keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
+        all_images: a clip of images gives all of them, whatever is taken of videos: it has been sampled already.
+        fps_of_images: frames per second of clips of images; None where their times are unknown: they count as 1 s
+            apart.
+
+    Raises:
+        UsageError: a value is out of range, or not exactly one of the first four is set.
+
 
     >>> Sampling(frames=2).select([0.0, 0.1, 0.2, 0.3], [0])
     [1, 3]
     >>> Sampling(fps=5).select([0.0, 0.1, 0.2, 0.3, 0.4], [0])
     [0, 2, 4]
+
     """
 
     every: int | None = None
