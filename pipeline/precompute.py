@@ -24,10 +24,10 @@ from .commit.finalize import (
 from .commit.lease import Lease, hold_lease
 from .commit.publish import make_folders, remove_empty_folders_on_refusal
 from .console import first_names, plural
-from .dataset.added_columns import IncompleteSet, read_column_sets
+from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dryrun.forecast import Forecast, load_forecast
-from .errors import CorruptDataError, RefusedError, StoppedError, UsageError
+from .errors import RefusedError, StoppedError, UsageError
 from .execution.batch_system import check_batch_system, job_description
 from .execution.capacity import default_num_workers
 from .execution.cluster import exit_if_imported_by_worker, is_encrypted
@@ -53,9 +53,9 @@ from .planning.failure_limit import (
 from .planning.incremental import Changes, absence_warnings, compare_with_plan, next_plan_part
 from .planning.job_share import JobShare
 from .planning.options import JobSpec, Options, hash_config
-from .planning.plan import Plan, PlanPart
+from .planning.plan import PlanPart
 from .planning.recorded import RecordedDataset
-from .planning.run_state import RunState, refuse_lost_parts
+from .planning.run_state import RunState, plan_to_continue
 from .planning.validation import check_cluster_options, job_share_of, prepare_job, retry_predicate
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
@@ -244,22 +244,13 @@ class _Run:
     def load_state(self) -> RunState:
         """The state of OUT; refuses one of another config: another run may have planned it since `prepare_job`.
 
-        Raises `CorruptDataError` where the plan is damaged or lacks a part, or a set of added columns does not say what
-        it is: the run would end with that after all of its work.
+        Raises `CorruptDataError` as `plan_to_continue` does.
         """
         job = self.job
-        plan = Plan.load(job.paths)
-        try:
-            manifest = Manifest.read(job.out)
-        except (CorruptDataError, UsageError):  # none yet, or a damaged one, which that of this run replaces
-            pass
-        else:
-            refuse_lost_parts(job.paths, plan, manifest)
+        plan = plan_to_continue(job.paths)
         RecordedDataset(job.paths, plan).refuse_other(self.config)
-        read_column_sets(job.out)
-        if (
-            plan.parts and hash_config(plan.parts[0].config) != job.config_hash
-        ):  # without clips of images, which we have
+        # It may have begun without clips of images, which this one has: then only the config's hash differs.
+        if plan.parts and hash_config(plan.parts[0].config) != job.config_hash:
             raise RefusedError(f"{job.out}: another run has begun it meanwhile; run the same command again")
         return RunState(job.paths, plan, job.config_hash)
 

@@ -207,7 +207,7 @@ def _check_clip_times(dataset: FaceDataset, clip: Clip) -> None:
         return
     rows = dataset.rows[frame_numbers(dataset.index, dataset.rows) >= 0]
     for _, index, (start, end) in _parts(dataset):
-        if ((rows >= start) & (rows < end)).any() and "fps_of_images" not in Manifest.read(index.out).config:
+        if ((rows >= start) & (rows < end)).any() and not Manifest.read(index.out).knows_times_of_clips:
             raise UsageError(
                 f"Clip: max_gap_seconds={clip.max_gap_seconds!r}: {index.where} has folders of frames, whose times are "
                 "not known; leave it out, so that their numbers count, or run precompute with --fps-of-images"

@@ -32,6 +32,7 @@ from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_
 from ..errors import CorruptDataError, Reason, StoppedError, UsageError
 from ..files import files_below, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
+from ..planning.recorded import RecordedDataset
 from ..planning.run_state import RunState
 from ..sources import Entry
 from ..stored_source.staging import STAGING_PREFIX
@@ -275,6 +276,7 @@ def build_manifest(
         refused=[{"video_id": entry.video_id, "reason": entry.problem, "detail": entry.detail} for entry in refused],
         removed=sorted(uncounted),
         plan_parts=len(run_state.plan.parts),
+        clip_settings=RecordedDataset(run_state.paths, run_state.plan).later_clip_settings,
         schema=int(config["schema"]),
     )
 

@@ -215,7 +215,8 @@ class Manifest:
     how many faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, or not
     for all frames, by reason.
     `plan_parts`: how many parts of the plan the manifest covers; where the plan has more, a later run is unfinished.
-    None in manifests from before it was recorded. `schema`: version of the schema of its files.
+    None in manifests from before it was recorded. `clip_settings`: what holds for clips of images beyond the config, of
+    a dataset that began with videos alone. `schema`: version of the schema of its files.
     """
 
     fingerprint: str
@@ -232,12 +233,18 @@ class Manifest:
     refused: list[dict[str, str | None]] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
     plan_parts: int | None = None
+    clip_settings: dict[str, Any] | None = None
     schema: int = SCHEMA_VERSION
 
     @property
     def image_format(self) -> str:
         """Format of the stored crops: jpeg, which is all that the first datasets had, or another one."""
         return str(self.config.get("format", "jpeg"))
+
+    @property
+    def knows_times_of_clips(self) -> bool:
+        """Whether the rate of its clips of images is known, so that their times are."""
+        return "fps_of_images" in {**self.config, **(self.clip_settings or {})}
 
     def face_schema(self) -> pa.Schema:
         """Schema of the dataset's files."""
@@ -248,7 +255,10 @@ class Manifest:
 
     def to_json(self) -> str:
         """The JSON text of the manifest's file."""
-        return json.dumps({"version": MANIFEST_VERSION, "schema": self.schema, **asdict(self)}, indent=1)
+        values = {"version": MANIFEST_VERSION, "schema": self.schema, **asdict(self)}
+        if self.clip_settings is None:  # as before there were any
+            del values["clip_settings"]
+        return json.dumps(values, indent=1)
 
     @classmethod
     def read(cls, out: Path) -> Self:

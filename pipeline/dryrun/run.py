@@ -18,8 +18,8 @@ from ..planning.damage_limits import damage_limit_warnings
 from ..planning.failure_limit import Failure, failures_in_source
 from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
 from ..planning.options import JobSpec
-from ..planning.plan import Plan, Unit
-from ..planning.run_state import RunState
+from ..planning.plan import Unit
+from ..planning.run_state import RunState, plan_to_continue
 from ..planning.validation import check_cluster_options, prepare_job, retry_predicate
 from ..sources import Listing
 from ..stored_source.source import open_source
@@ -99,7 +99,7 @@ def _dry_run(
 ) -> DryRunResult:
     """What is to be done of a source that is listed; `called`: when the dry run began, on the monotonic clock."""
     listed = time.monotonic()
-    run_state = RunState(job.paths, Plan.load(job.paths), job.config_hash)
+    run_state = RunState(job.paths, plan_to_continue(job.paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)

@@ -42,6 +42,13 @@ class RecordedDataset:
                 return settings
         return None
 
+    @property
+    def later_clip_settings(self) -> dict[str, Any] | None:
+        """The clip settings that the config lacks; None where it has them all."""
+        return {
+            key: value for key, value in (self.clip_settings or {}).items() if key not in (self.config or {})
+        } or None
+
     def entries(self) -> Iterator[Entry]:
         """All planned inputs."""
         return (entry for unit in self._plan.units() for entry in unit.inputs)

@@ -9,22 +9,40 @@ from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
+from ..dataset.added_columns import read_column_sets
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, trusted_receipt
-from ..errors import CorruptDataError
+from ..errors import CorruptDataError, UsageError
 from ..files import read_stored
 from .job_share import JobShare
 from .options import hash_config
 from .plan import Plan, PlanPart, Unit
 
 
+def plan_to_continue(paths: OutPaths) -> Plan:
+    """The plan of OUT, which a run may continue.
+
+    Raises `CorruptDataError` where it is damaged or lacks a part, or a set of added columns does not say what it is:
+    the run would end with that after all of its work.
+    """
+    plan = Plan.load(paths)
+    try:
+        manifest = Manifest.read(paths.root)
+    except (CorruptDataError, UsageError):  # none yet, or a damaged one, which that of the run replaces
+        pass
+    else:
+        _refuse_lost_parts(paths, plan, manifest)
+    read_column_sets(paths.root)
+    return plan
+
+
 def finished_run_state(paths: OutPaths, manifest: Manifest) -> RunState:
     """The state of a finished dataset; raises `CorruptDataError` where its plan is damaged or lacks a part."""
     plan = Plan.load(paths)
-    refuse_lost_parts(paths, plan, manifest)
+    _refuse_lost_parts(paths, plan, manifest)
     return RunState(paths, plan, hash_config(manifest.config))
 
 
-def refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
+def _refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
     """Raises `CorruptDataError` where the plan lacks a part that the manifest accounts for.
 
     The files of its units would be those of no unit, and the units that they replaced would be the current ones again.

@@ -59,7 +59,10 @@ def _is_leaking(components: Components, entry: Entry) -> bool:
 
 
 class _FixedSplits:
-    """Splits of `videos`, which do not change. `footage`: components of all videos, but without people as links."""
+    """Splits of `videos`, which do not change, and of what follows them.
+
+    `footage`: components of all videos, but without people as links.
+    """
 
     def __init__(self, videos: Iterable[tuple[Entry, str]], dropped: Container[str]) -> None:
         self.footage = Components()
@@ -77,10 +80,14 @@ class _FixedSplits:
         split_of: dict[str, str] = {}
         for entry in sorted(group, key=lambda entry: (entry.source_id is not None, entry.video_id)):
             source = entry.source_id or entry.video_id
-            nodes = [f"footage {entry.footage}", f"video {source}", f"video {entry.video_id}"]
-            node = next((node for node in nodes if self._of_node.get(node)), f"video {source}")
+            footage = f"footage {entry.footage}"
+            nodes = [footage, f"video {source}", f"video {entry.video_id}"]
+            unknown = footage if entry.footage else f"video {source}"
+            node = next((node for node in nodes if self._of_node.get(node)), unknown)
             of_source = split_of.get(source) or self._of_video.get(source)
             split_of[entry.video_id] = of_source or draw(self._of_node.get(node) or splits, node)
+            if entry.footage and not self._of_node.get(footage):
+                self._of_node[footage] = {split_of[entry.video_id]}  # its other versions follow
         return split_of
 
     def of_people(self, group: Iterable[Entry]) -> Set[str]:

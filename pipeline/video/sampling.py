@@ -34,7 +34,6 @@ class Sampling:
     Raises:
         UsageError: a value is out of range, or not exactly one of the first four is set.
 
-
     >>> Sampling(frames=2).select([0.0, 0.1, 0.2, 0.3], [0])
     [1, 3]
     >>> Sampling(fps=5).select([0.0, 0.1, 0.2, 0.3, 0.4], [0])

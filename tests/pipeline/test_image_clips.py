@@ -17,6 +17,7 @@ from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError
@@ -86,6 +87,7 @@ def test_the_same_command_goes_on_when_the_first_folders_of_frames_come(
     assert frames(out) == {name: [0, 5, 10] for name in CLIPS}
     assert table(out).num_rows == 12
     assert verify(out).findings == []
+    assert Manifest.read(out).knows_times_of_clips
     assert run(options=options).totals.inputs == 0
     with pytest.raises(RefusedError, match=r"fps_of_images: 25.0 there, 30.0 now"):
         run(options=replace(options, sampling=Sampling(every=5, fps_of_images=30)))

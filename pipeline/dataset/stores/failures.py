@@ -7,7 +7,10 @@ from typing import Any, Literal
 
 Kind = Literal["missing", "refused", "beyond_end", "unusable", "transient"]
 
-_BY_STATUS: dict[int, Kind] = {400: "unusable", 401: "refused", 403: "refused", 404: "missing", 416: "beyond_end"}
+_BY_STATUS: dict[int, Kind] = {
+    400: "unusable", 401: "refused", 403: "refused", 404: "missing", 408: "transient", 416: "beyond_end",
+    429: "transient",
+}  # fmt: skip
 _SERVER_ERROR = 500
 _OF_CREDENTIALS = (
     "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired",
@@ -25,6 +28,8 @@ _NO_CREDENTIALS = {
     "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "UnauthorizedSSOTokenError",
 }  # fmt: skip
 
+_NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
+
 
 def kind_of_failure(error: BaseException) -> Kind:
     """Classifies an error of a store.
@@ -39,9 +44,16 @@ def kind_of_failure(error: BaseException) -> Kind:
         return kind
     if isinstance(error, PermissionError):
         return "refused"
-    if isinstance(error, (FileNotFoundError, NotADirectoryError, IsADirectoryError)):
-        return "missing"
+    if isinstance(error, _NOT_THERE):
+        return "transient" if _is_of_connection(error.__cause__) else "missing"
     return "unusable" if isinstance(error, (TypeError, ValueError, NotImplementedError)) else "transient"
+
+
+def _is_of_connection(cause: BaseException | None) -> bool:
+    """Whether a request had no response: fsspec's web server raises `FileNotFoundError` from that too."""
+    if isinstance(cause, OSError):
+        return not isinstance(cause, _NOT_THERE)
+    return type(cause).__module__.partition(".")[0] == "aiohttp"
 
 
 def _kind_of_response(error: BaseException) -> Kind | None:

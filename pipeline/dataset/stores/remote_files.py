@@ -25,6 +25,7 @@ _log = logging.getLogger("facefeed.stores")
 REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; after that the request is retried."""
 
+_WEB = ("http", "https")
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _PACKAGES = {
@@ -127,6 +128,8 @@ class RemoteFiles:
             return data
 
         data = self._attempt(name, request)
+        if is_within and len(data) != end - start:  # "the range is not satisfiable" amid the file
+            raise StoppedError(f"{self.address}/{name}: returns {len(data)} of {end - start} bytes; resume")
         self.counter.add(fetched_bytes=len(data))
         return data
 
@@ -152,21 +155,7 @@ class RemoteFiles:
         is. A listing has many requests, which cannot be repeated one by one: the store's library repeats them, and not
         all are counted. Where a listing has no sizes, as that of a web server, each file is asked for.
         """
-        if self._listing is None or self._listing[0] != os.getpid():
-            self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))
-        _, files, root = self._listing
-        self.counter.add(requests=1)
-        try:
-            found: dict[str, dict[str, Any]] = files.find(f"{root}/{below}".rstrip("/"), detail=True)
-        except Exception as error:  # each store's library has errors of its own
-            if kind_of_failure(error) == "transient":
-                raise StoppedError(
-                    f"{self.address}: cannot be listed ({self._reason(error)}); check the store, the network and "
-                    "endpoint_url, then run the same command again"
-                ) from None
-            with suppress(MissingInStoreError):
-                self._delay(below, error, None)
-            return
+        root, found = self._find(below)
         without_size: list[str] = []
         for path, info in found.items():
             if info.get("islink"):
@@ -181,6 +170,43 @@ class RemoteFiles:
             else:
                 without_size.append(path.removeprefix(f"{root}/"))
         yield from filter(None, map_on_threads(self._stat_listed, without_size))
+
+    def _find(self, below: str) -> tuple[str, dict[str, dict[str, Any]]]:
+        """The path of the address, and all files below `below`, by their paths."""
+        if self.address.protocol in _WEB:
+            return self._filesystem()[1], self._find_by_pages(below)
+        if self._listing is None or self._listing[0] != os.getpid():
+            self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))
+        _, files, root = self._listing
+        self.counter.add(requests=1)
+        try:
+            return root, files.find(f"{root}/{below}".rstrip("/"), detail=True)
+        except Exception as error:  # each store's library has errors of its own
+            if kind_of_failure(error) == "transient":
+                raise StoppedError(
+                    f"{self.address}: cannot be listed ({self._reason(error)}); check the store, the network and "
+                    "endpoint_url, then run the same command again"
+                ) from None
+            with suppress(MissingInStoreError):
+                self._delay(below, error, None)
+            return root, {}
+
+    def _find_by_pages(self, below: str) -> dict[str, dict[str, Any]]:
+        """The same of a web server, page by page: fsspec leaves out what is below a page that it cannot read."""
+        root, found, folders = self._filesystem()[1], dict[str, dict[str, Any]](), [below.rstrip("/")]
+        while folders:
+            folder = folders.pop()
+            with suppress(MissingInStoreError):
+                for info in self._attempt(folder, lambda files, path, limit: files.ls(path, **limit, detail=True)):
+                    path = info["name"].rstrip("/")
+                    name = path.removeprefix(f"{root}/{folder}".rstrip("/") + "/")
+                    if name == path or {"?", "#", "/"} & {*name}:  # links to elsewhere, and those that sort the page
+                        continue
+                    if info["type"] == "directory":
+                        folders.append(f"{folder}/{name}".lstrip("/"))
+                    else:
+                        found[path] = info
+        return found
 
     def _stat_listed(self, name: str) -> StoredFile | None:
         """A file that is listed without its size; None where it is gone. Raises `UsageError` where that is unknown."""

@@ -31,8 +31,10 @@ from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
@@ -469,6 +471,8 @@ def test_a_plan_from_before_it_is_refused_and_no_file_is_touched(job: Any) -> No
     with pytest.raises(CorruptDataError, match=r"holds \d parts, the manifest accounts for \d; run `facefeed verify"):
         job.run()
     assert names_of(job.out) == before
+    with pytest.raises(CorruptDataError, match="the manifest accounts for"):
+        dry_run(job.source, job.out, options=OPTIONS, detector=FixedBoxDetector())
     last.write_bytes(content)
     job.run()
     assert job.rows().equals(rows)

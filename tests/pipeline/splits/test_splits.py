@@ -401,6 +401,15 @@ def test_videos_of_a_person_in_two_splits_are_drawn_among_these_each_with_its_fa
         assert {drawn[entry.video_id] for entry in originals} == ({"test"} if splits[2] else {"val", "test"})
 
 
+@pytest.mark.parametrize("number", range(8))
+def test_versions_of_one_recording_stay_together_beside_an_accepted_leak_of_its_fakes(number: int) -> None:
+    versions = [video(f"{name}{number}.mp4", footage="hall") for name in "ab"]
+    for original in versions:
+        leak = [video(f"f{split}.mp4", original.video_id, split=split) for split in ("train", "test")]
+        split_of = assign([*versions, *leak], allow_leaks=True).split_of
+        assert split_of[versions[0].video_id] == split_of[versions[1].video_id]
+
+
 def test_a_given_leak_is_reported_with_how_many_leak_and_how_splits_are_drawn_instead() -> None:
     entries = [
         video("a.mp4", identity="ann", split="train"),

@@ -57,6 +57,24 @@ def test_a_store_that_never_returns_a_part_stops_the_run_and_no_zeros_are_decode
         fetch(lambda data, _: data[:4])
 
 
+class OutOfRangeError(Exception):
+    """As of a store whose response is 416."""
+
+    status = 416
+
+
+def test_a_store_that_takes_the_middle_for_the_end_stops_the_run_and_no_zeros_are_decoded(
+    fetch: Callable[[Spoil], bytes | None],
+) -> None:
+    def refuse_later(data: bytes, number: int) -> bytes:
+        if number > 1:
+            raise OutOfRangeError
+        return data[:4]
+
+    with pytest.raises(StoppedError, match=r"a.mp4: returns 0 of 10 bytes; resume"):
+        fetch(refuse_later)
+
+
 def test_a_file_that_is_cut_off_meanwhile_is_copied_as_it_is_then(
     fetch: Callable[[Spoil], bytes | None], tmp_path: Path
 ) -> None:

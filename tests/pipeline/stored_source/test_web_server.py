@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -11,8 +13,12 @@ from pathlib import Path
 import pyarrow.dataset as pads
 import pytest
 from assets_in_process import in_process, new_folder
+from assets_stores import without_delays
 from assets_tiny_source import NAMES, TinySource
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.dataset.stores.address import StoreAddress
+from facefeed.pipeline.dataset.stores.counts import StoreCounter
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
@@ -24,9 +30,31 @@ OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), s
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder with pages that list it; without the sizes of files whose name begins with `unknown`."""
+    """Serves a folder with pages that list it; without the sizes of files whose name begins with `unknown`.
+
+    The first `num_busy` requests for what is called `busy` are refused, as by a server that has too much to do.
+    """
+
+    num_busy = 0
 
     def log_message(self, *_: object) -> None: ...
+
+    def do_GET(self) -> None:
+        self.answer(super().do_GET)
+
+    def do_HEAD(self) -> None:
+        self.answer(super().do_HEAD)
+
+    def answer(self, usually: Callable[[], None]) -> None:
+        if "busy" not in self.path or Quiet.num_busy <= 0:
+            usually()
+            return
+        Quiet.num_busy -= 1
+        if Quiet.num_busy % 2:
+            self.send_error(429)
+        else:
+            self.connection.shutdown(socket.SHUT_RDWR)  # as where it is started anew
+            self.close_connection = True
 
     def send_header(self, keyword: str, value: str) -> None:
         if not (keyword == "Content-Length" and "/unknown" in self.path):
@@ -41,15 +69,21 @@ def source() -> TinySource:
     return source
 
 
-@pytest.fixture
-def url(source: TinySource) -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(source.folder)))
+@contextmanager
+def serve(folder: Path) -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
     thread.join()
+
+
+@pytest.fixture
+def url(source: TinySource) -> Iterator[str]:
+    with serve(source.folder) as address:
+        yield address
 
 
 def run(src: str | Path, out: Path) -> Summary:
@@ -74,3 +108,33 @@ def test_a_file_of_unknown_size_is_named_and_not_left_out(source: TinySource, ur
     source.put("real/unknown.mp4", "one")
     with pytest.raises(UsageError, match=r"does not say how large 'real/unknown.mp4' is"):
         run(url, new_folder() / "out")
+
+
+@pytest.mark.parametrize("name", ["real/busy.mp4", "busy/real/a.mp4"], ids=["file", "folder"])
+def test_what_a_busy_server_refuses_for_a_moment_is_asked_for_again_and_not_left_out(
+    source: TinySource, url: str, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (source.folder / name).parent.mkdir(parents=True, exist_ok=True)
+    source.put(name, "one")
+    monkeypatch.setattr(Quiet, "num_busy", 5)
+    without_delays(monkeypatch)
+    files = RemoteFiles(StoreAddress(url), StoreCounter())
+    assert name in {stored.name for stored in files.list()}
+    assert Quiet.num_busy == 0
+
+
+def test_a_server_that_stays_busy_stops_the_run(source: TinySource, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    source.put("real/busy.mp4", "one")
+    monkeypatch.setattr(Quiet, "num_busy", 10**9)
+    without_delays(monkeypatch)
+    with pytest.raises(StoppedError, match="does not return"):
+        list(RemoteFiles(StoreAddress(url), StoreCounter()).list())
+
+
+def test_links_that_sort_a_page_are_no_files(tmp_path: Path) -> None:
+    """Apache's pages have them."""
+    (tmp_path / "index.html").write_text('<a href="?C=N;O=D">Name</a> <a href="/">Up</a> <a href="a.mp4">a.mp4</a>')
+    (tmp_path / "a.mp4").write_bytes(b"film")
+    with serve(tmp_path) as url:
+        found = list(RemoteFiles(StoreAddress(url), StoreCounter()).list())
+    assert [(stored.name, stored.size_bytes) for stored in found] == [("a.mp4", 4)]
