@@ -33,7 +33,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
     What could not be measured is None: JSON has no NaN.
     """
     verdict, live, verified = profile.verdict, profile.live, profile.verified
-    is_conclusive = profile.verdict.kind is not VerdictKind.INCONCLUSIVE
+    is_conclusive = verdict.kind is not VerdictKind.INCONCLUSIVE
     values = {
         "schema": SCHEMA_VERSION,
         "verdict": {
@@ -69,10 +69,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "ranks": [_rank_values(rank) for rank in profile.ranks],
         "sweep": [_sweep_values(result) for result in profile.sweep],
         "sweep_failures": [asdict(failure) for failure in profile.sweep_failures],
-        "gate": {
-            **asdict(gate),
-            "failures": gate.failures(verdict) if is_conclusive else None,
-        },
+        "gate": {**asdict(gate), "failures": gate.failures(verdict) if is_conclusive else None},
         "environment": environment(),
     }
     return {name: _finite_or_none(value) for name, value in values.items()}

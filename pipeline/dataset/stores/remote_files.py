@@ -152,8 +152,9 @@ class RemoteFiles:
         """All files, or those below a folder, in no particular order; none where there is no such folder.
 
         Raises as `read`, and `UsageError` where there are symbolic links, or the store does not say how large a file
-        is. A listing has many requests, which cannot be repeated one by one: the store's library repeats them, and not
-        all are counted. Where a listing has no sizes, as that of a web server, each file is asked for.
+        is. A listing has many requests, which cannot be repeated one by one, except for a web server's pages: the
+        store's library repeats them, and not all are counted. Where a listing has no sizes, as that of a web server,
+        each file is asked for.
         """
         root, found = self._find(below)
         without_size: list[str] = []
