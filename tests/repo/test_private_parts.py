@@ -1,20 +1,24 @@
-"""Private parts of torch and Lightning are used in one file a room, and checked against the installed versions."""
+"""Private parts of torch, Lightning and DeepSpeed are used in one file a room, of the installed versions."""
 
 from __future__ import annotations
 
 import ast
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import lightning
 import pytest
 import torch
 from assets_paths import ROOT
 from facefeed.loaders import torch_internals as loaders_internals
-from facefeed.train import lightning_internals
+from facefeed.train import deepspeed_internals, lightning_internals
 from facefeed.train import torch_internals as train_internals
 
-MAY_USE = {"loaders/torch_internals.py", "train/torch_internals.py", "train/lightning_internals.py"}
+MAY_USE = {
+    "loaders/torch_internals.py", "train/torch_internals.py", "train/lightning_internals.py",
+    "train/deepspeed_internals.py",
+}  # fmt: skip
 PRIVATE = re.compile(
     r"from (torch|lightning)[\w.]*\._\w+|from (torch|lightning)[\w.]* import .*\b_\w|\b(torch|lightning)[\w.]*\._[a-z]"
     r"|noqa: .*SLF001"
@@ -43,6 +47,7 @@ def private_parts(source: str) -> list[str]:
         (torch.__version__, loaders_internals.CHECKED_TORCH),
         (torch.__version__, train_internals.CHECKED_TORCH),
         (lightning.__version__, lightning_internals.CHECKED_LIGHTNING),
+        (version("deepspeed"), deepspeed_internals.CHECKED_DEEPSPEED),
     ],
 )
 def test_private_parts_were_checked_with_the_version_that_is_installed(installed: str, checked: str) -> None:

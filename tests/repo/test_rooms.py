@@ -196,7 +196,7 @@ LAYERS = {
     """,
     "train": """
         warning
-        checkpoints lightning_internals machine metrics step_images torch_internals
+        checkpoints deepspeed_internals lightning_internals machine metrics step_images torch_internals
         levers starvation
         config
         datamodule slurm

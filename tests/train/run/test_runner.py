@@ -116,6 +116,15 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(finished_r
     assert plain.read_checkpoint(result.checkpoint)["global_step"] == result.best_step
 
 
+@pytest.mark.gpu
+@pytest.mark.parametrize("text", ["zero:1", "zero:2,bf16", "zero:3", "zero:3,fp16,clip:1", "zero:3:offload"])
+def test_a_run_under_zero_reads_a_dataset_and_tests_its_best_weights(text: str, out: Path, tmp_path: Path) -> None:
+    result, steps = trained(out, tmp_path / "run", levers=text)
+    assert len(steps) == 2 * STEPS
+    assert result.test_faces == TEST_FACES
+    assert 0 < result.test["test/loss"] < 10
+
+
 def test_a_finished_run_is_not_trained_again(out: Path, finished_run: tuple[Result, Path]) -> None:
     result, seen = trained(out, finished_run[1], epochs=5, model={"learning_rate": 3e-4})
     assert seen == []

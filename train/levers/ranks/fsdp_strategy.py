@@ -18,6 +18,7 @@ from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from ..lever import LeverError
+from .buffers import broadcast_buffers
 
 MIN_UNIT_PARAMETERS = 1_000_000
 """Submodules with at least this many parameters are gathered and released separately."""
@@ -126,15 +127,7 @@ class _ShardedRoot(nn.Module):
 
     def forward(self, *arguments: Any, **kwargs: Any) -> Any:
         """Runs a step after broadcasting rank 0's buffers, as DDP does: all ranks validate the same module."""
-        by_dtype: dict[torch.dtype, list[Tensor]] = defaultdict(list)
-        for buffer in self.module.buffers():
-            by_dtype[buffer.dtype].append(buffer.detach())
-        for buffers in by_dtype.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
-            torch.distributed.broadcast(flat, 0)
-            values = torch.split(flat, [buffer.numel() for buffer in buffers])
-            for buffer, value in zip(buffers, values, strict=True):
-                buffer.copy_(value.view_as(buffer))
+        broadcast_buffers(self.module)
         return self.module(*arguments, **kwargs)
 
 

@@ -62,8 +62,9 @@ class Zero(Lever, name="zero", kind="strategy", form="zero:1|2|3[:offload][:devi
         """Returns Lightning's strategy for DeepSpeed."""
         offload = bool(self.offload)
         strategy = ZeroStrategy(
-            stage=self.stage, offload_optimizer=offload, offload_parameters=offload and self.stage == 3
-        )
+            stage=self.stage, offload_optimizer=offload, offload_parameters=offload and self.stage == 3,
+            logging_batch_size_per_gpu=1,  # only scales its log; Lightning asks a batch sampler, which not all have
+        )  # fmt: skip
         # Otherwise DeepSpeed requires its own optimizer with offload, which needs the CUDA toolkit to compile.
         strategy.config["zero_force_ds_cpu_optimizer"] = False
         return {"strategy": strategy, "devices": self.devices, "num_nodes": self.nodes}

@@ -12,7 +12,9 @@ from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import Tensor, nn
 
 from ...checkpoints.plain import force_weights_only
+from ...deepspeed_internals import let_load_without_optimizer
 from ...torch_internals import NormBase
+from .buffers import broadcast_buffers
 
 _REMEDY = "continue without it in a run of its own (--run), or give a folder that training saved"
 
@@ -30,8 +32,13 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
         normalise_in_fp32(self.lightning_module)
         super().setup(trainer)
 
+    def on_validation_start(self) -> None:
+        """Gives all ranks rank 0's buffers: all validate the module that is saved, as under DDP."""
+        broadcast_buffers(self.lightning_module)
+
     def load_checkpoint(self, checkpoint_path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Loads a checkpoint. Raises `UsageError` if a file of the folder would run code."""
+        let_load_without_optimizer(self.deepspeed_engine)
         with force_weights_only(checkpoint_path, _deepspeed_classes(), remedy=_REMEDY):
             contents: dict[str, Any] = super().load_checkpoint(checkpoint_path, *arguments, **options)
         return contents
