@@ -46,15 +46,15 @@ def lanes(out: Path, videos: Path, folder: Path, *, small: bool) -> dict[str, tu
             str(HERE / "gpu_loader.py"), "--out", str(out), "--device", device,
             *(("--images", "256", "--repeats", "1", "--workers", "1") if small else ()),
         )),
-        "starvation": (400, (
+        "starvation": (360, (
             str(HERE / "gpu_starvation.py"), "--out", str(out), "--device", device,
             *(("--models", "resnet10t", "--sides", "32", "--steps", "50", "--workers", "1") if small else ()),
         )),
-        "selftest": (180, (*FACEFEED, "profile", "--self-test", "--json", "--page", str(folder / "selftest.html"))),
-        "job": (300, (
+        "selftest": (150, (*FACEFEED, "profile", "--self-test", "--json", "--page", str(folder / "selftest.html"))),
+        "job": (330, (
             str(HERE / "gpu_job.py"), *(("--groups", "15", "--epochs", "1", "--lanes", "jobs") if small else ()),
         )),
-        "ladder": (330, (
+        "ladder": (440, (
             *FACEFEED, "ladder", str(out), "--videos", str(videos), "--recipe", "quick" if small else "baseline",
             *NO_WEIGHTS, *levers, "--repeats", "1", "--steps", "2" if small else "30", "--json",
             "--page", str(folder / "ladder.html"), *(("--set", "data.image_size=32") if small else ()),

@@ -1,6 +1,6 @@
 """From videos to a classifier with one GPU: precompute on the CPU and on the GPU, then training with `fast`.
 
-    python tests/benchmarks/gpu_job.py [--groups 240] [--epochs 8] [--lanes jobs training]
+    python tests/benchmarks/gpu_job.py [--groups 240] [--epochs 30] [--lanes jobs training]
 
 jobs: `facefeed precompute` of the sample, the whole command: without the GPU, and with it, for `mtcnn` at its default
 sampling and `track` at every frame; frames a second from the command's start to its end, and at work. training: the
@@ -25,8 +25,9 @@ JOBS = {
     "mtcnn, every frame": ("--detector", "mtcnn", "--every", "1"),
     "track, every frame": ("--detector", "track", "--every", "1"),
 }
-SMALL = ("model.backbone=resnet10t", "model.learning_rate=1e-3", "data.image_size=64", "data.balance=pairs")
-LARGE = ("model.learning_rate=5e-4", "data.image_size=224", "data.balance=pairs")
+COMMON = ("model.pretrained=false", "model.warmup_steps=20", "data.balance=pairs")
+SMALL = ("model.backbone=resnet10t", "model.learning_rate=1e-3", "data.image_size=64")
+LARGE = ("model.learning_rate=5e-4", "data.image_size=224")
 
 
 def run(*command: str, gpu: bool = True) -> tuple[dict[str, Any], float]:
@@ -48,7 +49,7 @@ def run(*command: str, gpu: bool = True) -> tuple[dict[str, Any], float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", type=int, default=240)
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--lanes", nargs="+", default=["jobs", "training"])
     given = parser.parse_args()
     result: dict[str, Any] = {"benchmark": "gpu job"}
@@ -69,11 +70,7 @@ def main() -> None:
             run("precompute", str(videos), out, "--split-ratio", "70,15,15", "--boxes", "source")
             result["training"] = {}
             for kind, changes in (("resnet10t, 64 px", SMALL), ("resnet50, 224 px", LARGE)):
-                sets = [
-                    part
-                    for change in (*changes, "model.pretrained=false", f"epochs={given.epochs}")
-                    for part in ("--set", change)
-                ]
+                sets = [part for change in (*changes, *COMMON, f"epochs={given.epochs}") for part in ("--set", change)]
                 run_folder = str(folder / kind.split(",")[0])
                 summary, seconds = run("train", out, "--recipe", "fast", *sets, "--run", run_folder)
                 result["training"][kind] = {"seconds": seconds, "result": summary}
