@@ -15,7 +15,7 @@ from ..loaders import FaceDataset
 from ..pipeline.console import plural
 from ..pipeline.dataset.stores.address import as_out, is_address, name_of
 from ..pipeline.errors import UsageError
-from .checkpoints.plain import read_checkpoint
+from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
 from .datamodule import VIDEOS_KEY, EvaluationLoader, eval_transform_arguments
@@ -106,8 +106,7 @@ def _check_is_file(checkpoint: str | Path) -> None:
         raise UsageError(f"{checkpoint}: is a run's folder; give {Path(checkpoint) / 'checkpoints' / 'best.ckpt'}")
     if Path(checkpoint).is_dir():
         raise UsageError(
-            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by "
-            "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
+            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by {FILE_OF_PARTS_MAKER}"
         )
 
 

@@ -19,6 +19,9 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...pipeline.errors import UsageError
 from ...pipeline.files import raise_if_disk_failed
 
+FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
+"""What makes one file of a folder that ZeRO saved."""
+
 _REMEDY = "give a file that training saved, last.ckpt say"
 _GLOBAL_IN_MESSAGE = re.compile(r"GLOBAL ([\w.]*\w)")
 _ENVIRONMENT = ("TORCH_FORCE_WEIGHTS_ONLY_LOAD", "TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD")

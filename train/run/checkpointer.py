@@ -117,7 +117,14 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._save_last(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Saves the end of training."""
+        """Runs the validation of steps that ended within an epoch, and saves the end of training.
+
+        Within the fit: ZeRO can save from its engine alone.
+        """
+        if self.validated_step != trainer.global_step and sum(trainer.num_val_batches):
+            self._validation_is_due = True
+            self._save_last(trainer)
+            run_validation(trainer)
         self._training_ended = True
         self._save_last(trainer)
 

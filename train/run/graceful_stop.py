@@ -91,7 +91,8 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     def _all_reduce(self) -> None:
         flags = [self.signals.received, int(clock() - self._last_saved_at >= self._save_every_seconds)]
         if self._group is not None:
-            reduced = torch.tensor(flags, dtype=torch.int32)
-            torch.distributed.all_reduce(reduced, op=torch.distributed.ReduceOp.MAX, group=self._group)
-            flags = reduced.tolist()
+            with torch.inference_mode(False):  # a validation's, in which gloo is not to be relied on
+                reduced = torch.tensor(flags, dtype=torch.int32)
+                torch.distributed.all_reduce(reduced, op=torch.distributed.ReduceOp.MAX, group=self._group)
+                flags = reduced.tolist()
         self.agreed_signal, self.save_is_due = flags[0], bool(flags[1])

@@ -178,8 +178,6 @@ class _Session:
             for note in notes:
                 self._progress.report(note, event="note", note=note)
             trainer.fit(module, data, ckpt_path=find_checkpoint(folder.checkpoints / LAST))
-            if self._checkpointer.validated_step != trainer.global_step:  # `steps` ended it within an epoch
-                trainer.validate(module, data, verbose=False)
             # Before the test, which loads the callbacks' states of the tested checkpoint.
             training_result = self._training_result()
             trainer.test(module, data, ckpt_path=training_result["checkpoint"], verbose=False)

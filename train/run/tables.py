@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ...pipeline.console import duration_text, plural, stderr_console
+from ..checkpoints.plain import FILE_OF_PARTS_MAKER
 from .checkpointer import BEST
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def show_result(result: Result) -> None:
         console.print(_frozen_table(result.frozen))
     console.print(_metrics_table(result))
     console.print(_auc_caveat(result.test_videos), soft_wrap=False)
-    for line in _next_steps(result):
+    for line in next_steps(result):
         console.print(escape(line))
 
 
@@ -117,12 +118,17 @@ def _auc_caveat(videos: int) -> str:
     return "This AUC is of the dataset that was trained on; facefeed evaluate says what it is on others."
 
 
-def _next_steps(result: Result) -> list[str]:
-    run = shlex.quote(result.run)
+def next_steps(result: Result) -> list[str]:
+    """Returns lines: where the run is, and the commands that follow."""
+    run, checkpoint = shlex.quote(result.run), shlex.quote(result.checkpoint)
+    if Path(result.checkpoint).is_dir():
+        evaluate = f"make one file of {result.checkpoint} by {FILE_OF_PARTS_MAKER}; facefeed evaluate takes that"
+    else:
+        evaluate = f"facefeed evaluate {checkpoint} {shlex.quote(result.dataset)}"
     return [
         f"run: {result.run}   (settings: config.json, metrics: result.json, weights: checkpoints)",
         f"curves: tensorboard --logdir {run}/logs",
-        f"next: facefeed evaluate {shlex.quote(result.checkpoint)} {shlex.quote(result.dataset)}",
+        f"next: {evaluate}",
     ]
 
 

@@ -185,6 +185,21 @@ def test_a_stage_that_an_early_python_saved_is_read_and_no_other_attribute(deeps
             _resumed(tmp_path / "last.ckpt")
 
 
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(("state", "device"), [(TrainerFn.TESTING, "meta"), (TrainerFn.FITTING, "cpu")])
+def test_a_module_that_a_fit_left_on_the_host_is_tested_on_the_device(
+    state: TrainerFn, device: str, deepspeed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lightning.pytorch.strategies import DeepSpeedStrategy  # noqa: PLC0415
+
+    zero_strategy, module = strategy("zero:3"), Foreign(perceptron())
+    zero_strategy.connect(module)
+    monkeypatch.setattr(DeepSpeedStrategy, "root_device", torch.device("meta"))
+    monkeypatch.setattr(DeepSpeedStrategy, "setup", lambda *_: None)
+    zero_strategy.setup(types.SimpleNamespace(state=types.SimpleNamespace(fn=state)))
+    assert module.device.type == device
+
+
 # ---- BatchNorm under 16 bits, as DeepSpeed casts a module
 
 

@@ -14,16 +14,20 @@ from assets_processes import in_processes
 from assets_train import RecordFaces, small_dataset
 from assets_zero import allow_zero_on_cpus
 from facefeed.pipeline.errors import FacefeedError
+from facefeed.train.evaluate import evaluate
 from facefeed.train.metrics import plots
+from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
+from facefeed.train.run.tables import next_steps
 
 pytestmark = pytest.mark.processes
 
+SHORT = ("ddp", "zero:2,bf16", "zero:3")
 ZERO = ("zero:1", "zero:2", "zero:3", "zero:3:offload")
 EQUAL = 1e-6  # of losses, relative: ZeRO may sum gradients in another order
 
 
-def on_a_rank(out: str, run: str, name: str, levers: str, kill: int | None = None) -> None:
+def on_a_rank(out: str, run: str, name: str, levers: str, kill: int | None = None, **changes: Any) -> None:
     """A process of a run; `kill`: the step in which the second rank gets SIGKILL."""
     allow_zero_on_cpus()
     rank = int(os.environ["LOCAL_RANK"])
@@ -32,7 +36,7 @@ def on_a_rank(out: str, run: str, name: str, levers: str, kill: int | None = Non
         callbacks.append(CallAtHook("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     plots.log_plots = lambda *_: None  # they take half of such a run's time
     try:
-        train(out, config(epochs=1, levers=levers, data={"batch_size": 4}), run, callbacks=callbacks)
+        train(out, config(epochs=1, levers=levers, data={"batch_size": 4}, **changes), run, callbacks=callbacks)
     except FacefeedError as error:
         print(error)
         os._exit(error.exit_code)
@@ -46,7 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = small_dataset(path / "out")
 
     def stage(levers: str, run: str, name: str = "whole", **arguments: Any) -> dict[str, Any]:
-        kwargs = {"out": str(out), "run": str(path / run), "name": name, "levers": f"{levers}:2", **arguments}
+        strategy, *others = levers.split(",")
+        levers = ",".join([f"{strategy}:2", *others])
+        kwargs = {"out": str(out), "run": str(path / run), "name": name, "levers": levers, **arguments}
         return {"run": f"{__file__}:on_a_rank", "ranks": 2, "arguments": kwargs}
 
     whole = [stage(text, text.replace(":", "-")) for text in ("ddp", *ZERO)]
@@ -54,8 +60,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         *whole,
         *(stage(f"zero:{number}", f"killed-{number}", "first", kill=5) for number in (2, 3)),
         *(stage(f"zero:{number}", f"killed-{number}", "rest") for number in (2, 3)),
+        *(stage(text, f"short-{text}", steps=3) for text in SHORT),
     )
-    assert codes == [[0, 0]] * len(whole) + [[75, -signal.SIGKILL]] * 2 + [[0, 0]] * 2
+    assert codes == [[0, 0]] * len(whole) + [[75, -signal.SIGKILL]] * 2 + [[0, 0]] * (2 + len(SHORT))
     return path
 
 
@@ -85,3 +92,33 @@ def test_killed_and_resumed_it_trains_on_what_was_next_and_scores_as_if_nothing_
         assert rest == faces[STEPS - len(rest) :]
     assert result(folder, resumed)["val"] == result(folder, whole)["val"]
     assert result(folder, resumed)["test"] == result(folder, whole)["test"]
+
+
+@pytest.mark.parametrize("text", SHORT)
+def test_steps_that_end_within_an_epoch_are_validated_saved_and_tested(folder: Path, text: str) -> None:
+    short = result(folder, f"short-{text}")
+    assert (short["steps"], short["best_step"]) == (3, 3)
+    assert short["val"]["val/loss"] > 0
+    assert short["test_faces"] == result(folder, "ddp")["test_faces"]
+    if text == "zero:3":
+        assert short["test"]["test/loss"] == pytest.approx(result(folder, "short-ddp")["test"]["test/loss"], rel=EQUAL)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("run", ["zero-1", "zero-3", "short-zero:3"])
+def test_one_file_of_its_parts_is_evaluated_as_it_was_tested(folder: Path, run: str, tmp_path: Path) -> None:
+    from lightning.pytorch.utilities.deepspeed import (  # noqa: PLC0415 (imports DeepSpeed)
+        convert_zero_checkpoint_to_fp32_state_dict,
+    )
+
+    tested = result(folder, run)
+    convert_zero_checkpoint_to_fp32_state_dict(tested["checkpoint"], tmp_path / "best.ckpt")
+    (evaluation,) = evaluate(tmp_path / "best.ckpt", [folder / "out"])
+    assert evaluation.metrics["log_loss"] == pytest.approx(tested["test"]["test/log_loss"], rel=EQUAL)
+
+
+def test_what_comes_next_is_to_make_one_file_of_the_parts(folder: Path) -> None:
+    *_, following = next_steps(Result(**result(folder, "zero-3")))
+    assert following.startswith(f"next: make one file of {folder}/zero-3/checkpoints/best.ckpt by convert_zero")
+    *_, following = next_steps(Result(**result(folder, "ddp")))
+    assert following == f"next: facefeed evaluate {folder}/ddp/checkpoints/best.ckpt {folder}/out"

@@ -13,6 +13,9 @@ from .ddp import MultiProcess
 from .fsdp_strategy import FSDP2Strategy
 from .zero_strategy import ZeroStrategy
 
+_NO_INFERENCE_MODE = {"inference_mode": False}
+"""A run that validates first would gather weights into tensors made in that mode, in which none can be trained."""
+
 
 @dataclass(frozen=True)
 class Zero(Lever, name="zero", kind="strategy", form="zero:1|2|3[:offload][:devices[:nodes]]"):
@@ -67,7 +70,7 @@ class Zero(Lever, name="zero", kind="strategy", form="zero:1|2|3[:offload][:devi
         )  # fmt: skip
         # Otherwise DeepSpeed requires its own optimizer with offload, which needs the CUDA toolkit to compile.
         strategy.config["zero_force_ds_cpu_optimizer"] = False
-        return {"strategy": strategy, "devices": self.devices, "num_nodes": self.nodes}
+        return {"strategy": strategy, "devices": self.devices, "num_nodes": self.nodes, **_NO_INFERENCE_MODE}
 
 
 @dataclass(frozen=True)
@@ -91,4 +94,4 @@ class Fsdp(MultiProcess, name="fsdp", form="fsdp[:devices[:nodes]]"):
 
     def arguments(self) -> dict[str, Any]:
         """Returns the FSDP2 strategy."""
-        return {"strategy": FSDP2Strategy(), "devices": self.devices, "num_nodes": self.nodes}
+        return {"strategy": FSDP2Strategy(), "devices": self.devices, "num_nodes": self.nodes, **_NO_INFERENCE_MODE}

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
 from ...checkpoints.plain import force_weights_only
@@ -28,8 +29,12 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
 
     def setup(self, trainer: Trainer) -> None:
         """Sets up DeepSpeed for a module whose BatchNorm layers compute in fp32."""
-        assert self.lightning_module is not None
-        normalise_in_fp32(self.lightning_module)
+        module = self.lightning_module
+        assert module is not None
+        normalise_in_fp32(module)
+        if trainer.state.fn != TrainerFn.FITTING:
+            # A fit ends with the module on the host, and DeepSpeed leaves one that it has split where it is.
+            module.to(self.root_device)
         super().setup(trainer)
 
     def on_validation_start(self) -> None:
