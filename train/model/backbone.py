@@ -42,7 +42,7 @@ class Backbone(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Returns logits, see the class."""
         if self._adapts:
-            images = images * self._scale + self._shift
+            images = (images * self._scale + self._shift).to(images.dtype)  # ZeRO casts images and weights, not buffers
         logits: Tensor = self.net(images)
         return logits
 

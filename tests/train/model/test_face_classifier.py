@@ -269,6 +269,14 @@ def test_pretrained_weights_see_pixels_normalised_as_they_knew_them() -> None:
         assert torch.equal(plain(as_loaded), plain.backbone.net(as_loaded))
 
 
+def test_pretrained_weights_in_16_bits_beside_buffers_in_32_as_of_zero_see_pixels_in_16() -> None:
+    model = FaceClassifier({"backbone": "test_vit", "pretrained": True}).eval()
+    for parameter in model.parameters():
+        parameter.data = parameter.data.to(torch.bfloat16)
+    with torch.no_grad():
+        assert model(torch.rand(1, 3, 160, 160, dtype=torch.bfloat16)).dtype is torch.bfloat16
+
+
 def test_a_size_classes_or_labels_that_do_not_fit_are_refused_before_the_first_step(out: Path) -> None:
     for backbone, usual in (("test_vit3", 160), ("test_coatnet", 160)):
         with pytest.raises(UsageError, match=f"image_size=32: {backbone} cannot take it .* take image_size={usual}, "):
