@@ -212,3 +212,30 @@ def test_a_module_can_be_copied_pickled_and_trained_again(text: str) -> None:
     for _ in range(2):
         fit(module, text)
     assert quietly(module.configure_optimizers).state == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bitsandbytes_leaves_channels_last_weights_in_their_layout_also_after_a_resume() -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    from facefeed.train.levers.optimizers.bitsandbytes import AdamW8bit  # noqa: PLC0415 (it may not be there)
+
+    def trained(layout: torch.memory_format, *, resumes: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        convolution = torch.nn.Conv2d(16, 64, 3).to(memory_format=layout)  # 9,216 weights: state is of 8 bits
+        optimizer = AdamW8bit(convolution.parameters(), lr=1e-2)
+        for step in range(4):
+            if resumes and step == 2:
+                state, optimizer = optimizer.state_dict(), AdamW8bit(convolution.parameters(), lr=1e-2)
+                optimizer.load_state_dict(pickle.loads(pickle.dumps(state)))
+            optimizer.zero_grad()
+            convolution(torch.randn(2, 16, 8, 8).to(memory_format=layout)).square().mean().backward()
+            optimizer.step()
+        return convolution.weight.detach()
+
+    expected = trained(torch.contiguous_format, resumes=False)
+    for resumes in (False, True):
+        weight = trained(torch.channels_last, resumes=resumes)
+        assert weight.is_contiguous(memory_format=torch.channels_last)
+        # Other weights share a block, and so its scale, of the 8-bit state.
+        torch.testing.assert_close(weight, expected, rtol=0, atol=2e-3)
+    assert torch.equal(weight, trained(torch.channels_last, resumes=False))

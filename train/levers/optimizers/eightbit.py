@@ -78,13 +78,14 @@ class ReplaceByEightBit:
 
 
 def _create_bitsandbytes(groups: Any, defaults: Any, decoupled: bool, embeddings: list[Any]) -> Optimizer:
-    from bitsandbytes import optim  # noqa: PLC0415 (optional)
+    from bitsandbytes.optim import GlobalOptimManager  # noqa: PLC0415 (optional)
 
-    manager = optim.GlobalOptimManager.get_instance()
+    from .bitsandbytes import Adam8bit, AdamW8bit  # noqa: PLC0415
+
+    manager = GlobalOptimManager.get_instance()
     for embedding in embeddings:
         manager.register_module_override(embedding, "weight", {"optim_bits": 32})
-    optimizer_class = optim.AdamW8bit if decoupled else optim.Adam8bit
-    return cast("Optimizer", optimizer_class(groups, **defaults))
+    return cast("Optimizer", (AdamW8bit if decoupled else Adam8bit)(groups, **defaults))
 
 
 def _create_torchao(groups: Any, defaults: Any, decoupled: bool, embeddings: list[Any]) -> Optimizer:
