@@ -117,16 +117,19 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._save_last(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Runs the validation of steps that ended within an epoch, and saves the end of training.
-
-        Within the fit: ZeRO can save from its engine alone.
-        """
-        if self.validated_step != trainer.global_step and sum(trainer.num_val_batches):
-            self._validation_is_due = True
-            self._save_last(trainer)
-            run_validation(trainer)
+        """Saves the end of training, before the validation of steps that ended within an epoch."""
         self._training_ended = True
         self._save_last(trainer)
+
+    def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
+        """Runs the validation of steps that ended within an epoch, also where a run before was killed in it.
+
+        Within the fit, since ZeRO can save from its engine alone.
+        """
+        if self.validated_step != trainer.global_step:
+            run_validation(trainer)
+        if self.validated_step == trainer.global_step:  # there are faces to validate
+            self._save_last(trainer)
 
     def _save_last(self, trainer: Any) -> None:
         if not self._check_finite(trainer):

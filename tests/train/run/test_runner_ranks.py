@@ -130,6 +130,19 @@ def test_a_run_of_so_many_steps_goes_on_with_the_epoch_that_was_next(out: Path, 
     assert (result.epochs, result.steps, result.images) == (whole.epochs, 20, 2 * 52 + 6 * 8)
 
 
+def test_a_run_stopped_in_the_validation_of_its_last_steps_is_validated_once_it_goes_on(
+    out: Path, tmp_path: Path
+) -> None:
+    whole, _ = trained(out, tmp_path / "whole", steps=10, epochs=3)
+    stop = CallAtHook("on_validation_batch_start", 4, raising(signal.SIGTERM))  # the first epoch has three
+    with pytest.raises(StoppedTrainingError):
+        trained(out, tmp_path / "run", stop, steps=10, epochs=3)
+    result, resumed = trained(out, tmp_path / "run", steps=10, epochs=3)
+    assert resumed == []
+    assert (result.steps, result.best_step, result.val) == (10, whole.best_step, whole.val)
+    assert result.test == whole.test
+
+
 # ---- two ranks, with a part of the weights each
 
 

@@ -23,17 +23,19 @@ from facefeed.train.run.tables import next_steps
 pytestmark = pytest.mark.processes
 
 SHORT = ("ddp", "zero:2,bf16", "zero:3")
-ZERO = ("zero:1", "zero:2", "zero:3", "zero:3:offload")
+ZERO = ("zero:1", "zero:2", "zero:3")
 EQUAL = 1e-6  # of losses, relative: ZeRO may sum gradients in another order
 
 
-def on_a_rank(out: str, run: str, name: str, levers: str, kill: int | None = None, **changes: Any) -> None:
-    """A process of a run; `kill`: the step in which the second rank gets SIGKILL."""
+def on_a_rank(
+    out: str, run: str, name: str, levers: str, kill: int | None = None, at: str = "train", **changes: Any
+) -> None:
+    """A process of a run; `kill`: the batch, of those that it is `at`, in which the second rank gets SIGKILL."""
     allow_zero_on_cpus()
     rank = int(os.environ["LOCAL_RANK"])
     callbacks: list[Any] = [RecordFaces(Path(f"{run}-{name}-faces{rank}")), *([MinutePerStep()] if rank == 0 else [])]
     if kill is not None and rank == 1:
-        callbacks.append(CallAtHook("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        callbacks.append(CallAtHook(f"on_{at}_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     plots.log_plots = lambda *_: None  # they take half of such a run's time
     try:
         train(out, config(epochs=1, levers=levers, data={"batch_size": 4}, **changes), run, callbacks=callbacks)
@@ -44,7 +46,7 @@ def on_a_rank(out: str, run: str, name: str, levers: str, kill: int | None = Non
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Runs of two ranks: under DDP and each stage of ZeRO; stages 2 and 3 also killed in step five and resumed."""
+    """Runs of two ranks: under DDP and each stage of ZeRO; stage 3 also killed and resumed, and with few steps."""
     pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
     path = tmp_path_factory.mktemp("zero")
     out = small_dataset(path / "out")
@@ -58,11 +60,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     whole = [stage(text, text.replace(":", "-")) for text in ("ddp", *ZERO)]
     codes = in_processes(
         *whole,
-        *(stage(f"zero:{number}", f"killed-{number}", "first", kill=5) for number in (2, 3)),
-        *(stage(f"zero:{number}", f"killed-{number}", "rest") for number in (2, 3)),
+        stage("zero:3", "killed", "first", kill=5),
+        stage("zero:3", "killed", "rest"),
         *(stage(text, f"short-{text}", steps=3) for text in SHORT),
+        stage("zero:3", "lost", "first", kill=1, at="validation", steps=3),
+        stage("zero:3", "lost", "rest", steps=3),
     )
-    assert codes == [[0, 0]] * len(whole) + [[75, -signal.SIGKILL]] * 2 + [[0, 0]] * (2 + len(SHORT))
+    resumed = [[75, -signal.SIGKILL], [0, 0]]
+    assert codes == [[0, 0]] * len(whole) + resumed + [[0, 0]] * len(SHORT) + resumed
     return path
 
 
@@ -80,18 +85,14 @@ def test_its_best_weights_are_tested_and_score_as_those_of_ddp(folder: Path, tex
         assert zero[part][f"{part}/loss"] == pytest.approx(ddp[part][f"{part}/loss"], rel=EQUAL)
 
 
-@pytest.mark.parametrize("number", [2, 3])
-def test_killed_and_resumed_it_trains_on_what_was_next_and_scores_as_if_nothing_had_been(
-    folder: Path, number: int
-) -> None:
-    whole, resumed = f"zero-{number}", f"killed-{number}"
+def test_killed_and_resumed_it_trains_on_what_was_next_and_scores_as_if_nothing_had_been(folder: Path) -> None:
     for rank in (0, 1):
-        faces = RecordFaces.read(folder / f"{whole}-whole-faces{rank}")
-        rest = RecordFaces.read(folder / f"{resumed}-rest-faces{rank}")
+        faces = RecordFaces.read(folder / f"zero-3-whole-faces{rank}")
+        rest = RecordFaces.read(folder / f"killed-rest-faces{rank}")
         assert 0 < len(rest) < STEPS
         assert rest == faces[STEPS - len(rest) :]
-    assert result(folder, resumed)["val"] == result(folder, whole)["val"]
-    assert result(folder, resumed)["test"] == result(folder, whole)["test"]
+    assert result(folder, "killed")["val"] == result(folder, "zero-3")["val"]
+    assert result(folder, "killed")["test"] == result(folder, "zero-3")["test"]
 
 
 @pytest.mark.parametrize("text", SHORT)
@@ -102,6 +103,12 @@ def test_steps_that_end_within_an_epoch_are_validated_saved_and_tested(folder: P
     assert short["test_faces"] == result(folder, "ddp")["test_faces"]
     if text == "zero:3":
         assert short["test"]["test/loss"] == pytest.approx(result(folder, "short-ddp")["test"]["test/loss"], rel=EQUAL)
+
+
+def test_killed_in_the_validation_of_its_last_steps_it_goes_on_with_that(folder: Path) -> None:
+    assert not (folder / "lost-rest-faces0").exists()  # no step was trained
+    assert result(folder, "lost")["val"] == result(folder, "short-zero:3")["val"]
+    assert result(folder, "lost")["test"] == result(folder, "short-zero:3")["test"]
 
 
 @pytest.mark.filterwarnings("ignore")
