@@ -118,6 +118,7 @@ def _argument_conflicts(
         f"{name}={user_arguments[name]!r}: is what the lever {lever} sets; leave one of them out"
         for lever, arguments in zip(levers, lever_arguments, strict=False)
         for name in sorted(arguments.keys() & user_arguments.keys() - _LIST_ARGUMENTS)
+        if arguments[name] != user_arguments[name]
     ]
     if user_arguments.get("enable_checkpointing") is False:
         reasons += [

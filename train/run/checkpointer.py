@@ -117,18 +117,24 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._save_last(trainer)
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Saves the end of training, before the validation of steps that ended within an epoch."""
+        """Runs the validation of steps that ended within an epoch, and saves the end of training.
+
+        Within the fit, since ZeRO can save from its engine alone.
+        """
+        if self.validated_step != trainer.global_step and sum(trainer.num_val_batches):
+            self._save_last(trainer)
+            run_validation(trainer)
         self._training_ended = True
         self._save_last(trainer)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Runs the validation of steps that ended within an epoch, also where a run before was killed in it.
-
-        Within the fit, since ZeRO can save from its engine alone.
-        """
-        if self.validated_step != trainer.global_step:
-            run_validation(trainer)
+        """Runs the validation in which a run was killed before: a fit without a step left has no end of training."""
+        if self.validated_step == trainer.global_step:
+            return
+        pl_module.to(trainer.strategy.root_device)  # a fit ends with the module on the host
+        run_validation(trainer)
         if self.validated_step == trainer.global_step:  # there are faces to validate
+            self._training_ended = True
             self._save_last(trainer)
 
     def _save_last(self, trainer: Any) -> None:

@@ -239,3 +239,25 @@ def test_bitsandbytes_leaves_channels_last_weights_in_their_layout_also_after_a_
         # Other weights share a block, and so its scale, of the 8-bit state.
         torch.testing.assert_close(weight, expected, rtol=0, atol=2e-3)
     assert torch.equal(weight, trained(torch.channels_last, resumes=False))
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bitsandbytes_goes_on_with_state_of_a_version_that_made_weights_contiguous() -> None:
+    bitsandbytes = pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    from facefeed.train.levers.optimizers.bitsandbytes import AdamW8bit  # noqa: PLC0415
+
+    def trained(optimizer_class: Any) -> torch.Tensor:
+        torch.manual_seed(0)
+        convolution = torch.nn.Conv2d(16, 64, 3).to(memory_format=torch.channels_last)
+        optimizer = bitsandbytes.optim.AdamW8bit(convolution.parameters(), lr=1e-2)
+        for step in range(4):
+            if step == 2:
+                convolution.to(memory_format=torch.channels_last)
+                state, optimizer = optimizer.state_dict(), optimizer_class(convolution.parameters(), lr=1e-2)
+                optimizer.load_state_dict(pickle.loads(pickle.dumps(state)))
+            optimizer.zero_grad()
+            convolution(torch.randn(2, 16, 8, 8)).square().mean().backward()
+            optimizer.step()
+        return convolution.weight.detach()
+
+    assert torch.equal(trained(AdamW8bit), trained(bitsandbytes.optim.AdamW8bit))

@@ -117,10 +117,16 @@ def test_the_best_checkpoint_is_that_of_the_lowest_loss_in_validation(finished_r
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("text", ["zero:1", "zero:2,bf16", "zero:3", "zero:3,fp16,clip:1", "zero:3:offload"])
-def test_a_run_under_zero_reads_a_dataset_and_tests_its_best_weights(text: str, out: Path, tmp_path: Path) -> None:
-    result, steps = trained(out, tmp_path / "run", levers=text)
-    assert len(steps) == 2 * STEPS
+@pytest.mark.parametrize("steps", [None, 10])  # 10: within an epoch
+@pytest.mark.parametrize(
+    "text", ["", "bf16", "zero:1", "zero:2,bf16", "zero:3", "zero:3,fp16,clip:1", "zero:3:offload"]
+)
+def test_a_run_on_a_gpu_is_validated_and_its_best_weights_are_tested(
+    text: str, steps: int | None, out: Path, tmp_path: Path
+) -> None:
+    result, seen = trained(out, tmp_path / "run", levers=text, steps=steps)
+    assert len(seen) == result.steps == (steps or 2 * STEPS)
+    assert 0 < result.val["val/loss"] < 10
     assert result.test_faces == TEST_FACES
     assert 0 < result.test["test/loss"] < 10
 

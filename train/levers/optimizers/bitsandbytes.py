@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
 from bitsandbytes import optim
 
+_LAST = (0, 2, 3, 1)
+
 
 class _KeepsLayout:
     """Mixin for bitsandbytes' optimizers, which would make every weight contiguous in its first step."""
+
+    state: dict[torch.Tensor, dict[str, Any]]
 
     def init_state(self, group: Any, p: torch.Tensor, gindex: int, pindex: int) -> None:
         """Makes state in the order of the weight's memory."""
@@ -19,8 +23,10 @@ class _KeepsLayout:
             super().init_state(group, p, gindex, pindex)  # type: ignore[misc]
 
     def update_step(self, group: Any, p: torch.Tensor, gindex: int, pindex: int) -> None:
-        """Updates a weight in the order of its memory."""
-        with _in_order_of_memory(p):
+        """Updates a weight in the order of its memory; one whose state is of 0.2.0 in that of the state."""
+        state = self.state[p]["state1"]
+        has_same_order = state.is_contiguous() and state.shape == p.data.permute(_LAST).shape if p.ndim == 4 else False
+        with _in_order_of_memory(p) if has_same_order else nullcontext():
             super().update_step(group, p, gindex, pindex)  # type: ignore[misc]
 
 
@@ -32,8 +38,8 @@ def _in_order_of_memory(weight: torch.Tensor) -> Iterator[None]:
         yield
         return
     assert grad is not None
-    weight.grad, weight.data = None, data.permute(0, 2, 3, 1)
-    weight.grad = grad.contiguous(memory_format=torch.channels_last).permute(0, 2, 3, 1)
+    weight.grad, weight.data = None, data.permute(_LAST)
+    weight.grad = grad.contiguous(memory_format=torch.channels_last).permute(_LAST)
     try:
         yield
     finally:
