@@ -25,7 +25,7 @@ Step = Callable[[Any], Any]
 _MAX_DRAIN_SECONDS = 5.0
 _DEFAULT_MAX_IN_FLIGHT = 64  # batches that a loader which does not say so may have waiting
 _MIN_PERIOD_SECONDS = 1e-6
-_MAX_FILLING_EPOCHS = 3  # one that ends, a second one, and a part of it more
+_MAX_FILLING_ROUNDS = 3  # in each of the first two the epoch of another rank may end
 
 
 def raw_clock() -> float:
@@ -76,7 +76,9 @@ class MeasuredLoop:
             if clock() > deadline:
                 return
 
-    def record_epoch_start(self, num_steps: int, step: Step, *, step_clock: StepClock | None = None) -> Recording:
+    def record_epoch_start(
+        self, num_steps: int, step: Step, *, step_clock: StepClock | None = None, all_max: Callable[[int], int] = int
+    ) -> Recording:
         """Measures the end of an epoch and the first `num_steps` steps of the next, as training comes to them.
 
         The loop arrives as in mid-epoch, by so many steps that are not measured. The first step that is measured is
@@ -84,28 +86,33 @@ class MeasuredLoop:
         `FaceDataLoader`, an epoch is as long as in training until `leave_epoch_starts`; its workers go on to the next
         epoch once the last batch is requested. Another one of torch's requests no more batches, and ends its epoch with
         those that it has requested. The iteration of any other loader is broken off where an epoch would end.
+
+        all_max: see `record`; all ranks run equally many steps, although their workers and epochs may differ.
         """
         if self._face_sampler is not None:
-            num_left = self._approach_epoch_end(step, num_steps)
+            num_left = self._approach_epoch_end(step, num_steps, all_max)
         else:
-            self._fill_queue(step)
-            num_left, self._ends_in = 1 + (self.max_in_flight if self.sees_batches else 0), 2
+            self._fill_queue(step, all_max)
+            num_left = 1 + all_max(self.max_in_flight)
+            self._ends_in = 1 + num_left - self.max_in_flight
         recording = self.record(num_left + num_steps, step, step_clock=step_clock)
         starts = np.flatnonzero(recording.segment_step[1:] == 0) + 1
         # A short epoch may end before that, with fewer requested batches left: the next start is not a part of this.
         return recording.select(np.arange(1, starts[1] if len(starts) > 1 else len(recording)))
 
-    def _fill_queue(self, step: Step) -> None:
+    def _fill_queue(self, step: Step, all_max: Callable[[int], int]) -> None:
         """Runs steps until as many as the queue holds have passed since an epoch began: a short one may just end."""
         num_in_epoch = 0
-        for _ in range(_MAX_FILLING_EPOCHS * self.max_in_flight):
-            if num_in_epoch == self.max_in_flight:
+        for _ in range(_MAX_FILLING_ROUNDS):
+            num_missing = all_max(max(self.max_in_flight - num_in_epoch, 0))
+            for _ in range(num_missing):
+                batch, is_first = self._next_unmeasured()
+                step(batch)
+                num_in_epoch = 1 if is_first else num_in_epoch + 1
+            if not num_missing:
                 return
-            batch, is_first = self._next_unmeasured()
-            step(batch)
-            num_in_epoch = 1 if is_first else num_in_epoch + 1
 
-    def _approach_epoch_end(self, step: Step, num_steps: int) -> int:
+    def _approach_epoch_end(self, step: Step, num_steps: int, all_max: Callable[[int], int]) -> int:
         """Runs at least `num_steps` steps to where the last batch of an epoch is not requested yet; returns how many
         steps are left of it, of which the first is not judged.
         """
@@ -113,12 +120,14 @@ class MeasuredLoop:
         if isinstance(sampler.balance, RepeatedBalance):
             self._long_balance, sampler.balance = sampler.balance, sampler.balance.balance
         num_batches = len(sampler)
-        num_left = min(self.max_in_flight + 2, num_batches)
-        num_before = min(num_steps, num_batches - num_left)
-        self._restart_at(num_batches - num_left - num_before)
-        # Where an epoch is shorter than that, workers are several epochs ahead in training: whole epochs come before.
-        num_before += num_batches * math.ceil((num_steps - num_before) / num_batches)
-        for _ in range(num_before):
+        num_left = min(all_max(self.max_in_flight) + 2, -all_max(-num_batches))
+        num_to_end = num_steps + num_left
+        if num_to_end > num_batches:
+            # Workers are several epochs ahead in training then: whole epochs come before.
+            num_to_end = num_batches * math.ceil(num_to_end / num_batches)
+        num_to_end = all_max(num_to_end)
+        self._restart_at(-num_to_end % num_batches)
+        for _ in range(num_to_end - num_left):
             step(self._next_unmeasured()[0])
         return num_left
 

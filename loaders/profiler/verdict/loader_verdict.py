@@ -198,7 +198,9 @@ class LoaderMeasurement:
         num_starts = max(num_values_for_median(self.confidence), _MIN_EPOCH_STARTS)
         for number in range(len(start_wait_seconds), num_starts):
             self.progress("the beginning of an epoch", number, num_starts)
-            recording = self.loop.record_epoch_start(num_start_steps, self.step, step_clock=self.step_clock(self.step))
+            recording = self.loop.record_epoch_start(
+                num_start_steps, self.step, step_clock=self.step_clock(self.step), all_max=self.ranks.all_max
+            )
             recording = recording.select(np.arange(min(self.ranks.all_gather(len(recording)))))  # as long on all ranks
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)

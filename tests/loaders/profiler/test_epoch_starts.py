@@ -213,6 +213,44 @@ def test_the_starts_of_epochs_that_hold_little_more_than_the_queue_are_measured_
     loop.close()
 
 
+class OtherRank:
+    """`all_max` of two ranks, of which the other one's values are known; each has to be asked for."""
+
+    def __init__(self, *values: int) -> None:
+        self.values = list(values)
+
+    def all_max(self, value: int) -> int:
+        return max(value, self.values.pop(0))
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+def test_ranks_with_different_numbers_of_workers_run_as_many_steps_to_the_next_epoch(
+    clock: Clock, workers: int
+) -> None:
+    """The other rank has four batches in flight, and so fills its queue by four steps."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(1000.0))
+    loop = MeasuredLoop(DataLoader(numbers, batch_size=1, num_workers=workers, prefetch_factor=2 if workers else None))
+    other, done = OtherRank(4, 0, 4), list[Any]()
+    loop.record(3, lambda _: None)
+    recording = loop.record_epoch_start(10, done.append, all_max=other.all_max)
+    loop.close()
+    assert len(done) == 4 + (1 + 4) + 10
+    assert np.flatnonzero(recording.segment_step == 0).tolist() == [4]
+    assert other.values == []
+
+
+def test_a_rank_in_mid_epoch_goes_on_with_the_steps_that_a_rank_whose_epoch_just_began_needs(clock: Clock) -> None:
+    """The other rank's epoch begins with the second of four steps, so that it lacks one more."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(1000.0))
+    loop = MeasuredLoop(DataLoader(numbers, batch_size=1, num_workers=2, prefetch_factor=2))
+    other, done = OtherRank(4, 1, 0, 4), list[Any]()
+    loop.record(3, lambda _: None)
+    loop.record_epoch_start(10, done.append, all_max=other.all_max)
+    loop.close()
+    assert len(done) == (4 + 1) + (1 + 4) + 10
+    assert other.values == []
+
+
 def test_starts_of_thousands_of_short_epochs_need_little_memory() -> None:
     values = list(np.random.default_rng(0).exponential(size=20_000))
     tracemalloc.start()

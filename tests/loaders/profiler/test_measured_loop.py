@@ -158,6 +158,24 @@ def test_the_beginning_of_an_epoch_is_measured_with_the_end_of_the_one_before(da
         assert recording.segment_step.tolist()[2 * workers + 1 :] == list(range(6))
 
 
+@pytest.mark.parametrize(
+    ("workers", "of_other_rank", "num_before", "num_left"),
+    [(0, [4, -11, 9], 3, 6), (1, [4, -11, 9], 3, 6), (0, [0, -4, 12], 10, 2)],
+    ids=["no workers", "fewer workers", "a longer epoch"],
+)
+def test_a_rank_comes_to_the_end_of_an_epoch_by_as_many_steps_as_another_one_with_other_workers_or_epochs(
+    dataset: Path, workers: int, of_other_rank: list[int], num_before: int, num_left: int
+) -> None:
+    """The other one's values: batches in flight, less its epoch's batches, and steps to the end of its epoch."""
+    loop, done = MeasuredLoop(FaceDataLoader(dataset, 10, image_size=16, num_workers=workers)), list[Any]()
+    loop.record(3, lambda _: None)
+    recording = loop.record_epoch_start(3, done.append, all_max=lambda own: max(own, of_other_rank.pop(0)))
+    loop.close()
+    assert len(done) == num_before + num_left + 3
+    assert recording.segment_step.tolist()[num_left - 1 :] == [0, 1, 2]
+    assert of_other_rank == []
+
+
 def test_of_a_device_that_was_idle_before_no_wait_counts_for_the_beginning_of_an_epoch() -> None:
     stream = Stream()
     loop = MeasuredLoop(Loader(stream, 0.008))

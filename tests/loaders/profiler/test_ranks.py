@@ -20,7 +20,7 @@ import numpy as np
 import psutil
 import pytest
 from assets_loaders import DEADLINE_SECONDS
-from assets_profiled_ranks import alone_in_a_job, asked_differently, coupled, profiled, verified
+from assets_profiled_ranks import alone_in_a_job, asked_differently, coupled, profiled, profiled_with_workers, verified
 from assets_profiles import STEP, profile_of, recording_of
 from assets_ranks import in_ranks
 from assets_rows import make_small
@@ -282,6 +282,12 @@ def test_inside_a_job_that_is_fed_all_ranks_go_on_to_the_end(tmp_path: Path) -> 
     results = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 1.2 * STEP], 4000)
     assert [result["verdict"].kind for result in results] == [VerdictKind.FED, VerdictKind.FED]
     assert results[0]["verdict"].num_steps >= 3990
+
+
+@pytest.mark.processes
+def test_ranks_with_different_workers_and_epochs_end_their_profile_after_as_many_steps(tmp_path: Path) -> None:
+    first, second = in_ranks(2, profiled_with_workers, tmp_path / "ranks", [0, 2], [50, 37])
+    assert first == second
 
 
 def test_a_rank_that_asks_alone_is_refused_and_does_not_hang(tmp_path: Path) -> None:

@@ -11,11 +11,13 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import STEP
+from assets_ranks import meet
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, ranks, step_clock, steps
 from facefeed.loaders.profiler.measure.steps import EmulatedRank
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.job import slowest_rank
 from facefeed.pipeline.errors import UsageError
+from torch.utils.data import DataLoader, TensorDataset
 
 
 @dataclass
@@ -61,6 +63,22 @@ def profiled(rank: int, loads: list[float], steps_wanted: int) -> dict[str, Any]
         "rank": rank_profile.rank,
         "advice": rank_profile.advice,
     }
+
+
+def profiled_with_workers(rank: int, workers: list[int], epoch_batches: list[int]) -> int:
+    """Steps of a rank's profile, with workers and an epoch of its own, under a step that meets the other ranks."""
+    done = list[int]()
+
+    def step(_: Any) -> None:
+        meet(len(done))
+        done.append(1)
+
+    loader = DataLoader(
+        TensorDataset(torch.arange(epoch_batches[rank])), 1, num_workers=workers[rank],
+        multiprocessing_context="forkserver" if workers[rank] else None, persistent_workers=workers[rank] > 0,
+    )  # fmt: skip
+    profile(loader, step, steps=60, quick=True)
+    return len(done)
 
 
 def alone_in_a_job(rank: int) -> str:
