@@ -233,6 +233,9 @@ class MeasuredLoop:
         iterator = self._open_iterator() if self._iterator is None else self._iterator
         batch = next(iterator, self)
         if batch is self:
+            # Freed first, as after a `for` loop: an epoch that was made to end here still has its dataset open.
+            del iterator
+            self._iterator = None
             batch, is_first = next(self._open_iterator(), self), True
             if batch is self and self.first_batch_seconds:
                 raise UsageError(

@@ -213,6 +213,28 @@ def test_the_starts_of_epochs_that_hold_little_more_than_the_queue_are_measured_
     loop.close()
 
 
+class Exclusive(IterableDataset[torch.Tensor]):
+    """Numbers from a file that one reader at a time may have open; to close it takes `RESTART` seconds."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock, self.is_open = clock, False
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        assert not self.is_open
+        self.is_open = True
+        try:
+            yield from torch.arange(1000.0)
+        finally:
+            self.is_open = False
+            self.clock.pass_by(RESTART)
+
+
+def test_a_dataset_is_closed_at_the_end_of_an_epoch_before_the_next_one_opens_it(clock: Clock) -> None:
+    recording = epoch_start_of(clock, DataLoader(Exclusive(clock), batch_size=None))
+    assert recording.segment_step.tolist() == list(range(10))
+    assert recording.wait_seconds.tolist() == pytest.approx([RESTART] + [0.0] * 9)
+
+
 class OtherRank:
     """`all_max` of two ranks, of which the other one's values are known; each has to be asked for."""
 
