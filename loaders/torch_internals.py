@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.popen_forkserver import Popen
@@ -17,7 +18,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
 CHECKED_TORCH = "2.15"
 """The version with which these attributes were last read in torch's source."""
@@ -144,14 +145,6 @@ def count_ready_batches(iterator: Any) -> int:
     return out_of_order + sum(int(queue.qsize()) for queue in queues)
 
 
-def end_requests(iterator: Any) -> bool:
-    """Makes an iterator of torch's DataLoader end with the batches that it has requested; False for any other one."""
-    if not isinstance(iterator, _BaseDataLoaderIter):
-        return False
-    iterator._sampler_iter = iter(())  # noqa: SLF001
-    return True
-
-
 def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock: Callable[[], float]) -> None:
     """Makes a loader's iterators return `on_batch(batch, sampler_seconds)` in place of each batch.
 
@@ -163,11 +156,24 @@ def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock:
     def _get_iterator(self: Any) -> Any:
         with starting_iterator():
             iterator = loader_class._get_iterator(self)  # noqa: SLF001
+        self._intercepted_iterator = weakref.ref(iterator)  # for `end_requests`; that of persistent workers remains
         return _with_intercepted_batches(iterator, on_batch, clock)
 
     loader.__class__ = type(
         loader_class.__name__, (loader_class,), {"_get_iterator": _get_iterator, "__module__": loader_class.__module__}
     )
+
+
+def end_requests(loader: Any) -> bool:
+    """Makes the current iterator of a loader of `intercept_batches` end with the batches that it has requested.
+
+    Also where the loader's own `__iter__` is a generator over it. False where there is none.
+    """
+    iterator = getattr(loader, "_intercepted_iterator", lambda: None)()
+    if iterator is None:
+        return False
+    iterator._sampler_iter = iter(())  # noqa: SLF001
+    return True
 
 
 def _with_intercepted_batches(iterator: Any, on_batch: Callable[[Any, float], Any], clock: Callable[[], float]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import tracemalloc
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -184,15 +185,39 @@ def epoch_start_of(clock: Clock, loader: Any) -> Recording:
     return recording
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-@pytest.mark.parametrize("persistent", [False, True])
+class Generating(DataLoader[Any]):
+    """Yields the batches of torch's own iterator, as litdata's `StreamingDataLoader` does."""
+
+    def __iter__(self) -> Any:
+        yield from super().__iter__()
+
+
+class Chain:
+    """Begins with a DataLoader, as webdataset's `WebLoader` does; yields its batches as they are, or joins two."""
+
+    def __init__(self, loader: Any, num_joined: int = 1) -> None:
+        self.pipeline, self.num_joined = [loader], num_joined
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self.pipeline[0])
+        while joined := list(itertools.islice(batches, self.num_joined)):
+            yield joined[0] if self.num_joined == 1 else joined
+
+
+TORCH_LOADERS: dict[str, Callable[..., Any]] = {
+    "torch's": DataLoader,
+    "a generator of torch's batches": Generating,
+    "a pipeline of torch's batches": lambda *args, **options: Chain(DataLoader(*args, **options)),
+}
+
+
+@pytest.mark.parametrize(("workers", "persistent"), [(0, False), (2, False), (2, True)])
+@pytest.mark.parametrize("kind", TORCH_LOADERS)
 def test_an_epoch_of_a_torch_loader_ends_with_the_batches_that_it_has_requested(
-    clock: Clock, workers: int, persistent: bool
+    clock: Clock, workers: int, persistent: bool, kind: str
 ) -> None:
     """As in training: broken off, persistent workers would first have to make all that they were asked for."""
-    if persistent and not workers:
-        pytest.skip("without workers none persists")
-    loader = DataLoader(
+    loader = TORCH_LOADERS[kind](
         torch.utils.data.TensorDataset(torch.arange(1000.0)), batch_size=1, num_workers=workers,
         prefetch_factor=3 if workers else None, persistent_workers=persistent,
     )  # fmt: skip
@@ -202,15 +227,22 @@ def test_an_epoch_of_a_torch_loader_ends_with_the_batches_that_it_has_requested(
     assert len(recording) == boundary + 10
 
 
-def test_the_starts_of_epochs_that_hold_little_more_than_the_queue_are_measured_one_by_one(clock: Clock) -> None:
-    loop = MeasuredLoop(
-        DataLoader(torch.utils.data.TensorDataset(torch.arange(9.0)), batch_size=1, num_workers=2, prefetch_factor=2)
-    )
-    loop.record(3, lambda _: clock.pass_by(STEP))
-    for _ in range(4):
-        recording = loop.record_epoch_start(9, lambda _: clock.pass_by(STEP))
-        assert np.count_nonzero(recording.segment_step == 0) == 1
-    loop.close()
+class Own(DataLoader[Any]):
+    """Makes batches without torch's iterator."""
+
+    def __iter__(self) -> Any:
+        return iter(torch.arange(1000.0))
+
+
+@pytest.mark.parametrize(
+    "unseen", [lambda dataset: Chain(DataLoader(dataset, num_workers=2, persistent_workers=True), 2), Own],
+    ids=["a pipeline that joins batches", "a DataLoader that makes its own"],
+)  # fmt: skip
+def test_an_epoch_whose_requests_are_not_those_of_steps_is_broken_off(
+    clock: Clock, unseen: Callable[[Any], Any]
+) -> None:
+    recording = epoch_start_of(clock, unseen(torch.utils.data.TensorDataset(torch.arange(1000.0))))
+    assert recording.segment_step.tolist() == list(range(10))
 
 
 class Exclusive(IterableDataset[torch.Tensor]):
