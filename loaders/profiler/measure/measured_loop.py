@@ -18,7 +18,7 @@ from .batch_timing import BatchTiming, clock, timing_cost_seconds
 from .instrument import instrument
 from .recording import Recording, count_images
 from .step_clock import HostStepClock, StepClock
-from .variants import RepeatedBalance, torch_loader_of, with_torch_loader
+from .variants import RepeatedBalance, ends_with_torch_loader, torch_loader_of, with_torch_loader
 
 Step = Callable[[Any], Any]
 
@@ -85,8 +85,8 @@ class MeasuredLoop:
         left out: its device was idle, and so waited for what is hidden by the step before in training. Of a
         `FaceDataLoader`, an epoch is as long as in training until `leave_epoch_starts`; its workers go on to the next
         epoch once the last batch is requested. Another one of torch's requests no more batches, and ends its epoch with
-        those that it has requested. The iteration of any other loader, and of a pipeline that joins or cuts batches, is
-        broken off where an epoch would end.
+        those that it has requested. The iteration of any other loader, and of a pipeline that joins, cuts or counts
+        batches, is broken off where an epoch would end.
 
         all_max: see `record`; all ranks run equally many steps, although their workers and epochs may differ.
         """
@@ -259,9 +259,10 @@ class MeasuredLoop:
     def _end_epoch(self) -> None:
         """Ends the epoch here, as far as batches are not requested yet."""
         # Of a pipeline that joins or cuts batches it is not known which step the last requested one would reach.
-        if not (self.sees_batches and end_requests(torch_loader_of(self._loader))):
-            self._iterator = None
-            self._batch_timings.clear()
+        if self.sees_batches and ends_with_torch_loader(self._loader) and end_requests(torch_loader_of(self._loader)):
+            return
+        self._iterator = None
+        self._batch_timings.clear()
 
     def _recording(self, marks: _StepMarks) -> Recording:
         storage_bytes = page_cache.storage_bytes_read()

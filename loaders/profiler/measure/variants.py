@@ -64,6 +64,13 @@ def torch_loader_of(loader: Any) -> DataLoader[Any] | None:
     return first if isinstance(first, DataLoader) else None
 
 
+def ends_with_torch_loader(loader: Any) -> bool:
+    """Whether an epoch of the loader ends where that of its torch DataLoader does: not after webdataset's `with_epoch`,
+    which begins the DataLoader anew where that ends, and breaks it off after a number of batches.
+    """
+    return getattr(loader, "repetitions", 1) == 1
+
+
 def with_torch_loader(loader: Any, torch_loader: Any) -> Any:
     """The loader, its batches coming from another torch DataLoader."""
     if torch_loader_of(loader) is loader or isinstance(loader, DevicePrefetcher):
