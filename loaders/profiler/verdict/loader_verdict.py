@@ -40,7 +40,7 @@ _MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run o
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
 _MIN_EPOCH_STARTS = 5
 _MIN_STEADY_EPOCH_STEPS = 2  # closure is the time from one of them to the next
-_MAX_START_SECONDS = 20.0
+_MAX_SECONDS_AFTER_BOUNDARY = 20.0
 _PROGRESS_INTERVAL_STEPS = 50
 
 
@@ -54,7 +54,7 @@ class LoaderMeasurement:
         self.loader, self.step, self.num_steps, self.confidence = loader, step, num_steps, confidence
         self.device, self.num_epoch_batches, self.progress, self.ranks = device, num_epoch_batches, progress, ranks
         self.loop = MeasuredLoop(loader)
-        self._counted_step = _CountedStep(step, progress, num_steps)
+        self._counted_step = _CountedStep("the loader", step, progress, num_steps)
         self.num_cores = share_of_cores(usable_cores())
         self.is_emulated = isinstance(step, (SleepingStep, EmulatedDevice))
 
@@ -189,22 +189,26 @@ class LoaderMeasurement:
         if num_batches is None:
             return None
         mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
-        # A count, and no limit of time: of several ranks all have to do the same steps.
-        max_steps = round(_MAX_START_SECONDS / float(live.period_seconds[live.is_steady].mean()))
+        # A count, and no limit of time: of several ranks all have to do the same steps. Those before the boundary have
+        # no limit: without them the loop would not arrive at it as in mid-epoch.
+        max_steps = round(_MAX_SECONDS_AFTER_BOUNDARY / float(live.period_seconds[live.is_steady].mean()))
         num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
         start_wait_seconds = seen_start_waits(
             job_steps, boundaries, num_start_steps=num_start_steps, mean_wait_seconds=mean_wait_seconds
         )
-        num_starts = max(num_values_for_median(self.confidence), _MIN_EPOCH_STARTS)
-        for number in range(len(start_wait_seconds), num_starts):
-            self.progress("the beginning of an epoch", number, num_starts)
+        num_starts = max(num_values_for_median(self.confidence), _MIN_EPOCH_STARTS) - len(start_wait_seconds)
+        num_steps = num_starts * (2 * job_steps.max_in_flight + 1 + num_start_steps)
+        counted_step = _CountedStep("the starts of epochs", self.step, self.progress, num_steps)
+        for number in range(num_starts):
             recording = self.loop.record_epoch_start(
-                num_start_steps, self.step, step_clock=self.step_clock(self.step), all_max=self.ranks.all_max
+                num_start_steps, counted_step, step_clock=self.step_clock(self.step), all_max=self.ranks.all_max
             )
             recording = recording.select(np.arange(min(self.ranks.all_gather(len(recording)))))  # as long on all ranks
             start_wait_seconds.append(
                 max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
             )
+            # Short epochs, and those of a `FaceDataLoader`, need other numbers of steps.
+            counted_step.num_wanted = round(counted_step.num_done * num_starts / (number + 1))
         self.loop.leave_epoch_starts()
         return EpochStarts(num_batches=num_batches, start_wait_seconds=start_wait_seconds)
 
@@ -232,12 +236,13 @@ class LoaderMeasurement:
 class _CountedStep:
     """A step that also reports how many of the wanted steps are done."""
 
-    def __init__(self, step: Step, progress: Progress, num_wanted: int) -> None:
-        self.step, self.progress, self.num_wanted, self.num_done = step, progress, num_wanted, 0
+    def __init__(self, activity: str, step: Step, progress: Progress, num_wanted: int) -> None:
+        self.activity, self.step, self.progress = activity, step, progress
+        self.num_wanted, self.num_done = num_wanted, 0
 
     def __call__(self, batch: Any) -> None:
         if self.num_done % _PROGRESS_INTERVAL_STEPS == 0:
-            self.progress("the loader", self.num_done, max(self.num_wanted, self.num_done))
+            self.progress(self.activity, self.num_done, max(self.num_wanted, self.num_done))
         self.num_done += 1
         self.step(batch)
 

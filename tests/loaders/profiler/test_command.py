@@ -168,7 +168,7 @@ def test_progress_counts_what_an_activity_counts_and_not_steps(
     arguments = ["--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60", "--step-ms", "1",
                  "--page", str(tmp_path / "profile.html"), "--quick"]  # fmt: skip
     CliRunner().invoke(main, ["profile", str(dataset), *arguments])
-    assert "profiling the beginning of an epoch: 2 of 5" in shown
+    assert "profiling the starts of epochs: 0 of 10" in shown
     assert not [text for text in shown if "steps" in text]
 
 
@@ -186,7 +186,7 @@ def test_progress_that_nobody_reads_ends_no_profile(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(sys, "stderr", closed_pipe)
         with _progress_display() as show:
             show("profiling the loader", ": 1 of 2 steps")
-            show("profiling the beginning of an epoch", "")
+            show("profiling the starts of epochs", "")
 
 
 def test_a_log_shows_every_30_s_how_far_a_profile_is(

@@ -137,6 +137,20 @@ def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_
     assert waits == pytest.approx([RESTART - 0.001 + 0.02, RESTART - 0.001])
 
 
+def test_progress_counts_every_step_of_the_starts_of_epochs() -> None:
+    """Of 16 batches in flight: 16 steps fill the queue, 17 end the epoch, and 33 begin the next one, five times."""
+    shown, done = list[tuple[str, int, int, int]](), list[Any]()
+    loader = DataLoader(torch.utils.data.TensorDataset(torch.arange(10_000.0)), num_workers=2, prefetch_factor=8)
+    profile.profile(
+        loader, done.append, steps=60, quick=True,
+        progress=lambda what, count, wanted: shown.append((what, count, wanted, len(done))),
+    )  # fmt: skip
+    starts = [numbers for what, *numbers in shown if what == "the starts of epochs"]
+    num_before, num_steps = starts[0][2], 5 * (16 + 17 + 33)
+    assert starts == [[count, num_steps, num_before + count] for count in range(0, num_steps, 50)]
+    assert len(done) == num_before + num_steps
+
+
 # ---- how sure a whole epoch is
 
 
