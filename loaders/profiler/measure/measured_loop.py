@@ -98,6 +98,9 @@ class MeasuredLoop:
             self._ends_in = 1 + num_left - self.max_in_flight
         recording = self.record(num_left + num_steps, step, step_clock=step_clock)
         starts = np.flatnonzero(recording.segment_step[1:] == 0) + 1
+        if num_left in starts and num_left > self.max_in_flight + 1:
+            # The start that is measured is that of all ranks; where others have more in flight, one may come before.
+            starts = starts[starts >= num_left]
         # A short epoch may end before that, with fewer requested batches left: the next start is not a part of this.
         return recording.select(np.arange(1, starts[1] if len(starts) > 1 else len(recording)))
 

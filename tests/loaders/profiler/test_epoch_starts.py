@@ -334,6 +334,16 @@ def test_a_rank_in_mid_epoch_goes_on_with_the_steps_that_a_rank_whose_epoch_just
     assert other.values == []
 
 
+def test_a_start_together_with_another_rank_is_measured_although_an_epoch_ends_shortly_before(clock: Clock) -> None:
+    """Of 14 batches, the 15th is the fourth that is measured; six later the next epoch begins, as the other rank's."""
+    numbers = torch.utils.data.TensorDataset(torch.arange(14.0))
+    loop = MeasuredLoop(DataLoader(numbers, batch_size=1, num_workers=1, prefetch_factor=2))
+    loop.record(3, lambda _: None)
+    recording = loop.record_epoch_start(10, lambda _: None, all_max=OtherRank(8, 0, 8).all_max)
+    loop.close()
+    assert recording.segment_step.tolist() == [1, 2, *range(6), *range(10)]
+
+
 def test_starts_of_thousands_of_short_epochs_need_little_memory() -> None:
     values = list(np.random.default_rng(0).exponential(size=20_000))
     tracemalloc.start()
