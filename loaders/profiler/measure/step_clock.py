@@ -39,6 +39,23 @@ class HostStepClock:
         return np.array(marks, np.float64)
 
 
+class SynchronisedHostClock(HostStepClock):
+    """The host's clock, from an idle accelerator until it is idle again.
+
+    The last step lasts until the device has done all of them. So the mean step is the device's, although the host may
+    only launch each: its clock sees no single one of them.
+    """
+
+    def begin(self) -> None:
+        """Waits until the accelerator is idle."""
+        torch.accelerator.synchronize()
+
+    def seconds_of(self, marks: list[float]) -> NDArray[np.float64]:
+        """The marks, of which the last is when the accelerator is idle again. Waits for that."""
+        torch.accelerator.synchronize()
+        return np.array([*marks[:-1], clock()], np.float64)
+
+
 class CudaStepClock:
     """Events on the current stream of a CUDA device: when the device reaches each mark, not the host.
 

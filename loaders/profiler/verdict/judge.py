@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,7 +19,6 @@ MAX_UNEXPLAINED_SHARE = 0.02
 """Largest share of the time that may be unexplained, and largest gap between two estimators."""
 _RELATIVE_TOLERANCE = 0.1  # of the waiting, besides that gap
 _MAX_OVERHEAD_SHARE = 0.01
-_SLOW_STEP_QUANTILE, _MUCH_SLOWER = 0.99, 1.1
 
 
 def judge(
@@ -189,22 +187,6 @@ def unreliable_reasons(recording: Recording) -> tuple[str, ...]:
     if recording.storage_bytes_per_image is None:
         doubts.append("the system does not say what came from storage")
     return tuple(doubts)
-
-
-def replay_doubts(recording: Recording, replays: Sequence[Recording]) -> tuple[str, ...]:
-    """The reason for doubt where steps under load, timed by the host, are all much quicker than on preloaded batches.
-
-    Then the host only gives work to a device, whose steps its clock does not see while the device is not behind.
-    """
-    replayed_seconds = min(float(np.median(replay.step_seconds)) for replay in replays)
-    step_seconds = recording.step_seconds[recording.is_steady]
-    slow_seconds = float(np.quantile(step_seconds, _SLOW_STEP_QUANTILE)) if len(step_seconds) else replayed_seconds
-    if replayed_seconds <= _MUCH_SLOWER * slow_seconds:
-        return ()
-    return (
-        f"steps take {1e3 * float(np.median(step_seconds)):.1f} ms by the clock, and {1e3 * replayed_seconds:.1f} ms "
-        "on preloaded batches: it does not see all of them; give the `device` that they run on",
-    )
 
 
 def _contradiction_reason(check: ModelCheck | None) -> str:

@@ -18,15 +18,16 @@ from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
-from ..measure.step_clock import HostStepClock, StepClock, step_clock_for
+from ..measure.step_clock import HostStepClock, StepClock, SynchronisedHostClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
-from .judge import judge, replay_doubts
+from .judge import judge
 from .result import Profile
 from .steady_state import draining_queue_reason, unseen_queue_remarks
 from .step_series import StepSeries
+from .unseen_steps import replay_doubts
 from .verdict import STARVED_ABOVE, Verdict
 
 Progress = Callable[[str, int, int], None]
@@ -88,7 +89,11 @@ class LoaderMeasurement:
         assert preloaded is not None
         epoch = self._epoch_starts(live)
         remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *(() if epoch else (NOT_JUDGED,)))
-        doubts = replay_doubts(live, [each for each, _ in replays]) if self._may_run_unseen else ()
+        doubts = (
+            replay_doubts(live, [each for each, _ in replays], accelerator=self._unseen_device)
+            if self._unseen_device
+            else ()
+        )
         own_verdict = self.judge(live, epoch, doubts=doubts, remarks=remarks)
         report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
@@ -108,10 +113,11 @@ class LoaderMeasurement:
         )
 
     @property
-    def _may_run_unseen(self) -> bool:
-        """Whether the step may run on a device that the host's clock does not see."""
+    def _unseen_device(self) -> str:
+        """Type of the device that the step may run on unseen by the host's clock; empty where there is none."""
         is_timed_by_host = isinstance(self.step_clock(self.step), HostStepClock) and not self.is_emulated
-        return is_timed_by_host and torch.accelerator.is_available()
+        accelerator = torch.accelerator.current_accelerator() if is_timed_by_host else None
+        return accelerator.type if accelerator is not None and torch.accelerator.is_available() else ""
 
     def _check_epoch_length(self, num_batches: int) -> None:
         """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end."""
@@ -127,10 +133,9 @@ class LoaderMeasurement:
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
         """The step on preloaded batches, and on batches on its device, where that is another place."""
+        step_clock = SynchronisedHostClock() if self._unseen_device else self.step_clock(self.step)
         preloaded, preloaded_on_device = (
-            None
-            if batches is None
-            else replay_batches(batches, NUM_REPLAY_STEPS, self.step, self.step_clock(self.step))
+            None if batches is None else replay_batches(batches, NUM_REPLAY_STEPS, self.step, step_clock)
             for batches in (host_batches, device_batches)
         )
         assert preloaded is not None

@@ -18,7 +18,7 @@ from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
 from facefeed.loaders.profiler.verdict.gate import Gate
-from facefeed.loaders.profiler.verdict.judge import judge, replay_doubts
+from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, Dataset, IterableDataset
@@ -302,26 +302,3 @@ class _Plain:
 def test_a_loader_without_batches_is_refused(clock: Clock) -> None:
     with pytest.raises(UsageError, match="the loader has no batches"):
         profile.profile(DataLoader(Items(clock, 0.001), 4, sampler=[]), lambda _: None)
-
-
-# ---- a device that the clock does not see
-
-
-def test_steps_that_are_quicker_than_on_preloaded_batches_are_not_seen_by_the_clock() -> None:
-    """The host gives a GPU its work in 5 ms; only without a loader it has to wait for it."""
-    live = recording_of(np.full(1000, 0.0201), 0.005, workers=1)
-    (doubt,) = replay_doubts(live, [recording_of(np.full(125, 1e-5), 0.02)] * 2)
-    assert doubt == (
-        "steps take 5.0 ms by the clock, and 20.0 ms on preloaded batches: it does not see all of them; give the "
-        "`device` that they run on"
-    )
-    verdict = judge(live, emulated=False, num_cores=4, doubts=(doubt,))
-    assert verdict.kind is VerdictKind.INCONCLUSIVE
-    assert doubt in str(verdict)
-
-
-@pytest.mark.parametrize("replayed", [(0.005, 0.005), (0.005, 0.02), (0.02, 0.0051), (0.004, 0.004)])
-def test_steps_of_which_some_are_as_long_as_a_replay_are_seen(replayed: tuple[float, float]) -> None:
-    """One of the two replays may have run beside another job."""
-    live = recording_of(np.full(1000, 0.0201), 0.005, workers=1)
-    assert replay_doubts(live, [recording_of(np.full(125, 1e-5), seconds) for seconds in replayed]) == ()
