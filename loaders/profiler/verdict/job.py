@@ -22,6 +22,7 @@ from .judge import (
 )
 from .steady_state import draining_queue_reason
 from .step_series import StepSeries
+from .unseen_steps import has_unseen_steps
 from .verdict import Verdict
 
 _LARGEST_OF_RANKS = (
@@ -82,10 +83,10 @@ def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult,
 
     The job is judged by this series of longest waits: its steady state, bounds, unexplained share and replay slowdown.
     A doubt about one rank is a doubt about the job only where it makes that series doubtful: unreliable times of a rank
-    (unexplained time, profiler overhead, unknown page cache), since any of its waits may be the longest; and a queue
-    that has not been empty so far but drains, since the job is yet to wait for it. Where only one rank's waits
-    are unsteady, or its clock contradicts its queue model, that is reported with the rank; a job with such a model has
-    no headroom.
+    (unexplained time, profiler overhead, unknown page cache, steps that its clock does not see), since any of its waits
+    may be the longest; and a queue that has not been empty so far but drains, since the job is yet to wait for it.
+    Where only one rank's waits are unsteady, or its clock contradicts its queue model, that is reported with the rank;
+    a job with such a model has no headroom.
     """
     if len(reports) == 1:
         return reports[0].rank.verdict, ()
@@ -112,9 +113,10 @@ def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult,
 
 
 def report_of_rank(
-    rank_number: int, verdict: Verdict, live: Recording, replayed: Recording, epoch: EpochStarts | None
-) -> RankReport:
-    """The report of rank `rank_number`. replayed: the same step on preloaded batches."""
+    rank_number: int, verdict: Verdict, live: Recording, replayed: Recording, epoch: EpochStarts | None, *,
+    doubts: tuple[str, ...] = (),
+) -> RankReport:  # fmt: skip
+    """The report of rank `rank_number`. replayed: the same step on preloaded batches. doubts: see `judge`."""
     is_steady, stage_seconds = live.is_steady, live.stage_seconds
     wait_parts = {
         "transport": live.transport_seconds,
@@ -140,7 +142,7 @@ def report_of_rank(
         steps=StepSeries.of_recording(live),
         replayed_step_seconds=float(replayed.step_seconds.mean()),
         epoch=epoch,
-        doubts=unreliable_reasons(live),
+        doubts=(*unreliable_reasons(live), *doubts),
         draining_doubts=tuple(filter(None, [draining_queue_reason(live)])),
     )
 
@@ -160,15 +162,21 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
         epoch=reports[0].epoch,
     )
     unexplained_share = _unexplained_share(steps)
+    rank_doubts = [
+        f"rank {number}: {doubt}"
+        for number, report in enumerate(reports)
+        for doubt in (*report.doubts, *(() if steady.is_surely_starved else report.draining_doubts))
+    ]
     reasons = (
-        *(
-            f"rank {number}: {doubt}"
-            for number, report in enumerate(reports)
-            for doubt in (*report.doubts, *(() if steady.is_surely_starved else report.draining_doubts))
-        ),
+        *rank_doubts,
         *filter(None, [steps.drift_reason()]),
         *too_few_steps_reasons(steady),
-        *_desynchronised_reasons(steady.wait_share, _replay_slowdown(reports, steps), unexplained_share),
+        # Waits beside the device's work exceed what replays show, whether or not the ranks end their steps together.
+        *(
+            ()
+            if has_unseen_steps(rank_doubts)
+            else _desynchronised_reasons(steady.wait_share, _replay_slowdown(reports, steps), unexplained_share)
+        ),
     )
     largest_if_known: dict[str, Any] = {}
     for name in _LARGEST_IF_KNOWN_TO_ALL:

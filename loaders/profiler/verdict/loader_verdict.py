@@ -95,7 +95,7 @@ class LoaderMeasurement:
             else ()
         )
         own_verdict = self.judge(live, epoch, doubts=doubts, remarks=remarks)
-        report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch)
+        report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch, doubts=doubts)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
             verdict=verdict,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from ..measure.recording import Recording
 from .judge import shares_contradict
@@ -39,3 +39,8 @@ def replay_doubts(recording: Recording, replays: Sequence[Recording], *, acceler
         f"steps take {1e3 * step_seconds:.1f} ms by the clock, and {1e3 * replayed_seconds:.1f} ms on preloaded "
         f"batches: {_UNSEEN}; {GIVE_DEVICE if accelerator == 'cuda' else _SYNCHRONISE}",
     )
+
+
+def has_unseen_steps(reasons: Iterable[str]) -> bool:
+    """Whether one of a verdict's reasons for doubt is that of `replay_doubts`, for this rank or another."""
+    return any(_UNSEEN in reason for reason in reasons)

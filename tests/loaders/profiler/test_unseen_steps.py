@@ -12,9 +12,11 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import recording_of
+from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.judge import judge
+from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.unseen_steps import replay_doubts
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from torch.utils.data import DataLoader, Dataset
@@ -135,6 +137,29 @@ def test_a_verdict_is_reached_where_no_wait_overlaps_the_devices_work(
 def test_a_replay_lasts_until_the_device_has_done_all_of_it(clock: Clock, device: SimulatedDevice) -> None:
     found = profile(DataLoader(Items(clock, 0.005), 1), step_of(device, 0.005), steps=200, quick=True)
     assert found.preloaded.step_seconds.mean() == pytest.approx(DEVICE_STEP, rel=0.02)
+
+
+class TwoAlike(RankGroup):
+    """Two ranks that measure the same."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world_size = 2
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value, value]
+
+
+def test_a_job_of_ranks_whose_steps_are_not_seen_says_so_and_blames_no_rank_for_it(
+    clock: Clock, device: SimulatedDevice
+) -> None:
+    verdict = LoaderMeasurement(
+        DataLoader(Items(clock, 0.005), 1), step_of(device, 0.005, reads_loss_every=50), num_steps=1000,
+        confidence=0.95, device=None, num_epoch_batches=None, progress=lambda *_: None, ranks=TwoAlike(),
+    ).measure().verdict  # fmt: skip
+    assert verdict.kind is VerdictKind.INCONCLUSIVE
+    assert [reason.split(": ")[0] for reason in verdict.reasons] == ["rank 0", "rank 1"]
+    assert all(UNSEEN in reason for reason in verdict.reasons)
 
 
 def waiting_three_quarters() -> Recording:
