@@ -9,6 +9,7 @@ from ..estimate.bounds import MIN_BLOCKS, UNSEEN_EPISODE_STEPS
 from ..verdict.judge import too_few_steps_reasons
 from ..verdict.result import Profile
 from ..verdict.steady_state import NOT_STEADY
+from ..verdict.unseen_steps import GIVE_DEVICE, has_unseen_steps
 from ..verdict.verdict import FED_BELOW, STARVED_ABOVE, Verdict, VerdictKind
 
 _IDLE = "while nothing else runs on the machine"
@@ -29,8 +30,8 @@ def how_to_decide(profile: Profile) -> str:
 
 
 def is_plainly_waiting(verdict: Verdict) -> bool:
-    """Whether the clock shows a starved device, whatever can be concluded."""
-    return verdict.wait_share.value > STARVED_ABOVE
+    """Whether the clock shows a starved device, whatever can be concluded; not where it does not see the device."""
+    return verdict.wait_share.value > STARVED_ABOVE and not has_unseen_steps(verdict.reasons)
 
 
 def _what_prevents_it(profile: Profile) -> str:
@@ -40,6 +41,11 @@ def _what_prevents_it(profile: Profile) -> str:
         return (
             "This system does not report what is read from storage (`/proc/PID/io`), so no verdict is possible here: "
             "run it where that file can be read, such as on the host and not in a container."
+        )
+    if has_unseen_steps(verdict.reasons):
+        return (
+            "More steps would not decide it: the host waits for batches while the device still works, and no advice "
+            f"follows from such waits. {_how_to_see_steps(verdict)}"
         )
     if _is_doubted_for(verdict, "the profiler itself takes"):
         return (
@@ -54,6 +60,15 @@ def _what_prevents_it(profile: Profile) -> str:
     if _is_doubted_for(verdict, "is not accounted for"):
         return f"More steps alone would not decide it: measure again {_IDLE}."
     return ""
+
+
+def _how_to_see_steps(verdict: Verdict) -> str:
+    if _is_doubted_for(verdict, GIVE_DEVICE):
+        return (
+            'Give `profile` the device (`device="cuda"`), whose own clock is then read, or end each step with '
+            "`torch.accelerator.synchronize()`."
+        )
+    return "End each step with `torch.accelerator.synchronize()`: the clock of such a device is not read."
 
 
 def _longer_run(profile: Profile) -> str:

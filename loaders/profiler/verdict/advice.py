@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from ....pipeline.console import plural
 from ..measure.recording import Recording
+from .unseen_steps import has_unseen_steps
 from .verdict import FED_BELOW, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
@@ -88,8 +89,11 @@ def acceptable_wait_share(verdict: Verdict) -> float:
     """The share of waiting up to which a loader needs no advice.
 
     1 %; for one of R ranks 1/R of that, since each may keep the others waiting in other steps; 0 where a loader is not
-    fed because of how many steps wait, however briefly, and not because of the time they wait.
+    fed because of how many steps wait, however briefly, and not because of the time they wait. 1 where the clock shows
+    waits in which the device works: to shorten them may change nothing.
     """
+    if has_unseen_steps(verdict.reasons):
+        return 1.0
     if verdict.kind is VerdictKind.MARGINAL and verdict.starved_share.value > FED_BELOW:
         return 0.0
     return FED_BELOW / max(len(verdict.rank_wait_shares), 1)

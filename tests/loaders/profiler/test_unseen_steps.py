@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from assets_profiles import recording_of
 from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.report.no_advice import no_advice_reason
+from facefeed.loaders.profiler.verdict.advice import acceptable_wait_share, advise
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.unseen_steps import replay_doubts
@@ -160,6 +162,35 @@ def test_a_job_of_ranks_whose_steps_are_not_seen_says_so_and_blames_no_rank_for_
     assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert [reason.split(": ")[0] for reason in verdict.reasons] == ["rank 0", "rank 1"]
     assert all(UNSEEN in reason for reason in verdict.reasons)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "remedy"),
+    [
+        (
+            "cuda",
+            'Give `profile` the device (`device="cuda"`), whose own clock is then read, or end each step with '
+            "`torch.accelerator.synchronize()`.",
+        ),
+        ("mps", "End each step with `torch.accelerator.synchronize()`: the clock of such a device is not read."),
+    ],
+)
+def test_the_report_names_the_remedy_and_calculates_nothing_from_times_that_are_not_the_devices(
+    clock: Clock, device: SimulatedDevice, monkeypatch: pytest.MonkeyPatch, accelerator: str, remedy: str
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(accelerator))
+    step = step_of(device, 0.005, reads_loss_every=50)
+    found = profile(DataLoader(Items(clock, 0.005), 1), step, steps=1000)
+    assert found.verdict.wait_share.value == pytest.approx(0.25, abs=0.01)
+    assert found.advice == ()
+    assert no_advice_reason(found) == (
+        "More steps would not decide it: the host waits for batches while the device still works, and no advice "
+        f"follows from such waits. {remedy}"
+    )
+    job = replace(found.verdict, reasons=tuple(f"rank 1: {reason}" for reason in found.verdict.reasons))
+    assert no_advice_reason(replace(found, verdict=job)) == no_advice_reason(found)
+    assert advise(found.live, 4, acceptable_share=acceptable_wait_share(job)) == []
+    assert advise(found.live, 4, acceptable_share=acceptable_wait_share(replace(job, reasons=()))) != []
 
 
 def waiting_three_quarters() -> Recording:
