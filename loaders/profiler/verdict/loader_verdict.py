@@ -261,13 +261,18 @@ def _num_epoch_batches(loader: Any) -> int | None:
 
 
 def _check_device(batches: list[Any], device: str | torch.device | None) -> None:
-    """Raises `UsageError` for batches on a device whose clock is not asked for: the host's does not see its steps."""
-    devices = {tensor.device for batch in batches for tensor in iter_tensors(batch) if tensor.device.type == "cuda"}
-    if device is None and devices:
-        name = min(map(str, devices))
-        raise UsageError(
-            f"device=None: the loader's batches are on {name}, whose clock is needed; give device={name!r}"
-        )
+    """Raises `UsageError` for batches on a device whose clock is not read: the host's does not see its steps."""
+    names = [str(tensor.device) for batch in batches for tensor in iter_tensors(batch) if tensor.device.type != "cpu"]
+    if not names or not isinstance(step_clock_for(device), HostStepClock):
+        return
+    name, given = min(names), None if device is None else str(device)
+    remedy = (
+        f"is needed; give device={name!r}"
+        if name.startswith("cuda")
+        else "cannot be read; load them to the CPU, move them in the step, and end it with "
+        "`torch.accelerator.synchronize()`"
+    )
+    raise UsageError(f"device={given!r}: the loader's batches are on {name}, whose clock {remedy}")
 
 
 def _batches_on_device(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:

@@ -363,11 +363,22 @@ def test_bytes_that_workers_read_before_they_ended_are_counted(clock: Clock, mon
     assert recording.storage_bytes == 10 * 4096
 
 
-def test_batches_on_a_device_whose_clock_is_not_asked_for_are_refused() -> None:
+@pytest.mark.parametrize("device", [None, "cpu"])
+@pytest.mark.parametrize(
+    ("batches_on", "message"),
+    [
+        ("cuda:0", "batches are on cuda:0, whose clock is needed; give device='cuda:0'"),
+        ("mps:0", r"batches are on mps:0, whose clock cannot be read; load them .* with `torch\.accelerator"),
+        ("xpu:1", "batches are on xpu:1, whose clock cannot be read; load them to the CPU, move them in the step"),
+    ],
+)
+def test_batches_on_a_device_whose_clock_is_not_read_are_refused(
+    device: str | None, batches_on: str, message: str
+) -> None:
     with FakeTensorMode():
-        batches = [torch.zeros(4, device="cuda:0") for _ in range(20)]
-    with pytest.raises(UsageError, match="batches are on cuda:0, whose clock is needed; give device='cuda:0'"):
-        profile(batches, lambda _: None, steps=50)
+        batches = [torch.zeros(4, device=batches_on) for _ in range(20)]
+    with pytest.raises(UsageError, match=f"^device={device!r}: the loader's {message}"):
+        profile(batches, lambda _: None, steps=50, device=device)
     profile(batches, SleepingStep(0.0005), steps=50, quick=True)  # it has a clock of its own
 
 
