@@ -99,9 +99,10 @@ STARTS: dict[str, tuple[Callable[[np.random.Generator, int], Values], float]] = 
     "alike": (lambda rng, count: rng.normal(1.0, 0.05, count), 1.0),
     "exponential": (lambda rng, count: rng.exponential(1.0, count), 1.0),
     "one in four slow": (lambda rng, count: (rng.random(count) < 1 / 4).astype(float), 1 / 4),
+    "nothing, among rare waits": (lambda rng, count: rng.binomial(26, 1 / 52, count) - 0.5, 0.0),
     "one in ten slow": (lambda rng, count: (rng.random(count) < 1 / 10).astype(float), 1 / 10),
 }
-"""Seconds that epochs begin with, and their true mean."""
+"""Seconds that epochs begin with beyond the usual waits, and their true mean."""
 
 
 def start_coverage(kind: str, count: int, runs: int, confidence: float) -> dict[str, Any]:

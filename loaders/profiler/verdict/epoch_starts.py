@@ -20,6 +20,8 @@ class EpochStarts:
     """Measured starts of an epoch of `num_batches`.
 
     start_wait_seconds: additional waiting from the end of the epoch before until the queue is full, of several starts.
+    Below 0 where the device happened to wait less than it usually does in as many steps: were that taken for 0, the
+    mean of starts that cost nothing would be above 0.
     """
 
     num_batches: int
@@ -27,8 +29,8 @@ class EpochStarts:
 
     @property
     def mean_start_wait_seconds(self) -> float:
-        """The mean start: what all of them take is a part of the wait, also where only some are slow."""
-        return float(np.mean(self.start_wait_seconds))
+        """The mean start, at least 0: what all of them take is a part of the wait, also where only some are slow."""
+        return max(float(np.mean(self.start_wait_seconds)), 0.0)
 
     def epoch_wait_share(
         self, wait_share: BoundedEstimate, period_seconds: float, *, unseen_wait_seconds: float
@@ -42,8 +44,8 @@ class EpochStarts:
         steady_seconds = self.num_batches * period_seconds
         start = mean_bounds(self.start_wait_seconds, confidence=wait_share.confidence)
         start_and_share = (
-            (start.value, wait_share.value),
-            (start.lower, wait_share.lower),
+            (max(start.value, 0.0), wait_share.value),
+            (max(start.lower, 0.0), wait_share.lower),
             (max(start.upper, unseen_wait_seconds), wait_share.upper),
         )
         shares = [
@@ -79,5 +81,5 @@ def seen_start_waits(
         end = min(boundary + num_start_steps, following)
         if start <= boundary and end <= num_steps:
             wait_seconds = steps.wait_seconds[start:end]
-            waits.append(max(float(wait_seconds.sum()) - mean_wait_seconds * len(wait_seconds), 0.0))
+            waits.append(float(wait_seconds.sum()) - mean_wait_seconds * len(wait_seconds))
     return waits

@@ -209,9 +209,8 @@ class LoaderMeasurement:
                 num_start_steps, counted_step, step_clock=self.step_clock(self.step), all_max=self.ranks.all_max
             )
             recording = recording.select(np.arange(min(self.ranks.all_gather(len(recording)))))  # as long on all ranks
-            start_wait_seconds.append(
-                max(float(self._job_steps(recording).wait_seconds.sum()) - mean_wait_seconds * len(recording), 0.0)
-            )
+            wait_seconds = self._job_steps(recording).wait_seconds
+            start_wait_seconds.append(float(wait_seconds.sum()) - mean_wait_seconds * len(recording))
             # Short epochs, and those of a `FaceDataLoader`, need other numbers of steps.
             counted_step.num_wanted = round(counted_step.num_done * num_starts / (number + 1))
         self.loop.leave_epoch_starts()

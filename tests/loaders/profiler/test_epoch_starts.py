@@ -15,7 +15,7 @@ import torch
 from assets_clock import Clock
 from assets_profiles import recording_of
 from facefeed.loaders.profiler import profile
-from facefeed.loaders.profiler.estimate.bounds import mean_bounds, num_values_for_median
+from facefeed.loaders.profiler.estimate.bounds import BoundedEstimate, mean_bounds, num_values_for_median
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
@@ -152,6 +152,35 @@ def test_progress_counts_every_step_of_the_starts_of_epochs() -> None:
 
 
 # ---- how sure a whole epoch is
+
+
+def test_starts_that_cost_nothing_add_nothing_to_an_epoch_however_seldom_its_steps_wait() -> None:
+    """Epochs of 40 batches, 8 in flight; one step in 52 waits for as long as it takes, wherever the epochs begin."""
+    num_steps = 52 * 80
+    steps = replace(
+        StepSeries.of_recording(recording_of(np.full(num_steps, 0.5 * STEP), STEP, workers=4)),
+        wait_seconds=np.where(np.arange(num_steps) % 52 == 30, STEP, 0.0),
+        num_transient_steps=0,
+    )
+    boundaries = list(range(40, num_steps, 40))
+    start_wait_seconds = seen_start_waits(steps, boundaries, num_start_steps=17, mean_wait_seconds=STEP / 52)
+    assert len(start_wait_seconds) > 90
+    truth, sure = 1 / 53, BoundedEstimate(value=1 / 53, lower=1 / 53, upper=1 / 53, confidence=0.95)
+    share = EpochStarts(num_batches=40, start_wait_seconds=start_wait_seconds).epoch_wait_share(
+        sure, STEP * 53 / 52, unseen_wait_seconds=0.0
+    )
+    assert share.lower == pytest.approx(truth)
+    assert share.value == pytest.approx(truth, abs=0.0005)
+    assert share.upper < 1.3 * truth
+
+
+def test_an_epoch_is_not_said_to_wait_less_than_its_steps_because_starts_happened_to_be_quick() -> None:
+    starts = EpochStarts(num_batches=10, start_wait_seconds=[-0.2, -0.1, -0.3, 0.1, -0.2])
+    steady = BoundedEstimate(value=0.02, lower=0.01, upper=0.03, confidence=0.95)
+    share = starts.epoch_wait_share(steady, 1.0, unseen_wait_seconds=0.0)
+    assert starts.mean_start_wait_seconds == 0.0
+    assert (share.lower, share.value) == (0.01, pytest.approx(0.02))
+    assert share.upper == pytest.approx((0.1 + 0.3) / 10.1)
 
 
 @pytest.mark.parametrize(("confidence", "count"), [(0.95, 5), (0.99, 7), (0.999, 10)])
