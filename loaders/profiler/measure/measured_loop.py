@@ -59,7 +59,7 @@ class MeasuredLoop:
         self._in_order = bool(getattr(torch_loader, "in_order", True))
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
-        self._ends_in = 0  # requests; 0: where its epochs end
+        self._ends_in, self._was_told_to_end = 0, False  # requests; 0: where its epochs end
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
@@ -235,7 +235,7 @@ class MeasuredLoop:
                 self._end_epoch()
         is_first = self._iterator is None
         iterator = self._open_iterator() if self._iterator is None else self._iterator
-        batch = next(iterator, self)
+        batch = self._next_or_self(iterator)
         if batch is self:
             # Freed first, as after a `for` loop: an epoch that was made to end here still has its dataset open.
             del iterator
@@ -252,6 +252,15 @@ class MeasuredLoop:
             self._check_pipeline()
         return batch, is_first
 
+    def _next_or_self(self, iterator: Iterator[Any]) -> Any:
+        """The next batch; this loop where the epoch is over."""
+        try:
+            return next(iterator, self)
+        except RuntimeError as error:  # of a generator that counts on as many batches as the loader's length
+            if not (self._was_told_to_end and isinstance(error.__cause__, StopIteration)):
+                raise
+            return self
+
     def _check_pipeline(self) -> None:
         """Takes the loader for any iterable, once a batch was not exactly one of the DataLoader that it comes from."""
         if len(self._batch_timings) != 1:
@@ -262,10 +271,12 @@ class MeasuredLoop:
     def _end_epoch(self) -> None:
         """Ends the epoch here, as far as batches are not requested yet."""
         # Of a pipeline that joins or cuts batches it is not known which step the last requested one would reach.
-        if self.sees_batches and ends_with_torch_loader(self._loader) and end_requests(torch_loader_of(self._loader)):
-            return
-        self._iterator = None
-        self._batch_timings.clear()
+        self._was_told_to_end = (
+            self.sees_batches and ends_with_torch_loader(self._loader) and end_requests(torch_loader_of(self._loader))
+        )
+        if not self._was_told_to_end:
+            self._iterator = None
+            self._batch_timings.clear()
 
     def _recording(self, marks: _StepMarks) -> Recording:
         storage_bytes = page_cache.storage_bytes_read()
@@ -294,7 +305,7 @@ class MeasuredLoop:
 
     def _open_iterator(self) -> Iterator[Any]:
         started_at = clock()
-        self._iterator = iter(self._loader)
+        self._iterator, self._was_told_to_end = iter(self._loader), False
         self.opening_seconds = self.opening_seconds or clock() - started_at
         return self._iterator
 

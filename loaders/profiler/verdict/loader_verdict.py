@@ -62,8 +62,7 @@ class LoaderMeasurement:
     def measure(self) -> Profile:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
-        if (num_batches := _num_epoch_batches(self.loader)) is not None and not loop.is_pipeline:
-            self._check_epoch_length(num_batches)  # of a pipeline, what is in flight may be other batches than these
+        self._check_epoch_length()
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
         if not self.is_emulated:
             _check_device(batches, self.device)
@@ -119,10 +118,18 @@ class LoaderMeasurement:
         accelerator = torch.accelerator.current_accelerator() if is_timed_by_host else None
         return accelerator.type if accelerator is not None and torch.accelerator.is_available() else ""
 
-    def _check_epoch_length(self, num_batches: int) -> None:
-        """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end."""
-        if num_batches < max(self.loop.max_in_flight, 1) + _MIN_STEADY_EPOCH_STEPS:
+    def _check_epoch_length(self) -> None:
+        """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end.
+
+        On all ranks, where it is so on any: the others would wait for it.
+        """
+        num_batches = None if self.loop.is_pipeline else _num_epoch_batches(self.loader)  # a pipeline's may be others
+        is_short = num_batches is not None and num_batches < max(self.loop.max_in_flight, 1) + _MIN_STEADY_EPOCH_STEPS
+        if not self.ranks.all_max(int(is_short)):
+            return
+        if num_batches is not None and is_short:
             raise self._short_epoch_error(num_batches)
+        raise UsageError("an epoch of another rank ends before its steady state; that rank says what to do")
 
     def _short_epoch_error(self, num_batches: int) -> UsageError:
         ahead, remedy = self.loop.max_in_flight, "give more data or a smaller batch_size"

@@ -31,6 +31,7 @@ from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.step_series import StepSeries
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
+from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, IterableDataset
 
 STEP = 0.02
@@ -120,6 +121,22 @@ def test_a_job_is_judged_by_the_epoch_boundaries_of_its_ranks(clock: Clock) -> N
         num_epoch_batches=None, progress=lambda *_: None, ranks=TwoAlike(),
     )  # fmt: skip
     assert "epoch boundaries not judged" in str(endless.measure().verdict)
+
+
+class OtherIsShort(TwoAlike):
+    """Two ranks, of which the other one's epochs are too short."""
+
+    def all_max(self, value: int) -> int:
+        return max(value, 1)
+
+
+def test_a_rank_does_not_wait_for_one_whose_epochs_are_too_short(clock: Clock) -> None:
+    measurement = LoaderMeasurement(
+        Shards(clock, 200), lambda _: clock.pass_by(STEP), num_steps=1000, confidence=0.95, device=None,
+        num_epoch_batches=None, progress=lambda *_: None, ranks=OtherIsShort(),
+    )  # fmt: skip
+    with pytest.raises(UsageError, match="an epoch of another rank ends before its steady state"):
+        measurement.measure()
 
 
 def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_not_count() -> None:
@@ -236,6 +253,15 @@ class Generating(DataLoader[Any]):
         yield from super().__iter__()
 
 
+class Counting(DataLoader[Any]):
+    """Takes as many batches as the loader has, and no fewer."""
+
+    def __iter__(self) -> Any:
+        batches = super().__iter__()
+        for _ in range(len(self)):
+            yield next(batches)
+
+
 class Chain:
     """Begins with a DataLoader, as webdataset's `WebLoader` does; yields its batches as they are, or joins two."""
 
@@ -251,6 +277,7 @@ class Chain:
 TORCH_LOADERS: dict[str, Callable[..., Any]] = {
     "torch's": DataLoader,
     "a generator of torch's batches": Generating,
+    "a generator that counts torch's batches": Counting,
     "a pipeline of torch's batches": lambda *args, **options: Chain(DataLoader(*args, **options)),
 }
 

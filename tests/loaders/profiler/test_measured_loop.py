@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -354,6 +355,15 @@ def test_settings_that_are_tried_are_those_that_the_loader_runs_with(dataset: Pa
     next(iter(tried))
     assert (tried.num_workers, tried.prefetch_factor, tried.persistent_workers) == (1, 3, True)
     assert len(workers_of(tried._iterator)) == 1
+
+
+def test_a_closed_loop_has_no_workers_left_though_they_persist() -> None:
+    before = multiprocessing.active_children()
+    loop = MeasuredLoop(DataLoader(TensorDataset(torch.arange(80)), 4, num_workers=1, persistent_workers=True))
+    loop.record(3, lambda _: None)
+    assert multiprocessing.active_children() != before
+    loop.close()
+    assert multiprocessing.active_children() == before
 
 
 def test_bytes_that_workers_read_before_they_ended_are_counted(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
