@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 import torch
 from assets_clock import Clock
-from assets_profiles import recording_of
+from assets_profiles import TwoAlike, recording_of
 from facefeed.loaders.profiler import profile
 from facefeed.loaders.profiler.estimate.bounds import BoundedEstimate, mean_bounds, num_values_for_median
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
-from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.verdict.epoch_starts import (
@@ -95,17 +94,6 @@ def test_a_verdict_without_epoch_boundaries_names_them_and_how_to_have_them_judg
     judged = measured(clock, Shards(clock, 10**9), epoch_batches=100).verdict
     assert (judged.kind, judged.num_epoch_batches) == (VerdictKind.STARVED, 100)
     assert "not judged" not in str(judged)
-
-
-class TwoAlike(RankGroup):
-    """Two ranks of which each does what this one does."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world_size = 2
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value, value]
 
 
 def test_a_job_is_judged_by_the_epoch_boundaries_of_its_ranks(clock: Clock) -> None:

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import torch
 from assets_clock import Clock
-from assets_profiles import recording_of
-from facefeed.loaders.profiler.measure.ranks import RankGroup
+from assets_profiles import SlowItems, TwoAlike, recording_of
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.report.no_advice import no_advice_reason
@@ -21,7 +20,7 @@ from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.unseen_steps import replay_doubts
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 DEVICE_STEP = 0.020
 
@@ -58,20 +57,6 @@ def device(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> SimulatedDevice:
     return simulated
 
 
-class Items(Dataset[torch.Tensor]):
-    """Batches of one image, each loaded in `seconds` by the loop itself."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
-
-    def __len__(self) -> int:
-        return 600
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.pass_by(self.seconds)
-        return torch.tensor([index])
-
-
 def step_of(device: SimulatedDevice, launch_seconds: float, *, reads_loss_every: int = 0) -> Callable[[Any], None]:
     """A step that queues 20 ms of work, and waits for the device in every `reads_loss_every`-th step alone."""
     num_steps = 0
@@ -94,7 +79,7 @@ def test_a_loop_that_reads_its_loss_every_fifty_steps_is_not_called_starved(
 ) -> None:
     """A batch is there every 10 ms, and the device needs 20: it never idles, though the host waits 5 ms a batch."""
     step = step_of(device, 0.005, reads_loss_every=50)
-    verdict = profile(DataLoader(Items(clock, 0.005), 1), step, steps=1000, quick=True).verdict
+    verdict = profile(DataLoader(SlowItems(clock, 0.005), 1), step, steps=1000, quick=True).verdict
     assert verdict.wait_share.lower > 0.02
     assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert UNSEEN in str(verdict)
@@ -105,7 +90,7 @@ def test_steps_of_few_launches_that_a_replay_never_waits_for_are_not_called_star
 ) -> None:
     """The queue holds as many of them as a replay has steps, so its steps take no longer than those under load."""
     device.max_queued = 200
-    verdict = profile(DataLoader(Items(clock, 0.005), 1), step_of(device, 0.0001), steps=1000, quick=True).verdict
+    verdict = profile(DataLoader(SlowItems(clock, 0.005), 1), step_of(device, 0.0001), steps=1000, quick=True).verdict
     assert verdict.kind is VerdictKind.INCONCLUSIVE
     assert UNSEEN in str(verdict)
 
@@ -115,7 +100,7 @@ def test_waits_that_a_launch_of_nearly_a_step_leaves_are_not_called_starved(
 ) -> None:
     """Of 20 ms the host launches for 19 and waits for 1, while the device works on."""
     device.max_queued = 4
-    verdict = profile(DataLoader(Items(clock, 0.001), 1), step_of(device, 0.019), steps=1000, quick=True).verdict
+    verdict = profile(DataLoader(SlowItems(clock, 0.001), 1), step_of(device, 0.019), steps=1000, quick=True).verdict
     assert verdict.wait_share.value == pytest.approx(0.05, abs=0.001)
     assert verdict.kind is VerdictKind.INCONCLUSIVE
 
@@ -131,32 +116,21 @@ def test_a_verdict_is_reached_where_no_wait_overlaps_the_devices_work(
 ) -> None:  # fmt: skip
     device.max_queued = 4
     step = step_of(device, 0.005, reads_loss_every=reads_loss_every)
-    found = profile(DataLoader(Items(clock, load_seconds), 1), step, steps=4000, quick=True)
+    found = profile(DataLoader(SlowItems(clock, load_seconds), 1), step, steps=4000, quick=True)
     assert found.verdict.kind is kind
     assert found.verdict.wait_share.value == pytest.approx(wait_share, abs=0.001)
 
 
 def test_a_replay_lasts_until_the_device_has_done_all_of_it(clock: Clock, device: SimulatedDevice) -> None:
-    found = profile(DataLoader(Items(clock, 0.005), 1), step_of(device, 0.005), steps=200, quick=True)
+    found = profile(DataLoader(SlowItems(clock, 0.005), 1), step_of(device, 0.005), steps=200, quick=True)
     assert found.preloaded.step_seconds.mean() == pytest.approx(DEVICE_STEP, rel=0.02)
-
-
-class TwoAlike(RankGroup):
-    """Two ranks that measure the same."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.world_size = 2
-
-    def all_gather(self, value: Any) -> list[Any]:
-        return [value, value]
 
 
 def test_a_job_of_ranks_whose_steps_are_not_seen_says_so_and_blames_no_rank_for_it(
     clock: Clock, device: SimulatedDevice
 ) -> None:
     verdict = LoaderMeasurement(
-        DataLoader(Items(clock, 0.005), 1), step_of(device, 0.005, reads_loss_every=50), num_steps=1000,
+        DataLoader(SlowItems(clock, 0.005), 1), step_of(device, 0.005, reads_loss_every=50), num_steps=1000,
         confidence=0.95, device=None, num_epoch_batches=None, progress=lambda *_: None, ranks=TwoAlike(),
     ).measure().verdict  # fmt: skip
     assert verdict.kind is VerdictKind.INCONCLUSIVE
@@ -180,7 +154,7 @@ def test_the_report_names_the_remedy_and_calculates_nothing_from_times_that_are_
 ) -> None:
     monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda: torch.device(accelerator))
     step = step_of(device, 0.005, reads_loss_every=50)
-    found = profile(DataLoader(Items(clock, 0.005), 1), step, steps=1000)
+    found = profile(DataLoader(SlowItems(clock, 0.005), 1), step, steps=1000)
     assert found.verdict.wait_share.value == pytest.approx(0.25, abs=0.01)
     assert found.advice == ()
     assert no_advice_reason(found) == (

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 from assets_clock import Clock
-from assets_profiles import recorded
+from assets_profiles import SlowItems, recorded
 from facefeed.loaders.profiler import profile
 from facefeed.loaders.profiler.estimate.queue_model import QueueModel
-from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, step_clock
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
@@ -21,7 +20,7 @@ from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset
 
 STEP = 0.010
 
@@ -233,31 +232,8 @@ def test_a_gate_that_cannot_be_meant_is_refused() -> None:
 # ---- real loaders without workers, on the test's own clock
 
 
-@pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    manual_clock = Clock()
-    monkeypatch.setattr(batch_timing, "clock", manual_clock)
-    monkeypatch.setattr(instrument, "clock", manual_clock)
-    monkeypatch.setattr(measured_loop, "clock", manual_clock)
-    monkeypatch.setattr(measured_loop, "raw_clock", manual_clock)
-    monkeypatch.setattr(step_clock, "clock", manual_clock)
-    return manual_clock
-
-
-class Items(Dataset[torch.Tensor]):
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
-
-    def __len__(self) -> int:
-        return 600
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        self.clock.pass_by(self.seconds)
-        return torch.tensor([index])
-
-
 class Stream(IterableDataset[torch.Tensor]):
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: SlowItems) -> None:
         self.items = items
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -266,7 +242,7 @@ class Stream(IterableDataset[torch.Tensor]):
 
 @pytest.mark.parametrize("kind", ["map-style", "iterable", "plain iterable"])
 def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, kind: str) -> None:
-    items = Items(clock, 0.001)
+    items = SlowItems(clock, 0.001)
     loaders = {"map-style": lambda: DataLoader(items, 4), "iterable": lambda: DataLoader(Stream(items), 4)}
     loader: Any = loaders[kind]() if kind in loaders else [None] and _Plain(items)
     samples: list[int] = []
@@ -291,7 +267,7 @@ def test_the_three_estimators_agree_on_a_loader_without_workers(clock: Clock, ki
 class _Plain:
     """Batches that come from no loader of torch's."""
 
-    def __init__(self, items: Items) -> None:
+    def __init__(self, items: SlowItems) -> None:
         self.items = items
 
     def __iter__(self) -> Iterator[torch.Tensor]:
@@ -301,4 +277,4 @@ class _Plain:
 
 def test_a_loader_without_batches_is_refused(clock: Clock) -> None:
     with pytest.raises(UsageError, match="the loader has no batches"):
-        profile.profile(DataLoader(Items(clock, 0.001), 4, sampler=[]), lambda _: None)
+        profile.profile(DataLoader(SlowItems(clock, 0.001), 4, sampler=[]), lambda _: None)

@@ -5,13 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
+from assets_clock import Clock
 from facefeed.loaders.profiler.estimate.queue_model import QueueModel, QueueTimeline
 from facefeed.loaders.profiler.measure.batch_timing import BatchTiming
+from facefeed.loaders.profiler.measure.ranks import RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict.advice import advise
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.result import CurvePoint, Profile, Trial
 from facefeed.loaders.profiler.verdict.what_if import WhatIfModel
+from torch.utils.data import Dataset
 
 STEP = 0.010
 BATCH = 64
@@ -129,3 +133,28 @@ def beside_naive(steps: int = 1000) -> Profile:
     """Fed; and the same faces made from videos, 900 ms a batch."""
     naive = recording_of(uneven(40, 0.9, seed=3), prefetch=1)
     return profile_of(recording_of(uneven(steps, 0.006)), trials=(trial_of("naive", naive),))
+
+
+class SlowItems(Dataset[torch.Tensor]):
+    """600 items, each loaded in `seconds` of a clock by the loop itself."""
+
+    def __init__(self, clock: Clock, seconds: float) -> None:
+        self.clock, self.seconds = clock, seconds
+
+    def __len__(self) -> int:
+        return 600
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.clock.pass_by(self.seconds)
+        return torch.tensor([index])
+
+
+class TwoAlike(RankGroup):
+    """Two ranks of which each does what this one does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.world_size = 2
+
+    def all_gather(self, value: Any) -> list[Any]:
+        return [value, value]
