@@ -159,7 +159,8 @@ def _profile(
         def progress(what: str, done: int, wanted: int) -> None:
             show(f"profiling {what}", f": {done:,} of {wanted:,}")  # steps, or what the activity counts
 
-        result = profile_on_ranks(request, progress) if request.ranks > 1 else request.run(progress)
+        run = profile_on_ranks if request.ranks > 1 else ProfileRequest.run
+        result = request.run_sweep(progress, run) if request.sweep else run(request, progress)
     return _write_reports(result, gate, page=page, trace=trace, report=report, as_json=as_json)
 
 

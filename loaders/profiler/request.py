@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -49,9 +49,7 @@ class ProfileRequest:
     quick: bool = False
 
     def run(self, progress: Progress) -> Profile:
-        """The profile; of a sweep, that of its best settings, measured once more."""
-        if self.sweep:
-            return self._run_sweep(progress)
+        """The profile of these settings, on one rank; `sweep` is not regarded."""
         loader, num_epoch_batches = self._loader()
         device_class = EmulatedRank if self.ranks > 1 else EmulatedDevice
         other_loaders = {} if self.videos is None else {"naive": self._naive(self._decoded(self.videos), loader)}
@@ -67,20 +65,25 @@ class ProfileRequest:
             progress=progress,
         )
 
-    def _run_sweep(self, progress: Progress) -> Profile:
+    def run_sweep(self, progress: Progress, run: Callable[[ProfileRequest, Progress], Profile]) -> Profile:
+        """The profile of the best settings in `sweep`, measured once more.
+
+        run: measures one of them, also on several ranks, which then begin anew with each: a rank that fails alone would
+        leave the others waiting for it in a setting that goes on with the same ones.
+        """
+        self._loader()  # what is wrong with all settings is refused now, and not after the last of them
+        if self.videos is not None:
+            self._decoded(self.videos)
         grid = settings_grid(self.sweep, *self._settings)
 
         def measured(settings: Settings) -> Profile:
             progress_text = f"setting {grid.index(settings) + 1} of {len(grid)}, {describe_settings(settings)}"
             request = replace(self._with_settings(settings), quick=True, videos=None)
-            return request.run(lambda _, *done: progress(progress_text, *done))
+            return run(request, lambda _, *done: progress(progress_text, *done))
 
-        if self.videos is not None:
-            self._decoded(self.videos)  # refused now, and not after all settings
-        # A rank that failed alone would leave the others waiting for it in the same setting.
-        results, failures = run_sweep(grid, measured, may_fail=self.ranks == 1)
+        results, failures = run_sweep(grid, measured)
         best = self._with_settings((results[0].num_workers, results[0].prefetch_factor))
-        return replace(best.run(progress), sweep=results, sweep_failures=failures)
+        return replace(run(best, progress), sweep=results, sweep_failures=failures)
 
     def _with_settings(self, settings: Settings) -> ProfileRequest:
         return replace(self, sweep={}, workers=settings[0], prefetch=settings[1])

@@ -25,20 +25,18 @@ def settings_grid(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int
 
 
 def run_sweep(
-    settings: Iterable[Settings], measure: Callable[[Settings], Profile], *, may_fail: bool = True
+    settings: Iterable[Settings], measure: Callable[[Settings], Profile]
 ) -> tuple[tuple[SweepResult, ...], tuple[SweepFailure, ...]]:
     """Measures each setting; first those that feed the device, the cheapest first, then by their waiting.
 
-    may_fail: a setting that fails (too little shared memory, a worker that is killed) is counted with its reason. Where
-    all of them fail, the first error is raised.
+    One that fails (too little shared memory, a worker that is killed) is counted with its reason. Where all of them
+    fail, the first error is raised.
     """
     results, failures, first_error = list[SweepResult](), list[SweepFailure](), None
     for workers, prefetch in settings:
         try:
             profile = measure((workers, prefetch))
         except Exception as error:
-            if not may_fail:
-                raise
             traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
             first_error = first_error or error
             failures.append(SweepFailure(num_workers=workers, prefetch_factor=prefetch, reason=failure_reason(error)))

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from assets_profiles import STEP, profile_of, recording_of, uneven
 from assets_rows import make_small
 from click.testing import CliRunner
+from facefeed.loaders.profiler.rank_processes import RankDiedError
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.request import ProfileRequest
 from facefeed.loaders.profiler.trials.sweep import Settings, run_sweep, settings_grid
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.result import Profile
@@ -111,6 +114,44 @@ def interrupted(_settings: Settings) -> Profile:
     raise KeyboardInterrupt
 
 
+def request(out: Path, **overrides: Any) -> ProfileRequest:
+    defaults = {
+        "out": out, "step_ms": 1.0, "host_share": 0.2, "steps": 60, "confidence": 0.95, "split": "train",
+        "batch_size": 5, "image_size": 16, "workers": None, "prefetch": None, "shuffle": "full", "balance": "none",
+        "transform": None, "ranks": 2, "sweep": {"workers": [0, 1, 2]},
+    }  # fmt: skip
+    return ProfileRequest(**{**defaults, **overrides})
+
+
+def ignored(_what: str, _done: int, _wanted: int) -> None:
+    """Progress that nobody looks at."""
+
+
+def test_a_setting_in_which_a_rank_dies_is_listed_and_the_others_are_measured(dataset: Path) -> None:
+    def run(of: ProfileRequest, _progress: object) -> Profile:
+        if of.workers == 1:
+            raise RankDiedError("rank 1 was killed by signal 7")
+        return measured((of.workers or 0, of.prefetch))
+
+    profile = request(dataset).run_sweep(ignored, run)
+    assert sorted(result.num_workers for result in profile.sweep) == [0, 2]
+    assert [(failure.num_workers, failure.reason) for failure in profile.sweep_failures] == [
+        (1, "rank 1 was killed by signal 7")
+    ]
+
+
+def test_what_is_wrong_with_every_setting_is_refused_before_the_first_is_tried(dataset: Path) -> None:
+    tried = list[ProfileRequest]()
+
+    def run(of: ProfileRequest, _progress: object) -> Profile:
+        tried.append(of)
+        return measured((0, None))
+
+    with pytest.raises(UsageError, match="has no whole step of 2 x 5000"):
+        request(dataset, batch_size=5000).run_sweep(ignored, run)
+    assert not tried
+
+
 def test_terminal_report_and_page_have_every_setting(best_profile: Profile, tmp_path: Path) -> None:
     lines = console_report(best_profile, Gate()).splitlines()
     assert [line.split()[:2] for line in lines[1:6]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
@@ -134,6 +175,17 @@ def test_the_command_measures_each_setting_and_the_best_again(dataset: Path, tmp
     assert report["workers"] == report["sweep"][0]["num_workers"]
     lines = result.stderr.splitlines()
     assert lines[:2] == ["profiling setting 1 of 2, no workers", "profiling setting 2 of 2, 1 worker x 2 ahead"]
+
+
+@pytest.mark.processes
+def test_a_sweep_on_ranks_measures_each_setting_on_all_of_them(dataset: Path, tmp_path: Path) -> None:
+    arguments = ["profile", str(dataset), "--ranks", "2", "--batch-size", "4", "--image-size", "16", "--quick",
+                 "--sweep", "workers=0..1", "--steps", "60", "--step-ms", "1", "--json",
+                 "--page", str(tmp_path / "profile.html")]  # fmt: skip
+    report = json.loads(CliRunner().invoke(main, arguments).stdout)
+    assert {row["num_workers"] for row in report["sweep"]} == {0, 1}
+    assert report["sweep_failures"] == []
+    assert [rank["rank"] for rank in report["ranks"]] == [0, 1]
 
 
 @pytest.mark.parametrize(
