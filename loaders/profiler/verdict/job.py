@@ -161,7 +161,7 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
         confidence=verdicts[0].wait_share.confidence,
         epoch=reports[0].epoch,
     )
-    unexplained_share = _unexplained_share(steps)
+    unexplained_share, replay_slowdown = _unexplained_share(steps), _replay_slowdown(reports, steps)
     rank_doubts = [
         f"rank {number}: {doubt}"
         for number, report in enumerate(reports)
@@ -175,7 +175,7 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
         *(
             ()
             if has_unseen_steps(rank_doubts)
-            else _desynchronised_reasons(steady.wait_share, _replay_slowdown(reports, steps), unexplained_share)
+            else _desynchronised_reasons(steady.wait_share, replay_slowdown, unexplained_share)
         ),
     )
     largest_if_known: dict[str, Any] = {}
@@ -191,6 +191,7 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
         **{name: max(getattr(verdict, name) for verdict in verdicts) for name in _LARGEST_OF_RANKS},
         kind=classify(steady, reasons),
         model_wait_share=None,
+        replay_slowdown=replay_slowdown,
         unexplained_share=max(unexplained_share, *(verdict.unexplained_share for verdict in verdicts)),
         reasons=reasons,
         rank_wait_shares=tuple(verdict.wait_share.value for verdict in verdicts),

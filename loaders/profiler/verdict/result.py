@@ -134,7 +134,12 @@ class Profile:
 
     @property
     def replay_slowdown(self) -> float:
-        """`Estimator.DIFFERENTIAL`: slowdown compared with preloaded batches, as a share of the time, 0 to 1."""
+        """`Estimator.DIFFERENTIAL`: slowdown compared with preloaded batches, as a share of the time, 0 to 1.
+
+        Of a job that of the whole job, as it is judged.
+        """
+        if self.verdict.replay_slowdown is not None:
+            return self.verdict.replay_slowdown
         return 1 - float(self.preloaded.step_seconds.mean()) / float(
             self.live.period_seconds[self.live.is_steady].mean()
         )

@@ -86,6 +86,7 @@ class Verdict(SteadyFigures):
     state, and its upper bound; None where the present step may wait for more already.
     overhead_share: share of the time that the profiler itself takes.
     storage_bytes_per_image: bytes an image read from storage; None where the system does not report them.
+    replay_slowdown: of a job, its `Estimator.DIFFERENTIAL`; None for a loader alone, of which `Profile` has it.
     rank_wait_shares: of a job, the waiting of each rank; every other field is then of the job, which waits for its last
     rank. See `job.judge_job` for which doubts about one rank are the job's too.
     """
@@ -104,6 +105,7 @@ class Verdict(SteadyFigures):
     storage_bytes_per_image: float | None
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    replay_slowdown: float | None = None
     rank_wait_shares: tuple[float, ...] = ()
 
     @property

@@ -30,6 +30,7 @@ from facefeed.loaders.profiler.rank_processes import RankDiedError, _name_rank_i
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
 from facefeed.loaders.profiler.report.page.html import write_page
+from facefeed.loaders.profiler.report.page.sentences import estimators
 from facefeed.loaders.profiler.request import ProfileRequest
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank, slowest_rank
@@ -40,6 +41,7 @@ from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.loaders.workers.processes import worker_context
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.page.formats import percent
 
 
 @pytest.fixture(scope="module")
@@ -250,6 +252,24 @@ def test_the_terminal_has_a_line_for_each_rank_and_the_rest_is_of_the_slowest() 
     assert "not ready" in lines[2]
     assert lines[6] == "  of rank 1, which the others waited for most:"
     assert max(map(len, lines)) <= 80
+
+
+def test_what_replays_show_of_a_job_is_the_jobs_and_not_that_of_the_rank_that_is_shown() -> None:
+    """The second rank alone needs 10 ms for a step, the first one 5: from a replay of its own it would seem to wait."""
+    recordings = second_rank_slow()
+    replays = [recording_of(np.full(100, 1e-6), seconds, workers=0) for seconds in (STEP / 2, STEP)]
+    verdict, ranks = judge_job([
+        report_of_rank(number, judge(recording, emulated=True, num_cores=4, num_ranks=2), recording, replay, None)
+        for number, (recording, replay) in enumerate(zip(recordings, replays, strict=True))
+    ])  # fmt: skip
+    profile = replace(
+        profile_of(recordings[0]), verdict=verdict, ranks=ranks, rank=0, preloaded=replays[0], curve=(), advice=()
+    )
+    assert profile.replay_slowdown == pytest.approx(0.1 / 1.1, abs=0.002)  # 11 ms from step to step
+    assert report_values(profile, Gate())["estimators"]["differential"] == profile.replay_slowdown
+    shown = f"{profile.replay_slowdown:.2%}"
+    assert re.search(rf"against replayed batches +{shown} ", console_report(profile, Gate()))
+    assert estimators(profile).rows[1][1] == percent(profile.replay_slowdown)
 
 
 def test_the_report_and_the_page_have_every_rank(tmp_path: Path) -> None:
