@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from ....pipeline.console import plural
 from ....pipeline.page.formats import milliseconds, percent
 from ..verdict.result import Profile
 from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind
-from .epoch_advice import is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
+from .epoch_advice import epoch_start_reason, is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
 from .shares import at_least, at_most, at_most_or_none
 from .waits import waits_briefly
 
@@ -42,17 +44,31 @@ def meaning(profile: Profile) -> str:
 
 
 def followed(profile: Profile) -> str:
-    """What the best settings that were tried gave; empty where none was tried or none helped."""
-    if profile.verified is None:
+    """What the best settings that were tried gave, without a full stop; empty where none was tried or none helped."""
+    best = profile.verified
+    if best is None:
         return ""
-    verdict, num_tried = profile.verified.verdict, sum(item.measured_wait_share is not None for item in profile.advice)
-    if verdict.kind is VerdictKind.FED:
-        return f"give the loader {profile.verified.name}: FED"
-    is_open = "not surely fed" if verdict.wait_share.value < FED_BELOW else "not yet fed"
-    return (
-        f"best of {num_tried} tried: {profile.verified.name} waits {percent(verdict.wait_share.value)} instead of "
-        f"{percent(profile.verdict.wait_share.value)} ({is_open})"
+    if best.verdict.kind is VerdictKind.FED:
+        return f"give the loader {best.name}: FED"
+    num_tried = sum(item.measured_wait_share is not None for item in profile.advice)
+    shares = [profile.verdict.wait_share.value, best.verdict.wait_share.value]
+    if best.verdict.epoch_wait_share is not None:  # measured in full, with the beginnings of its epochs
+        shares = [profile.verdict.longest_wait_share, best.verdict.longest_wait_share]
+    text = (
+        f"best of {num_tried} tried: {best.name} waits {percent(shares[1])} instead of {percent(shares[0])} "
+        f"({_word_of_trial(best.verdict)})"
     )
+    if not is_mainly_slow_at_epoch_start(best.verdict):
+        return text
+    with_best = replace(profile, verdict=best.verdict, live=best.recording)
+    return f"{text}. {epoch_start_reason(with_best).removesuffix('.')}"
+
+
+def _word_of_trial(verdict: Verdict) -> str:
+    """Its verdict; of a short trial, which has none, how far it is from being fed."""
+    if verdict.kind is not VerdictKind.INCONCLUSIVE:
+        return verdict.kind.value
+    return "not surely fed" if verdict.longest_wait_share < FED_BELOW else "not yet fed"
 
 
 def _share_of_waiting(profile: Profile) -> str:

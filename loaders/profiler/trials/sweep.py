@@ -73,7 +73,7 @@ def _sort_key(result: SweepResult) -> tuple[int, float, tuple[int, int]]:
     order = {VerdictKind.FED: 0, VerdictKind.INCONCLUSIVE: 2}.get(kind, 1)
     return (
         order,
-        0.0 if kind is VerdictKind.FED else result.longest_wait_share,
+        0.0 if kind is VerdictKind.FED else result.verdict.longest_wait_share,
         _cost((result.num_workers, result.prefetch_factor)),
     )
 

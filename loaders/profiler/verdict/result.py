@@ -67,11 +67,6 @@ class SweepResult(LoaderSettings):
     verdict: Verdict
     images_per_second: float
 
-    @property
-    def longest_wait_share(self) -> float:
-        """Share of waiting, in the steady state or over a whole epoch: the larger one."""
-        return max(share.value for share in self.verdict.wait_shares)
-
 
 @dataclass(frozen=True, kw_only=True)
 class SweepFailure(LoaderSettings):

@@ -60,6 +60,11 @@ class SteadyFigures:
         return (self.wait_share,) if self.epoch_wait_share is None else (self.wait_share, self.epoch_wait_share)
 
     @property
+    def longest_wait_share(self) -> float:
+        """Share of waiting, in the steady state or over a complete epoch: the larger one."""
+        return max(share.value for share in self.wait_shares)
+
+    @property
     def is_surely_fed_once_steady(self) -> bool:
         """Whether the upper bound of the waiting in the steady state is at most 1 %."""
         return self.wait_share.upper <= FED_BELOW

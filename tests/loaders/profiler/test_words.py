@@ -27,7 +27,7 @@ from facefeed.loaders.profiler.verdict.epoch_starts import NOT_JUDGED
 from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.job import RankReport, judge_job, report_of_rank
 from facefeed.loaders.profiler.verdict.judge import EpochStarts, judge
-from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure
+from facefeed.loaders.profiler.verdict.result import Profile, SweepFailure, Trial
 from facefeed.loaders.profiler.verdict.steady_state import unseen_queue_remarks
 from facefeed.loaders.profiler.verdict.verdict import FED_BELOW, VerdictKind
 
@@ -294,11 +294,27 @@ def tried(profile: Profile, measured: float) -> Profile:
 
 def test_the_best_that_was_tried_is_shown_with_what_it_gave(tmp_path: Any) -> None:
     profile = tried(starved(), 0.05)
-    words = "best of 1 tried: num_workers=4, prefetch_factor=2 waits 4.8 % instead of 32 % (not yet fed)"
+    words = "best of 1 tried: num_workers=4, prefetch_factor=2 waits 4.8 % instead of 32 % (STARVED)"
     assert plain(followed(profile)) == words
     assert words in console(profile)
     write_page(profile, NO_GATE, tmp_path / "page.html")
-    assert words.capitalize() in plain((tmp_path / "page.html").read_text())
+    assert words[:1].upper() + words[1:] in plain((tmp_path / "page.html").read_text())
+
+
+def test_settings_that_leave_only_the_beginnings_of_epochs_are_said_to_leave_these(tmp_path: Path) -> None:
+    epoch = EpochStarts(num_batches=100, start_wait_seconds=(0.3,) * 5)
+    before, after = judged(starved(), epoch=epoch).verdict, judged(fed(), epoch=epoch).verdict
+    assert (after.kind, after.wait_share.value) == (VerdictKind.STARVED, 0.0)
+    trial = Trial(name="num_workers=4, prefetch_factor=2", recording=fed().live, verdict=after)
+    profile = replace(tried(starved(), 0.0), verdict=before, verified=trial)
+    for text in (followed(profile), console(profile), page(profile, tmp_path)):
+        assert re.search(
+            r"est of 1 tried: num_workers=4, prefetch_factor=2 waits 23 % instead of 4\d % \(STARVED\)\. The loader keeps "
+            r"up once its queue is filled; but each epoch of 100 batches loses 300 ms on average before that, so that it "
+            r"waits 23 % of its time in all\. .* less its beginning weighs",
+            plain(text),
+        )
+        assert "weighs.." not in text
 
 
 def test_the_terminal_says_so_where_a_tried_change_did_not_help() -> None:
