@@ -89,10 +89,11 @@ def acceptable_wait_share(verdict: Verdict) -> float:
     """The share of waiting up to which a loader needs no advice.
 
     1 %; for one of R ranks 1/R of that, since each may keep the others waiting in other steps; 0 where a loader is not
-    fed because of how many steps wait, however briefly, and not because of the time they wait. 1 where the clock shows
-    waits in which the device works: to shorten them may change nothing.
+    fed because of how many steps wait, however briefly, and not because of the time they wait. 1 where nothing is to
+    be advised: the verdict is FED, or the clock shows waits in which the device works, and to shorten them may change
+    nothing.
     """
-    if has_unseen_steps(verdict.reasons):
+    if verdict.kind is VerdictKind.FED or has_unseen_steps(verdict.reasons):
         return 1.0
     if verdict.kind is VerdictKind.MARGINAL and verdict.starved_share.value > FED_BELOW:
         return 0.0

@@ -118,6 +118,20 @@ def test_a_rank_that_may_wait_for_less_is_advised_where_one_alone_is_not() -> No
     assert first.predicted_wait_share <= first.current_wait_share / 2
 
 
+def test_a_job_that_is_fed_is_not_advised_whatever_its_ranks_wait() -> None:
+    """Each of four ranks waits for 0.8 % of the time, in the same steps as the others."""
+    load = np.full(4000, STEP)
+    load[100::500] = 8.5 * STEP
+    rank = recording_of(load)
+    job = replace(judge(rank, emulated=True, num_cores=4), rank_wait_shares=(0.008,) * 4)
+    advised, fed = (
+        advise(rank, num_cores=4, acceptable_share=acceptable_wait_share(replace(job, kind=kind)))
+        for kind in (VerdictKind.MARGINAL, VerdictKind.FED)
+    )
+    assert advised
+    assert fed == []
+
+
 @pytest.mark.parametrize("steps", [11.0, 12.0, 13.0])
 def test_little_waiting_is_not_answered_by_leaving_most_of_it(steps: float) -> None:
     """Between 1 and 2 % of the time."""
