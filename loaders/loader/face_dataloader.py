@@ -234,10 +234,11 @@ class FaceDataLoader(WorkerBatchLoader):
         raise UsageError(REBUILD_REFUSED)
 
     def with_batch_dataset(self, dataset: BatchDataset) -> Self:
-        """A copy of this loader that loads batches by `dataset`, with its own memory and its own position."""
+        """A copy of this loader that loads batches by `dataset`, with its own memory, position and workers."""
         dataset.pool = None
         loader = copy.copy(self)
         FaceDataLoader._connect(loader, copy.copy(self._epoch_sampler), dataset)
+        FaceDataLoader._count_default_workers(loader)
         return loader
 
     def __len__(self) -> int:

@@ -85,8 +85,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
 
     def _start_workers(self) -> Any:
         """Returns torch's iterator over the epoch, with workers that are watched: new ones, or those that persist."""
-        if self._has_default_workers and self._iterator is None:
-            self.num_workers = default_num_workers(self.local_ranks)  # ranks may have started since
+        self._count_default_workers()
         if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
         if self._take_batches_ahead():
@@ -101,6 +100,11 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         if self.num_workers and (self._watchdog is None or not self._watchdog.is_watching(torch_iterator)):
             self._watchdog, self._have_worked = WorkerWatchdog(torch_iterator), False
         return torch_iterator
+
+    def _count_default_workers(self) -> None:
+        """Counts the cores again, where these decide how many workers there are: ranks may have started since."""
+        if self._has_default_workers and self._iterator is None:
+            self.num_workers = default_num_workers(self.local_ranks)
 
     def _make_torch_iterator(self) -> Any:
         """Torch's iterator over the epoch; persistent workers first answer what they were asked before."""

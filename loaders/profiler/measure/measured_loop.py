@@ -52,10 +52,9 @@ class MeasuredLoop:
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
         self.is_pipeline = instrumented is not None and self._loader is not instrumented
         self.sees_batches = torch_loader is not None
-        self._num_workers = torch_loader.num_workers if torch_loader is not None else 0
-        self._prefetch_factor = (
-            (torch_loader.prefetch_factor or 0) if torch_loader is not None and torch_loader.num_workers else 0
-        )
+        # Of the copy, which counts its default workers now: ranks may have started since the loader was made.
+        self._num_workers = instrumented.num_workers if instrumented is not None else 0
+        self._prefetch_factor = (instrumented.prefetch_factor or 0) if self._num_workers else 0
         self._in_order = bool(getattr(torch_loader, "in_order", True))
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training

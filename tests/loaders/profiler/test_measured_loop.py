@@ -17,6 +17,7 @@ from assets_clock import Clock
 from assets_loaders import CountingStream, LoaderOfStreams
 from assets_rows import make_small, shown
 from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader
+from facefeed.loaders.loader import worker_batch_loader
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
 from facefeed.loaders.profiler.measure import step_clock as ticks
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
@@ -28,6 +29,7 @@ from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.loader_verdict import move_to_device
 from facefeed.loaders.torch_internals import workers_of
+from facefeed.loaders.workers import worker_options
 from facefeed.pipeline.errors import UsageError
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import ConcatDataset, DataLoader, Subset, TensorDataset
@@ -355,6 +357,21 @@ def test_settings_that_are_tried_are_those_that_the_loader_runs_with(dataset: Pa
     next(iter(tried))
     assert (tried.num_workers, tried.prefetch_factor, tried.persistent_workers) == (1, 3, True)
     assert len(workers_of(tried._iterator)) == 1
+
+
+def test_a_loader_that_was_made_before_its_ranks_started_is_recorded_with_the_workers_that_it_runs_with(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Made for one rank with three cores, and run as one of three."""
+    monkeypatch.setattr(worker_options, "default_num_workers", lambda _ranks: 3)
+    loader = FaceDataLoader(dataset, 5, image_size=16)
+    monkeypatch.setattr(worker_batch_loader, "default_num_workers", lambda _ranks: 1)
+    loop = MeasuredLoop(loader)
+    assert loop.max_in_flight == 2
+    recording = loop.record(2, lambda _: None)
+    assert recording.num_workers == loop._loader.num_workers == 1
+    assert loader.num_workers == 3
+    loop.close()
 
 
 def test_a_closed_loop_has_no_workers_left_though_they_persist() -> None:
