@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,7 +19,8 @@ from ..workers.processes import default_num_workers
 from .measure.steps import EmulatedDevice, EmulatedRank
 from .measure.variants import with_longer_epoch
 from .profile import profile
-from .trials.sweep import Settings, describe_settings, run_sweep, settings_grid
+from .trials.sweep import Settings, describe_settings, failure_reason, run_sweep, settings_grid
+from .verdict.advice import acceptable_wait_share, advise
 from .verdict.loader_verdict import Progress
 from .verdict.result import Profile
 
@@ -66,7 +68,7 @@ class ProfileRequest:
         )
 
     def run_sweep(self, progress: Progress, run: Callable[[ProfileRequest, Progress], Profile]) -> Profile:
-        """The profile of the best settings in `sweep`, measured once more.
+        """The profile of the best settings in `sweep`, measured once more; as in the sweep where that fails.
 
         run: measures one of them, also on several ranks, which then begin anew with each: a rank that fails alone would
         leave the others waiting for it in a setting that goes on with the same ones.
@@ -81,9 +83,20 @@ class ProfileRequest:
             request = replace(self._with_settings(settings), quick=True, videos=None)
             return run(request, lambda _, *done: progress(progress_text, *done))
 
-        results, failures = run_sweep(grid, measured)
-        best = self._with_settings((results[0].num_workers, results[0].prefetch_factor))
-        return replace(run(best, progress), sweep=results, sweep_failures=failures)
+        swept = run_sweep(grid, measured)
+        try:
+            best = run(self._with_settings((swept.sweep[0].num_workers, swept.sweep[0].prefetch_factor)), progress)
+        except Exception as error:
+            traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
+            return self._as_swept(swept, failure_reason(error))
+        return replace(best, sweep=swept.sweep, sweep_failures=swept.sweep_failures)
+
+    def _as_swept(self, swept: Profile, reason: str) -> Profile:
+        """The quick profile of the best settings, which could not be measured again, with what advice it allows."""
+        if self.quick:
+            return replace(swept, sweep_note=reason)
+        advice = advise(swept.live, swept.num_cores, acceptable_share=acceptable_wait_share(swept.verdict))
+        return replace(swept, sweep_note=reason, advice=tuple(advice), is_explained=True)
 
     def _with_settings(self, settings: Settings) -> ProfileRequest:
         return replace(self, sweep={}, workers=settings[0], prefetch=settings[1])

@@ -122,10 +122,11 @@ def _sweep(profile: Profile) -> list[str]:
         f"    {failure.num_workers:7} {failure.prefetch_factor or '-':>6}  failed: {failure.reason}"
         for failure in profile.sweep_failures
     ]
+    again = f"as above: it failed when measured again ({profile.sweep_note})" if profile.sweep_note else "measured again"
     return [
         "    workers  ahead    waits  at most   epoch <=  images/s",
         *rows,
-        f"  of {profile.sweep[0].loader_arguments}, measured again:",
+        f"  of {profile.sweep[0].loader_arguments}, {again}:",
     ]
 
 

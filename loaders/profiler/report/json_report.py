@@ -69,6 +69,7 @@ def report_values(profile: Profile, gate: Gate) -> dict[str, Any]:
         "ranks": [_rank_values(rank) for rank in profile.ranks],
         "sweep": [_sweep_values(result) for result in profile.sweep],
         "sweep_failures": [asdict(failure) for failure in profile.sweep_failures],
+        "sweep_note": profile.sweep_note or None,
         "gate": {**asdict(gate), "failures": gate.failures(verdict) if is_conclusive else None},
         "environment": environment(),
     }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from ....pipeline.console import plural
 from ....pipeline.errors import FacefeedError
@@ -24,15 +25,16 @@ def settings_grid(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int
     )
 
 
-def run_sweep(
-    settings: Iterable[Settings], measure: Callable[[Settings], Profile]
-) -> tuple[tuple[SweepResult, ...], tuple[SweepFailure, ...]]:
-    """Measures each setting; first those that feed the device, the cheapest first, then by their waiting.
+def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) -> Profile:
+    """Measures each setting; the profile of the best, with the results of all, the best first, and what failed.
 
-    One that fails (too little shared memory, a worker that is killed) is counted with its reason. Where all of them
-    fail, the first error is raised.
+    First come those that feed the device, the cheapest first, then others by their waiting. A setting that fails (too
+    little shared memory, a worker that is killed) is counted with its reason. Where all of them fail, the first error
+    is raised.
     """
-    results, failures, first_error = list[SweepResult](), list[SweepFailure](), None
+    results, failures = list[SweepResult](), list[SweepFailure]()
+    best: Profile | None = None  # the profiles of all settings would take too much memory
+    first_error: Exception | None = None
     for workers, prefetch in settings:
         try:
             profile = measure((workers, prefetch))
@@ -50,9 +52,12 @@ def run_sweep(
                 images_per_second=images_per_second,
             )
         )
-    if first_error is not None and not results:
+        if min(results, key=_sort_key) is results[-1]:
+            best = profile
+    if first_error is not None and best is None:
         raise first_error
-    return tuple(sorted(results, key=_sort_key)), tuple(failures)
+    assert best is not None
+    return replace(best, sweep=tuple(sorted(results, key=_sort_key)), sweep_failures=tuple(failures))
 
 
 def failure_reason(error: Exception) -> str:

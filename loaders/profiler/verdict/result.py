@@ -97,7 +97,8 @@ class Profile:
         ranks: results of each rank of a job with several.
         rank: the one that all fields but `verdict`, `ranks` and those of the sweep are of.
         is_explained: False where only the verdict was requested.
-        sweep: other settings, the best first. sweep_failures: those that could not be measured.
+        sweep: other settings, the best first. sweep_failures: those that could not be measured. sweep_note: why the
+            best could not be measured again, so that all fields are those of the sweep; empty where they could.
 
     """
 
@@ -121,6 +122,7 @@ class Profile:
     is_explained: bool = True
     sweep: tuple[SweepResult, ...] = ()
     sweep_failures: tuple[SweepFailure, ...] = ()
+    sweep_note: str = ""
 
     @property
     def own_verdict(self) -> Verdict:

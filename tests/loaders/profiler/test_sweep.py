@@ -39,8 +39,7 @@ def measured(settings: Settings) -> Profile:
 @pytest.fixture(scope="module")
 def best_profile() -> Profile:
     """Of the best settings, with all that were tried."""
-    tried, _ = run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
-    return replace(measured((3, 2)), sweep=tried)
+    return run_sweep(settings_grid({"workers": [0, 2, 3], "prefetch": [2, 4]}, 1, None), measured)
 
 
 def test_all_settings_on_the_axes_are_tried_once_the_cheapest_first() -> None:
@@ -65,7 +64,7 @@ def test_the_cheapest_that_feeds_the_device_comes_first_and_then_who_waits_least
 
 def test_what_could_not_be_concluded_comes_last() -> None:
     doubtful = profile_of(recording_of(np.concatenate([np.full(3000, STEP), np.full(1000, 3 * STEP)])))
-    tried, _ = run_sweep([(2, 2), (1, 2)], lambda settings: doubtful if settings[0] == 2 else measured(settings))
+    tried = run_sweep([(2, 2), (1, 2)], lambda settings: doubtful if settings[0] == 2 else measured(settings)).sweep
     assert [result.verdict.kind for result in tried] == [VerdictKind.STARVED, VerdictKind.INCONCLUSIVE]
 
 
@@ -73,9 +72,9 @@ def test_settings_are_ranked_by_their_waiting_also_where_it_has_no_upper_bound()
     """Four workers wait in so long runs that nobody knows by how much at most; none wait far longer."""
     in_runs = profile_of(recording_of(np.tile(np.repeat([STEP, 2.3 * STEP], 500), 4)))
     assert not in_runs.verdict.wait_share.has_upper
-    tried, _ = run_sweep(
+    tried = run_sweep(
         [(0, None), (1, 2), (4, 2)], lambda settings: in_runs if settings[0] == 4 else measured(settings)
-    )
+    ).sweep
     assert [result.verdict.kind for result in tried] == [VerdictKind.STARVED] * 3
     assert [result.num_workers for result in tried] == [4, 1, 0]
 
@@ -86,11 +85,11 @@ def test_a_setting_that_fails_is_counted_with_its_reason_and_the_others_are_meas
             raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error.\nout of shared memory")
         return measured(settings)
 
-    tried, failures = run_sweep([(2, 2), (4, 2), (3, 2)], fails_with_four)
+    profile = run_sweep([(2, 2), (4, 2), (3, 2)], fails_with_four)
+    tried, failures = profile.sweep, profile.sweep_failures
     assert [result.num_workers for result in tried] == [3, 2]
     assert [failure.loader_arguments for failure in failures] == ["num_workers=4, prefetch_factor=2"]
     assert failures[0].reason.startswith("RuntimeError: DataLoader worker (pid 7) is killed")
-    profile = replace(measured((3, 2)), sweep=tried, sweep_failures=failures)
     lines = console_report(profile, Gate()).splitlines()
     assert any(line.split()[:3] == ["4", "2", "failed:"] for line in lines)
     assert max(map(len, lines)) <= 80
@@ -138,6 +137,28 @@ def test_a_setting_in_which_a_rank_dies_is_listed_and_the_others_are_measured(da
     assert [(failure.num_workers, failure.reason) for failure in profile.sweep_failures] == [
         (1, "rank 1 was killed by signal 7")
     ]
+
+
+def test_a_sweep_whose_best_setting_fails_when_it_is_measured_again_is_reported_as_it_was_measured(
+    dataset: Path, tmp_path: Path
+) -> None:
+    def run(of: ProfileRequest, _progress: object) -> Profile:
+        if not of.quick:
+            raise RankDiedError("rank 1 was killed by signal 7")
+        return replace(measured((of.workers or 0, of.prefetch)), advice=(), is_explained=False)
+
+    profile = request(dataset).run_sweep(ignored, run)
+    assert profile.sweep[0].num_workers == profile.live.num_workers == 2
+    assert profile.verdict == profile.sweep[0].verdict
+    assert profile.advice
+    assert profile.is_explained
+    assert report_values(profile, Gate())["sweep_note"] == "rank 1 was killed by signal 7"
+    text = " ".join(console_report(profile, Gate()).split())
+    assert "as above: it failed when measured again (rank 1 was killed by signal 7):" in text
+    write_page(profile, Gate(), tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "num_workers=2, prefetch_factor=2 could not be measured once more: rank 1 was killed by signal 7" in page
+    assert "about the first, measured once more" not in page
 
 
 def test_what_is_wrong_with_every_setting_is_refused_before_the_first_is_tried(dataset: Path) -> None:

@@ -468,7 +468,7 @@ def test_the_reference_has_every_key_of_a_profile_and_no_other() -> None:
     epoch = EpochStarts(num_batches=9, start_wait_seconds=(0.5,))
     verdict, ranks = judge_job(reports(fed().live))
     epochs_judged = judged(starved(), epoch=epoch)
-    sweep, _ = run_sweep([(0, None), (2, 2)], lambda settings: epochs_judged if settings[0] else starved())
+    sweep = run_sweep([(0, None), (2, 2)], lambda settings: epochs_judged if settings[0] else starved()).sweep
     failed = SweepFailure(num_workers=4, prefetch_factor=2, reason="/dev/shm is full")
     profiles = (
         replace(

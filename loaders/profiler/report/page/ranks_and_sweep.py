@@ -26,11 +26,12 @@ def sweep(profile: Profile) -> Section | None:
         return None
     rows = [(describe_settings((result.num_workers, result.prefetch_factor)), result.verdict) for result in results]
     confidence = percent(results[0].verdict.wait_share.confidence)
+    again = "as it was measured here" if profile.sweep_note else "measured once more"
     return Section(
         key="sweep",
         title="Settings that were measured",
         read="First those that feed the device, the cheapest of them at the top, then by how long the device waits; "
-        f"a whisker spans the {confidence} bounds. All the rest of this page is about the first, measured once more.",
+        f"a whisker spans the {confidence} bounds. All the rest of this page is about the first, {again}.",
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
@@ -45,6 +46,11 @@ def sweep(profile: Profile) -> Section | None:
             *(
                 f"{failure.loader_arguments} could not be measured: {failure.reason}"
                 for failure in profile.sweep_failures
+            ),
+            *(
+                [f"{results[0].loader_arguments} could not be measured once more: {profile.sweep_note}"]
+                if profile.sweep_note
+                else []
             ),
         ),
     )
