@@ -16,7 +16,6 @@ from .measure.measured_loop import Step
 from .measure.ranks import default_rank_group
 from .measure.variants import torch_loader_of
 from .trials.explanations import Trials
-from .verdict.advice import acceptable_wait_share, advise
 from .verdict.loader_verdict import DEFAULT_STEPS, LoaderMeasurement, Progress
 from .verdict.result import Profile
 
@@ -79,8 +78,7 @@ def _measure_and_explain(
 ) -> Profile:  # fmt: skip
     result, trials = measurement.measure(), Trials(measurement)
     if not quick and measurement.ranks.world_size > 1:  # each trial would take as long as one rank likes
-        advice = advise(result.live, result.num_cores, acceptable_share=acceptable_wait_share(result.verdict))
-        result = replace(result, advice=tuple(advice))
+        result = replace(result, advice=trials.advise(result))
     elif not quick:
         result = trials.explain(result)
         result = trials.verify_advice(result) if verify else result

@@ -17,6 +17,7 @@ from ..measure.recording import Recording
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.variants import torch_loader_of, with_less_work, with_settings
 from ..verdict.advice import Advice, acceptable_wait_share, advise
+from ..verdict.epoch_length import most_in_flight, short_epoch_batches, short_epoch_error
 from ..verdict.loader_verdict import LoaderMeasurement
 from ..verdict.result import CurvePoint, Profile, Trial
 from ..verdict.step_series import StepSeries
@@ -55,9 +56,15 @@ class Trials:
         self.loop.close()
         torch_loader = torch_loader_of(self.loader)
         variants = with_less_work(torch_loader) if isinstance(torch_loader, FaceDataLoader) else {}
-        advice = advise(profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict))
-        explained = replace(profile, curve=curve, cold_cache=cold, advice=tuple(advice))
+        explained = replace(profile, curve=curve, cold_cache=cold, advice=self.advise(profile))
         return self.with_trials_of(explained, variants)
+
+    def advise(self, profile: Profile) -> tuple[Advice, ...]:
+        """What would help the loader, or the same with other settings, as the profile shows it."""
+        return tuple(advise(
+            profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict),
+            max_in_flight=most_in_flight(self.loader, self.loop),
+        ))  # fmt: skip
 
     def with_trials_of(self, profile: Profile, loaders: Mapping[str, Any]) -> Profile:
         """The profile with short trials of further loaders, by name; what fails is left out, with a note."""
@@ -102,9 +109,7 @@ class Trials:
             tried.append(replace(candidate, measured_wait_share=trial.verdict.wait_share.value))
             if _is_surely_better(trial.verdict, best_wait_share):
                 best, best_wait_share = trial, trial.verdict.wait_share.value
-                advice = advise(
-                    trial.recording, profile.num_cores, acceptable_share=acceptable_wait_share(trial.verdict)
-                )
+                advice = list(self.advise(replace(profile, live=trial.recording, verdict=trial.verdict)))
             if trial.verdict.kind is VerdictKind.FED:
                 break
         if not tried_settings:
@@ -140,13 +145,21 @@ class Trials:
         return Trial(name=name, recording=result.live, verdict=result.verdict)
 
     def measure(self, name: str, loader: Any) -> Trial | None:
-        """A short trial of another loader; None where the time was up before a step was steady."""
+        """A short trial of another loader; None where the time was up before a step was steady.
+
+        Raises `UsageError` where its epochs end before a step is.
+        """
         self.progress(name, 0, self.num_steps)
         loop = MeasuredLoop(loader)
+        if (num_batches := short_epoch_batches(loader, loop)) is not None:
+            raise short_epoch_error(num_batches, loop.max_in_flight)
         loop.record(1, self.step, step_clock=self.measurement.step_clock(self.step))
         recording = self._record(loop, self.step)
         loop.close()
-        return self._trial(name, recording)
+        trial = self._trial(name, recording)
+        if trial is None and len(recording) > max(loop.max_in_flight, 1):  # one epoch of so many steps has a steady one
+            raise short_epoch_error(int(recording.segment_step.max()) + 1, loop.max_in_flight)
+        return trial
 
     def _trial(self, name: str, recording: Recording) -> Trial | None:
         """The trial of a recording; None where no step is steady: it would seem never to wait."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....pipeline.console import plural
+from ..estimate.queue_model import QueueModel
 from ..measure.recording import Recording
 from .unseen_steps import has_unseen_steps
 from .verdict import FED_BELOW, Verdict, VerdictKind
@@ -58,11 +60,13 @@ class Advice:
         return f"{self.change}: waiting {self.current_wait_share:.1%} -> {self.predicted_wait_share:.1%}{tried}"
 
 
-def advise(recording: Recording, num_cores: int, *, acceptable_share: float = FED_BELOW) -> list[Advice]:
+def advise(
+    recording: Recording, num_cores: int, *, acceptable_share: float = FED_BELOW, max_in_flight: float = math.inf
+) -> list[Advice]:
     """The changes that would help: settings first, then by predicted waiting.
 
     num_cores: that this process and its workers may use. acceptable_share: waiting up to which nothing is advised; see
-    `acceptable_wait_share`.
+    `acceptable_wait_share`. max_in_flight: most batches ahead that is advised; see `epoch_length.most_in_flight`.
     """
     if not recording.steady_batch_timings or not recording.in_order:
         return []
@@ -72,14 +76,14 @@ def advise(recording: Recording, num_cores: int, *, acceptable_share: float = FE
     model = WhatIfModel.fit(recording, num_cores)
     tolerance_share = min(acceptable_share or FED_BELOW, _MAX_REMAINING_PART * current_share / 2)
     candidates = [
-        *_more_workers(model, current_share, tolerance_share),
-        *_more_prefetch(model, current_share, tolerance_share),
+        *_more_workers(model, current_share, tolerance_share, max_in_flight),
+        *_more_prefetch(model, current_share, tolerance_share, max_in_flight),
     ]
     candidates += _slow_batches(model, current_share, np.flatnonzero(recording.is_steady))
     candidates += [
         *_faster_sampler(model, current_share),
         *_cheaper_stage(model, current_share),
-        *_more_cores(model, current_share),
+        *_more_cores(model, current_share, max_in_flight),
     ]
     worthwhile = [advice for advice in candidates if advice.predicted_wait_share <= _MAX_REMAINING_PART * current_share]
     return sorted(worthwhile, key=lambda advice: (not advice.settings, advice.predicted_wait_share))[:_MAX_ADVICE]
@@ -100,23 +104,28 @@ def acceptable_wait_share(verdict: Verdict) -> float:
     return FED_BELOW / max(len(verdict.rank_wait_shares), 1)
 
 
-def _smallest_sufficient(predictions: Iterable[tuple[int, float]], tolerance_share: float) -> tuple[int, float]:
-    """The smallest number whose predicted waiting is within the tolerance of the best."""
-    candidates = list(predictions)
-    best_share = min(wait_share for _, wait_share in candidates)
-    return next((number, wait_share) for number, wait_share in candidates if wait_share <= best_share + tolerance_share)
+def _smallest_sufficient(
+    model: WhatIfModel, queues: Iterable[QueueModel], *, tolerance_share: float, max_in_flight: float
+) -> tuple[QueueModel, float] | None:
+    """The first queue whose predicted waiting is within the tolerance of the best, with that; None where none fits."""
+    candidates = [(queue, model.wait_share(queue=queue)) for queue in queues if queue.max_in_flight <= max_in_flight]
+    best_share = min((wait_share for _, wait_share in candidates), default=0.0)
+    return next((each for each in candidates if each[1] <= best_share + tolerance_share), None)
 
 
-def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: float) -> list[Advice]:
+def _more_workers(
+    model: WhatIfModel, current_share: float, tolerance_share: float, max_in_flight: float
+) -> list[Advice]:
     queue = model.recording.queue_model
     max_workers = max(2 * model.num_cores, 2 * queue.num_workers, 4)
     queues = (
         replace(queue, num_workers=num_workers, prefetch_factor=queue.prefetch_factor or 2)
         for num_workers in range(queue.num_workers + 1, max_workers + 1)
     )
-    workers, predicted_share = _smallest_sufficient(
-        ((candidate.num_workers, model.wait_share(queue=candidate)) for candidate in queues), tolerance_share
-    )
+    best = _smallest_sufficient(model, queues, tolerance_share=tolerance_share, max_in_flight=max_in_flight)
+    if best is None:
+        return []
+    workers, predicted_share = best[0].num_workers, best[1]
     settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
     # Without workers the loop loads its batches itself.
     transport_note = "" if queue.num_workers else ", each batch is then transferred too"
@@ -126,14 +135,17 @@ def _more_workers(model: WhatIfModel, current_share: float, tolerance_share: flo
     ]
 
 
-def _more_prefetch(model: WhatIfModel, current_share: float, tolerance_share: float) -> list[Advice]:
+def _more_prefetch(
+    model: WhatIfModel, current_share: float, tolerance_share: float, max_in_flight: float
+) -> list[Advice]:
     queue = model.recording.queue_model
     if not queue.num_workers:
         return []
     queues = (replace(queue, prefetch_factor=queue.prefetch_factor * factor) for factor in (2, 4, 8))
-    prefetch, predicted_share = _smallest_sufficient(
-        ((candidate.prefetch_factor, model.wait_share(queue=candidate)) for candidate in queues), tolerance_share
-    )
+    best = _smallest_sufficient(model, queues, tolerance_share=tolerance_share, max_in_flight=max_in_flight)
+    if best is None:
+        return []
+    prefetch, predicted_share = best[0].prefetch_factor, best[1]
     settings = {"num_workers": queue.num_workers, "prefetch_factor": prefetch}
     return [
         Advice(
@@ -213,11 +225,11 @@ def _cheaper_stage(model: WhatIfModel, current_share: float) -> list[Advice]:
     ]
 
 
-def _more_cores(model: WhatIfModel, current_share: float) -> list[Advice]:
+def _more_cores(model: WhatIfModel, current_share: float, max_in_flight: float) -> list[Advice]:
     queue, num_cores = model.recording.queue_model, model.num_cores
-    if max(queue.num_workers, 1) * model.busy_share <= model.free_cores:
-        return []
     doubled = replace(queue, num_workers=max(2 * queue.num_workers, 1), prefetch_factor=queue.prefetch_factor or 2)
+    if max(queue.num_workers, 1) * model.busy_share <= model.free_cores or doubled.max_in_flight > max_in_flight:
+        return []
     cores = plural(num_cores, "core")
     lack = (
         f"the loop and {plural(queue.num_workers, 'worker')} need more than {cores}"

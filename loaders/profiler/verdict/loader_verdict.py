@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ....pipeline.console import plural
 from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
 from ...transfer.prefetch import iter_tensors
@@ -21,6 +20,7 @@ from ..measure.recording import Recording
 from ..measure.step_clock import HostStepClock, StepClock, SynchronisedHostClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
+from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
 from .judge import judge
@@ -40,7 +40,6 @@ _CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
 _MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run of waits, and look like a steady state
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
 _MIN_EPOCH_STARTS = 5
-_MIN_STEADY_EPOCH_STEPS = 2  # closure is the time from one of them to the next
 _MAX_SECONDS_AFTER_BOUNDARY = 20.0
 _PROGRESS_INTERVAL_STEPS = 50
 
@@ -79,7 +78,7 @@ class LoaderMeasurement:
             )
         )
         if not self._job_steps(live).is_steady.any():
-            raise self._short_epoch_error(int(live.segment_step.max()) + 1)
+            raise short_epoch_error(int(live.segment_step.max()) + 1, loop.max_in_flight)
         replays.append(self._replay(batches, device_batches))
         preloaded, preloaded_on_device = (
             None if None in recordings else Recording.concatenate(recordings)
@@ -123,20 +122,12 @@ class LoaderMeasurement:
 
         On all ranks, where it is so on any: the others would wait for it.
         """
-        num_batches = None if self.loop.is_pipeline else _num_epoch_batches(self.loader)  # a pipeline's may be others
-        is_short = num_batches is not None and num_batches < max(self.loop.max_in_flight, 1) + _MIN_STEADY_EPOCH_STEPS
-        if not self.ranks.all_max(int(is_short)):
+        num_batches = short_epoch_batches(self.loader, self.loop)
+        if not self.ranks.all_max(int(num_batches is not None)):
             return
-        if num_batches is not None and is_short:
-            raise self._short_epoch_error(num_batches)
+        if num_batches is not None:
+            raise short_epoch_error(num_batches, self.loop.max_in_flight)
         raise UsageError("an epoch of another rank ends before its steady state; that rank says what to do")
-
-    def _short_epoch_error(self, num_batches: int) -> UsageError:
-        ahead, remedy = self.loop.max_in_flight, "give more data or a smaller batch_size"
-        return UsageError(
-            f"an epoch has {plural(num_batches, 'batch', 'batches')}, and {ahead} can be made ahead: it ends before "
-            f"its steady state; {remedy}{', or take fewer workers' if ahead else ''}"
-        )
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
         """The step on preloaded batches, and on batches on its device, where that is another place."""
@@ -196,7 +187,7 @@ class LoaderMeasurement:
         """
         job_steps = self._job_steps(live)
         boundaries = max(self.ranks.all_gather(epoch_boundaries(live.segment_step)), key=len)
-        lengths = self.ranks.all_gather(self.num_epoch_batches or _num_epoch_batches(self.loader))
+        lengths = self.ranks.all_gather(self.num_epoch_batches or num_epoch_batches(self.loader))
         num_batches = seen_epoch_batches(boundaries) if None in lengths else max(filter(None, lengths))
         if num_batches is None:
             return None
@@ -256,14 +247,6 @@ class _CountedStep:
             self.progress(self.activity, self.num_done, max(self.num_wanted, self.num_done))
         self.num_done += 1
         self.step(batch)
-
-
-def _num_epoch_batches(loader: Any) -> int | None:
-    """Batches of an epoch; None where the loader has no length."""
-    try:
-        return len(loader) or None
-    except (TypeError, NotImplementedError):
-        return None
 
 
 def _check_device(batches: list[Any], device: str | torch.device | None) -> None:

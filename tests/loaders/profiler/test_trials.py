@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from assets_profiles import profile_of, recording_of, starved, trial_of, uneven
@@ -24,13 +25,14 @@ from facefeed.loaders.profiler.verdict.gate import Gate
 from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.result import Profile, Trial
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
-from torch.utils.data import DataLoader, TensorDataset
+from facefeed.pipeline.errors import UsageError
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 Load = Callable[[int, int], float]
 
 
-def trials_of_two_workers() -> Trials:
-    loader = DataLoader(TensorDataset(torch.zeros(8)), 4, num_workers=2, prefetch_factor=2)
+def trials_of_two_workers(num_batches: int = 1000) -> Trials:
+    loader = DataLoader(TensorDataset(torch.zeros(4 * num_batches)), 4, num_workers=2, prefetch_factor=2)
     return Trials(LoaderMeasurement(
         loader, EmulatedDevice(0.01), num_steps=4000, confidence=0.95, device=None, num_epoch_batches=None,
         progress=lambda *_: None, ranks=RankGroup(),
@@ -80,6 +82,36 @@ def test_a_setting_that_never_becomes_steady_is_noted_and_has_no_measured_waitin
     assert profile.verify_notes[0] == (
         "num_workers=4, prefetch_factor=2 could not be measured: no steady state within 45 s"
     )
+
+
+def test_settings_that_an_epoch_cannot_hold_are_not_advised() -> None:
+    advice = trials_of_two_workers(num_batches=8).advise(starved())
+    assert [each.settings for each in advice if each.settings] == [{"num_workers": 3, "prefetch_factor": 2}]
+
+
+def test_a_setting_that_an_epoch_cannot_hold_is_noted_as_that_and_not_as_one_without_time() -> None:
+    profile = trials_of_two_workers(num_batches=6).verify_advice(starved())
+    assert profile.verify_notes[0] == (
+        "num_workers=4, prefetch_factor=2 could not be measured: an epoch has 6 batches, and 8 can be made ahead: it "
+        "ends before its steady state; give more data or a smaller batch_size, or take fewer workers"
+    )
+
+
+class Stream(IterableDataset[int]):
+    """Has no length."""
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(6))
+
+
+def test_an_epoch_of_no_known_length_that_ends_before_a_step_is_steady_is_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    six_an_epoch = replace(recording_of(uneven(40, 0.028), workers=4), segment_step=np.arange(40) % 6)
+    monkeypatch.setattr(MeasuredLoop, "record", lambda *_args, **_options: six_an_epoch)
+    monkeypatch.setattr(MeasuredLoop, "drain", lambda _loop: None)
+    with pytest.raises(UsageError, match="an epoch has 6 batches, and 8 can be made ahead"):
+        trials_of_two_workers().measure("stream", DataLoader(Stream(), num_workers=4, prefetch_factor=2))
 
 
 def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
