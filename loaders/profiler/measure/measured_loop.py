@@ -56,6 +56,7 @@ class MeasuredLoop:
         self._num_workers = instrumented.num_workers if instrumented is not None else 0
         self._prefetch_factor = (instrumented.prefetch_factor or 0) if self._num_workers else 0
         self._in_order = bool(getattr(torch_loader, "in_order", True))
+        self._persistent_workers = bool(getattr(torch_loader, "persistent_workers", False))
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
         self._ends_in, self._was_told_to_end = 0, False  # requests; 0: where its epochs end
@@ -286,6 +287,7 @@ class MeasuredLoop:
             num_workers=self._num_workers,
             prefetch_factor=self._prefetch_factor,
             in_order=self._in_order,
+            persistent_workers=self._persistent_workers,
             num_images=np.array(marks.num_images, np.int64),
             loop_cpu_seconds=time.process_time() - marks.cpu_seconds_at_start,
             timing_cost_seconds=_timing_cost_per_batch(marks.batch_timings, sum(marks.num_images)),

@@ -30,11 +30,11 @@ class StepTimes:
     `next()`, the moment after it, and the end of the step. host_requested_at, host_received_at: when the host reached
     the first two; equal to them where the host runs the steps. step_begin_raw_at: when the host began each step, on
     CLOCK_MONOTONIC_RAW. segment_step: int64, index of the step in its segment. batch_timings: one a step; empty for a
-    loader that is not torch's. num_workers, prefetch_factor, in_order: of the loader; prefetch_factor is 0 without
-    workers. num_images: of each batch, int64 (steps,). num_transient_steps: steps before the steady state.
-    loop_cpu_seconds: CPU time of the looping process, its steps included. storage_bytes: read from storage, not the
-    page cache, by all processes; None where the system does not report them. timing_cost_seconds: estimated cost of the
-    timings for each batch.
+    loader that is not torch's. num_workers, prefetch_factor, in_order, persistent_workers: of the loader;
+    prefetch_factor is 0 without workers. num_images: of each batch, int64 (steps,). num_transient_steps: steps before
+    the steady state. loop_cpu_seconds: CPU time of the looping process, its steps included. storage_bytes: read from
+    storage, not the page cache, by all processes; None where the system does not report them. timing_cost_seconds:
+    estimated cost of the timings for each batch.
     """
 
     requested_at: Seconds
@@ -50,6 +50,7 @@ class StepTimes:
     num_images: NDArray[np.int64]
     num_transient_steps: int = 0
     in_order: bool = True
+    persistent_workers: bool = False
     loop_cpu_seconds: float = 0.0
     storage_bytes: int | None = None
     timing_cost_seconds: float = 0.0
@@ -66,6 +67,7 @@ class StepTimes:
             num_workers=parts[0].num_workers,
             prefetch_factor=parts[0].prefetch_factor,
             in_order=parts[0].in_order,
+            persistent_workers=parts[0].persistent_workers,
             loop_cpu_seconds=sum(part.loop_cpu_seconds for part in parts),
             storage_bytes=None if None in storage_bytes else sum(filter(None, storage_bytes)),
             timing_cost_seconds=parts[-1].timing_cost_seconds,

@@ -10,7 +10,7 @@ from .no_verdict import num_steps_for_fed, steps_text
 from .shares import at_most
 
 _MAX_TIMES_LONGER = 4  # than the run: more steps are not advised
-_STARTS_ANEW, _GOES_ON = 0.5, 0.1  # of what the first batch of all took, for which workers had to start
+_GOES_ON = 0.1  # of what the first batch of all took, for which workers had to start
 
 
 def is_slow_only_at_epoch_start(verdict: Verdict) -> bool:
@@ -93,16 +93,12 @@ def _remedy(profile: Profile) -> str:
         first = "Keep open from one epoch to the next what the loader starts in each: workers, files, caches. "
     elif not live.num_workers or verdict.epoch_start_wait_seconds <= _GOES_ON * first_batch_seconds:
         first = ""  # no worker starts anew
-    elif _STARTS_ANEW <= verdict.epoch_start_wait_seconds / first_batch_seconds <= 1 / _STARTS_ANEW:
+    elif live.persistent_workers:
         first = (
-            f"That is like its very first batch ({_seconds_text(first_batch_seconds)}), so its workers seem to start "
-            "anew for each epoch: set `persistent_workers=True`. "
+            "Its workers persist already: what is left is to draw the order of an epoch and to load its first batches. "
         )
     else:
-        first = (
-            "If its workers start anew for each epoch, keep them: `persistent_workers=True`, which is off by default "
-            "in a torch DataLoader, and on in a FaceDataLoader. "
-        )
+        first = "Its workers start anew for each epoch: set `persistent_workers=True`. "
     return f"{first}The longer an epoch is, the less its beginning weighs."
 
 

@@ -21,7 +21,7 @@ from facefeed.loaders.loader import worker_batch_loader
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
 from facefeed.loaders.profiler.measure import step_clock as ticks
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
-from facefeed.loaders.profiler.measure.recording import count_images
+from facefeed.loaders.profiler.measure.recording import Recording, count_images
 from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, step_clock_for
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
@@ -372,6 +372,18 @@ def test_a_loader_that_was_made_before_its_ranks_started_is_recorded_with_the_wo
     assert recording.num_workers == loop._loader.num_workers == 1
     assert loader.num_workers == 3
     loop.close()
+
+
+def test_a_recording_says_whether_workers_go_on_to_the_next_epoch(dataset: Path) -> None:
+    loaders = {
+        True: FaceDataLoader(dataset, 5, image_size=16, num_workers=1),
+        False: DataLoader(TensorDataset(torch.arange(8)), 4, num_workers=1),
+    }
+    for persist, loader in loaders.items():
+        loop = MeasuredLoop(loader)
+        recording = loop.record(2, lambda _: None)
+        loop.close()
+        assert Recording.concatenate([recording, recording]).persistent_workers is persist
 
 
 def test_a_closed_loop_has_no_workers_left_though_they_persist() -> None:

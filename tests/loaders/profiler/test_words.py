@@ -153,18 +153,21 @@ def test_workers_that_start_anew_for_each_epoch_are_to_be_kept() -> None:
     profile = judged(fed(), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
     assert no_advice_reason(profile) == (
         "The loader keeps up once its queue is filled; but each epoch of 100 batches loses 300 ms on average before "
-        "that, so that it waits 23 % of its time in all. That is like its very first batch (420 ms), so its workers "
-        "seem to start anew for each epoch: set "
+        "that, so that it waits 23 % of its time in all. Its workers start anew for each epoch: set "
         "`persistent_workers=True`. The longer an epoch is, the less its beginning weighs."
     )
-    long = no_advice_reason(replace(profile, first_batch_seconds=2.0))
-    assert "If its workers start anew for each epoch, keep them: `persistent_workers=True`" in long
-    longer = no_advice_reason(replace(profile, opening_seconds=0.0, first_batch_seconds=0.1))
-    assert "If its workers start anew" in longer
     going_on = no_advice_reason(replace(profile, first_batch_seconds=4.0))
     assert "persistent_workers" not in going_on
     without_workers = replace(profile, live=replace(profile.live, num_workers=0, prefetch_factor=0))
     assert "persistent_workers" not in no_advice_reason(without_workers)
+
+
+def test_workers_that_persist_are_not_said_to_start_anew() -> None:
+    profile = judged(fed(), epoch=EpochStarts(num_batches=100, start_wait_seconds=(0.3,)))
+    reason = no_advice_reason(replace(profile, live=replace(profile.live, persistent_workers=True)))
+    assert "Its workers persist already: what is left is to draw the order of an epoch" in reason
+    assert "anew" not in reason
+    assert "persistent_workers" not in reason
 
 
 def test_a_loader_that_waits_nearly_2_percent_when_filled_does_not_keep_up() -> None:
