@@ -34,7 +34,7 @@ class _Share(click.ParamType):  # type: ignore[type-arg]
         if isinstance(value, float):
             return value
         try:
-            number = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+            number = round(float(value.removesuffix("%")) / (100 if value.endswith("%") else 1), _SHARE_DIGITS)
         except ValueError:
             number = -1.0
         if not 0 < number < 1:
@@ -85,6 +85,7 @@ def _parse_range(text: str) -> list[int]:
 
 
 _MOST_DIGITS = 4  # nobody has so many workers
+_SHARE_DIGITS = 12  # 99.9 / 100 is over 0.999
 _LINE_SECONDS = 30.0
 _OPTIONS_OF_THE_SELF_TEST = {"self_test", "page", "as_json"}
 _FILE = click.Path(dir_okay=False, path_type=Path)
@@ -174,11 +175,19 @@ def _refuse_options_of_a_profile() -> None:
 
 
 def _check_options(request: ProfileRequest, against: str | None, axes: list[str]) -> None:
-    """Refuses options that contradict each other."""
+    """Refuses options that are out of range or contradict each other."""
+    from .estimate.bounds import MAX_CONFIDENCE  # noqa: PLC0415
+
     if (against is None) != (request.videos is None):
         raise click.UsageError("--against naive and --videos SRC belong together")
-    if request.workers == 0 and (request.prefetch is not None or "prefetch" in axes):
-        raise click.UsageError("--prefetch: there is nobody to work ahead with --workers 0")
+    if request.confidence > MAX_CONFIDENCE:
+        raise click.UsageError(
+            f"--confidence {request.confidence}: must be at most {MAX_CONFIDENCE}, the highest that the resampled "
+            "bounds resolve; try 0.99"
+        )
+    has_prefetch = request.prefetch is not None or "prefetch" in axes
+    if has_prefetch and set(request.sweep.get("workers", [request.workers])) == {0}:
+        raise click.UsageError("--prefetch: there is nobody to work ahead with 0 workers; leave it out")
     for name in axes:
         if getattr(request, name) is not None:
             raise click.UsageError(f"--{name} and --sweep {name}=...: give one of them")

@@ -21,6 +21,7 @@ from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.profiler import cli
 from facefeed.loaders.profiler.cli import _progress_display
 from facefeed.loaders.profiler.cli import profile as command
+from facefeed.loaders.profiler.estimate.bounds import MAX_CONFIDENCE
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
@@ -221,6 +222,12 @@ def test_a_share_that_is_none_is_refused(dataset: Path, option: str, value: str)
     assert "must be a share such as 1% or 0.01" in result.stderr
 
 
+def test_the_highest_confidence_can_be_given_in_percent() -> None:
+    assert [option.type.convert("99.9%", None, None) for option in command.params if option.name == "confidence"] == [
+        MAX_CONFIDENCE
+    ]
+
+
 def test_a_step_that_takes_no_time_is_refused() -> None:
     for wrong in ((0.0, 0.2), (0.01, 1.5)):
         with pytest.raises(UsageError, match="needs more than 0 seconds and a host_share from 0 to 1"):
@@ -233,6 +240,7 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
         (["--page", "nowhere/x.html"], "--page nowhere/x.html: cannot be written there"),
         (["--page", "x.html", "--report", "x.html"], "--report x.html: is named twice"),
         (["--workers", "0", "--prefetch", "2"], "there is nobody to work ahead"),
+        (["--confidence", "99.95%"], "--confidence 0.9995: must be at most 0.999, the highest"),
         (["--against", "naive"], "belong together"),
         (["--verify", "--quick"], "--verify follows advice, which --quick does not give"),
         (["--min-headroom", "inf"], "'inf': must be a number above 0, such as 1.3"),

@@ -236,6 +236,8 @@ def test_numbers_that_are_none_are_refused(dataset: Path, numbers: str) -> None:
         (["--sweep", "prefetch=1,2", "--sweep", "prefetch=4"], "given twice"),
         (["--sweep", "workers=1,2", "--verify"], "both try other settings"),
         (["--sweep", "prefetch=1,2", "--workers", "0"], "there is nobody to work ahead"),
+        (["--sweep", "prefetch=1,2", "--sweep", "workers=0"], "there is nobody to work ahead"),
+        (["--sweep", "workers=0..0", "--prefetch", "4"], "--prefetch: there is nobody to work ahead with 0 workers"),
     ],
 )
 def test_a_sweep_of_what_is_fixed_is_refused(dataset: Path, arguments: list[str], message: str) -> None:
