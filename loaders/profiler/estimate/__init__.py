@@ -1,4 +1,4 @@
-"""Pure computation: confidence bounds for autocorrelated series, and torch's DataLoader as a queue.
+"""Pure computation: confidence bounds for autocorrelated series, their rounding, and torch's DataLoader as a queue.
 
 In: arrays of seconds. Out: waits, bounds.
 Must not know: clocks, loaders, processes.

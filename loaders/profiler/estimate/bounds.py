@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from .rounding import rounded_down, rounded_up
+
 Values = NDArray[np.float64]
 
 UNSEEN_EPISODE_STEPS = 10.0
@@ -54,7 +56,7 @@ class BoundedEstimate:
     def __str__(self) -> str:
         if not self.has_upper and not self.lower:
             return f"{self.value:.2%} (no bound)"
-        bound = f"<= {self.upper:.2%}" if self.has_upper else f">= {self.lower:.2%}"
+        bound = f"<= {rounded_up(self.upper, 4):.2%}" if self.has_upper else f">= {rounded_down(self.lower, 4):.2%}"
         return f"{self.value:.2%} ({100 * self.confidence:.4g}% {bound})"
 
     @property

@@ -10,6 +10,7 @@ from ....pipeline.console import plural
 from ....pipeline.page.formats import milliseconds, percent
 from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
+from ..estimate.rounding import rounded_up
 from ..measure.recording import Recording
 from ..verdict.gate import Gate
 from ..verdict.result import STEP_PART_LABELS, Profile
@@ -133,7 +134,7 @@ def _sweep(profile: Profile) -> list[str]:
 def _upper(bounded: BoundedEstimate | None) -> str:
     if bounded is None:
         return "-"
-    return f"{bounded.upper:.2%}" if bounded.has_upper else "no bound"
+    return f"{rounded_up(bounded.upper, 4):.2%}" if bounded.has_upper else "no bound"
 
 
 def _ranks(profile: Profile) -> list[str]:

@@ -9,7 +9,7 @@ from ....pipeline.page.formats import milliseconds, percent
 from ..verdict.result import Profile
 from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind
 from .epoch_advice import epoch_start_reason, is_mainly_slow_at_epoch_start, is_slow_only_at_epoch_start
-from .shares import at_least, at_most, at_most_or_none
+from .shares import as_given, at_least, at_most, at_most_or_none
 from .waits import waits_briefly
 
 
@@ -37,7 +37,7 @@ def meaning(profile: Profile) -> str:
     if verdict.kind is VerdictKind.MARGINAL:
         return _marginal(profile)
     return (
-        f"{_counted(profile)}; with {percent(verdict.wait_share.confidence)} confidence, "
+        f"{_counted(profile)}; with {as_given(verdict.wait_share.confidence)} confidence, "
         f"{at_most(verdict.wait_share.upper)} of the time and {at_most(verdict.starved_share.upper)} of all steps. "
         "Under 1 % counts as fed."
     )
@@ -101,7 +101,7 @@ def _starved(profile: Profile) -> str:
     if verdict.epoch_wait_share is not None and is_slow_only_at_epoch_start(verdict):
         waits, says = verdict.epoch_wait_share, " once the queue was filled. With its beginning, an epoch waits"
     return (
-        f"{_counted(profile)}{says} {at_least(waits.lower)} of its time, with {percent(waits.confidence)} confidence. "
+        f"{_counted(profile)}{says} {at_least(waits.lower)} of its time, with {as_given(waits.confidence)} confidence. "
         f"Without the waits, the same training would be done in {percent(1 - waits.value)} of its time."
     )
 
@@ -109,7 +109,7 @@ def _starved(profile: Profile) -> str:
 def _marginal(profile: Profile) -> str:
     verdict = profile.verdict
     waits = verdict.wait_share
-    sure = f"with {percent(waits.confidence)} confidence"
+    sure = f"with {as_given(waits.confidence)} confidence"
     steady = f" Steady waiting is under 1 % ({at_most(waits.upper)} {sure})." if waits.upper < FED_BELOW else ""
     return (
         f"{_counted(profile)}.{steady} What keeps it from FED: {'; '.join(_obstacles(verdict))}. Under 1 % counts as "

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from ....pipeline.console import percent
+from ..estimate.rounding import rounded_down, rounded_up
 from ..verdict.gate import Gate
 from ..verdict.result import STEP_PART_LABELS, Profile
 from ..verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
 from .epoch_advice import epoch_start_note, epoch_start_reason, is_fed_once_filled, is_mainly_slow_at_epoch_start
 from .no_verdict import how_to_decide, is_plainly_waiting, num_steps_for_fed, num_steps_to_show, steps_text
+from .shares import as_given
 from .waits import is_almost_all_transport, main_cause
 
 LIGHTER_BATCHES = (
@@ -63,17 +65,17 @@ def _what_headroom_lacks(verdict: Verdict, wanted: float) -> str:
     shown = verdict.headroom_lower
     if shown is None:
         return f"a headroom of {wanted:g}x, and none could be shown for this loader."
-    lacks = f"a headroom of {wanted:g}x, and only {math.floor(shown * 100) / 100:.2f}x is shown"
+    lacks = f"a headroom of {wanted:g}x, and only {rounded_down(shown, 2):.2f}x is shown"
     if verdict.headroom is not None and verdict.headroom >= wanted:
         return (
             f"{lacks}, though {format_headroom(verdict.headroom)} is likely: measure again while nothing else runs on "
             "the machine."
         )
-    return f"{lacks}: batches have to come {math.ceil(100 * wanted / shown) / 100:.2f} times as fast."
+    return f"{lacks}: batches have to come {rounded_up(wanted / shown, 2):.2f} times as fast."
 
 
 def _what_bounds_lack(verdict: Verdict, wanted: float) -> str:
-    lacks = f"at most {percent(wanted)} of waiting"
+    lacks = f"at most {as_given(wanted)} of waiting".replace("\u00a0", " ")
     measured = max(verdict.starved_share.value, *(share.value for share in verdict.wait_shares))
     if measured > wanted:
         return f"{lacks}, also in steps and over an epoch, and {percent(measured)} was measured."

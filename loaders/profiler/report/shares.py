@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
-
 from ....pipeline.page.formats import percent
 from ..estimate.bounds import BoundedEstimate
+from ..estimate.rounding import rounded_down, rounded_up
 
 NO_BOUNDS = "not known"
 """Instead of bounds, where neither could be shown."""
 
-_ROUNDING = 1e-9
 _LEAST_SHOWN = 0.001  # below that it would be at least 0 %
 
 
@@ -21,7 +18,7 @@ def at_most(share: float) -> str:
     >>> at_most(0.0077), at_most(0.0234), at_most(0.302)
     ('at most 0.8\xa0%', 'at most 2.4\xa0%', 'at most 31\xa0%')
     """
-    return f"at most {percent(_rounded(math.ceil, share, -_ROUNDING))}"
+    return f"at most {percent(rounded_up(share, _decimals(share)))}"
 
 
 def at_least(share: float) -> str:
@@ -30,7 +27,7 @@ def at_least(share: float) -> str:
     >>> at_least(0.0477), at_least(0.309)
     ('at least 4.7\xa0%', 'at least 30\xa0%')
     """
-    return f"at least {percent(_rounded(math.floor, share, _ROUNDING))}"
+    return f"at least {percent(rounded_down(share, _decimals(share)))}"
 
 
 def at_most_or_none(bound: BoundedEstimate) -> str:
@@ -46,7 +43,15 @@ def bounds_text(bound: BoundedEstimate) -> str:
     return f"{lower.removeprefix('at least ')} to {upper.removeprefix('at most ')}"
 
 
-def _rounded(direction: Callable[[float], int], share: float, nudge: float) -> float:
-    """The share with as many digits as `percent` shows."""
-    digits = 3 if share < 0.1 else 2
-    return direction(share * 10**digits + nudge) / 10.0**digits
+def as_given(share: float) -> str:
+    r"""A share that a user gave, such as a confidence, which is not rounded as a measured one.
+
+    >>> as_given(0.975), as_given(0.0005)
+    ('97.5\xa0%', '0.05\xa0%')
+    """
+    return f"{100 * share:.4g}\u00a0%"
+
+
+def _decimals(share: float) -> int:
+    """The decimals of a share that `percent` shows."""
+    return 3 if share < 0.1 else 2

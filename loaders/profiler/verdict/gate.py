@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ....pipeline.errors import UsageError
+from ..estimate.rounding import rounded_down, rounded_up
 from .verdict import FED_BELOW, Verdict, VerdictKind
 
 INCONCLUSIVE_EXIT = 4
@@ -40,7 +41,7 @@ class Gate:
                 "an epoch's waiting": verdict.epoch_wait_share,
             }
             failures += [
-                f"{what} <= {bound.upper:.2%}, wanted {self.max_wait_share:.2%}"
+                f"{what} <= {rounded_up(bound.upper, 4):.2%}, wanted {100 * self.max_wait_share:.4g}%"
                 for what, bound in bounds.items()
                 if bound is not None and bound.upper > self.max_wait_share
             ]
@@ -54,12 +55,12 @@ class Gate:
         if headroom_lower is None:
             known = "not known"
         elif epoch is not None and epoch.upper > FED_BELOW:
-            known = f"not known, since an epoch's waiting <= {epoch.upper:.2%}"
+            known = f"not known, since an epoch's waiting <= {rounded_up(epoch.upper, 4):.2%}"
         elif headroom_lower < min_headroom:
-            known = f">= {headroom_lower:.2f}x"
+            known = f">= {rounded_down(headroom_lower, 2):.2f}x"
         else:
             return []
-        return [f"headroom {known}, wanted {min_headroom:.2f}x"]
+        return [f"headroom {known}, wanted {min_headroom:g}x"]
 
     def exit_code(self, verdict: Verdict) -> int:
         """0: ok; 1: starved, marginal or the gate is not met; 4: inconclusive."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from ..estimate.bounds import BoundedEstimate
+from ..estimate.rounding import rounded_down, rounded_up
 
 FED_BELOW, STARVED_ABOVE = 0.01, 0.02
 """Shares of the time: waiting that counts as fed, and waiting that counts as starved."""
@@ -150,7 +151,7 @@ class Verdict(SteadyFigures):
         parts = [f"{'EMULATED ' if self.emulated else ''}{self.kind}  {who} {self.wait_share}"]
         if self.rank_wait_shares:
             parts.append(f"each {min(self.rank_wait_shares):.2%} to {max(self.rank_wait_shares):.2%}")
-        at_most = f" (<= {self.starved_share.upper:.2%})" if self.starved_share.has_upper else ""
+        at_most = f" (<= {rounded_up(self.starved_share.upper, 4):.2%})" if self.starved_share.has_upper else ""
         parts.append(f"starved {self.num_starved_steps}/{self.num_steps}{at_most}")
         if self.epoch_wait_share is not None:
             parts.append(f"epoch of {self.num_epoch_batches:,} batches {self.epoch_wait_share}")
@@ -159,7 +160,7 @@ class Verdict(SteadyFigures):
             if self.emulated:
                 parts.append(f"sustains steps >= {fastest}")
             lower = self.headroom_lower
-            at_least = "no lower bound" if lower is None else f">= {format_headroom(lower)}"
+            at_least = "no lower bound" if lower is None else f">= {format_headroom(rounded_down(lower, 1))}"
             parts.append(f"headroom {format_headroom(self.headroom)} ({at_least}, 1 % waiting at {fastest})")
         if self.is_transport_heavy:
             parts.append(f"transport {self.host_transport_share:.1%}")

@@ -112,3 +112,8 @@ def test_a_confidence_is_never_rounded_to_certainty() -> None:
     for confidence, text in ((0.95, "95%"), (0.99, "99%"), (0.999, "99.9%"), (1 - 0.5**10, "99.9%")):
         estimate = BoundedEstimate(value=0.001, lower=0.0, upper=0.01, confidence=confidence)
         assert str(estimate) == f"0.10% ({text} <= 1.00%)"
+
+
+def test_a_bound_is_never_rounded_to_one_that_claims_more() -> None:
+    assert str(BoundedEstimate(value=0.1, lower=0.0, upper=0.12341, confidence=0.95)) == "10.00% (95% <= 12.35%)"
+    assert str(BoundedEstimate(value=0.5, lower=0.12349, upper=1.0, confidence=0.95)) == "50.00% (95% >= 12.34%)"

@@ -244,7 +244,35 @@ def test_whoever_is_fed_but_not_as_the_gate_wants_is_told_what_is_missing(tmp_pa
 
 
 def test_a_gate_that_is_not_met_is_called_that() -> None:
-    assert "gate not met: headroom >= 3.40x, wanted 5.00x" in console(fed(), Gate(min_headroom=5.0))
+    assert "gate not met: headroom >= 3.39x, wanted 5x" in console(fed(), Gate(min_headroom=5.0))
+
+
+def test_gate_line_and_page_round_a_bound_alike_and_never_in_the_loaders_favour() -> None:
+    verdict = fed().verdict
+    verdict = replace(
+        verdict, wait_share=replace(verdict.wait_share, upper=0.01001),
+        fastest_step_upper_seconds=verdict.mean_step_seconds / 1.499,
+    )  # fmt: skip
+    profile = replace(fed(), verdict=verdict)
+    assert STRICT.failures(verdict) == ["waiting <= 1.01%, wanted 1%", "headroom >= 1.49x, wanted 1.5x"]
+    assert "waits 0.00% (95% <= 1.01%)" in console(profile)
+    assert "(>= 1.4x, 1 % waiting at" in console(profile)
+    assert "only 1.49x is shown" in no_advice_reason(profile, STRICT)
+    assert "95 % bounds on either side: 0 % to 1.1 %" in plain(estimators(profile).rows[0][2])
+
+
+@pytest.mark.parametrize(("share", "words"), [(0.0005, "0.05 %"), (0.0025, "0.25 %"), (0.005, "0.5 %")])
+def test_a_gates_share_is_shown_as_it_was_given(share: float, words: str) -> None:
+    assert no_advice_reason(fed(), Gate(max_wait_share=share)).startswith(
+        f"Fed, but your gate wants at most {words} of waiting, which only more steps can show"
+    )
+
+
+def test_a_confidence_is_shown_as_it_was_given(tmp_path: Path) -> None:
+    text = page(judged(fed(), confidence=0.975), tmp_path)
+    assert "with 97.5 % confidence" in text
+    assert "97.5 % bounds on either side" in text
+    assert "98 %" not in text
 
 
 # ---- no verdict

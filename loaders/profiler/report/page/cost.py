@@ -13,7 +13,7 @@ from .....pipeline.page.html import Section, Table
 from ...measure.recording import Recording
 from ...verdict.result import Profile
 from ...verdict.verdict import FED_BELOW, Verdict
-from ..shares import bounds_text
+from ..shares import as_given, bounds_text
 from .colours import LOADING, STAGES, STEP, WAIT
 
 _STAGE_MEANINGS = {
@@ -95,7 +95,7 @@ def trials(profile: Profile) -> Section | None:
         return None
     rows = [(trial.name, trial.recording, trial.verdict) for trial in (profile.as_trial, *others)]
     limit = profile.live.images_per_batch / float(profile.preloaded.step_seconds.mean())
-    confidence = percent(profile.own_verdict.wait_share.confidence)
+    confidence = as_given(profile.own_verdict.wait_share.confidence)
     return Section(
         key="trials",
         title="The same step with other loaders",

@@ -12,7 +12,7 @@ from ...trials.sweep import describe_settings
 from ...verdict.job import RankResult
 from ...verdict.result import STEP_PART_LABELS, Profile, SweepResult
 from ...verdict.verdict import format_headroom
-from ..shares import at_most_or_none, bounds_text
+from ..shares import as_given, at_most_or_none, bounds_text
 from .colours import NO_CORE, SAMPLER, TRANSPORT, WAIT
 from .cost import waits_plot
 
@@ -25,7 +25,7 @@ def sweep(profile: Profile) -> Section | None:
     if not results:
         return None
     rows = [(describe_settings((result.num_workers, result.prefetch_factor)), result.verdict) for result in results]
-    confidence = percent(results[0].verdict.wait_share.confidence)
+    confidence = as_given(results[0].verdict.wait_share.confidence)
     again = "as it was measured here" if profile.sweep_note else "measured once more"
     return Section(
         key="sweep",
@@ -85,7 +85,7 @@ def ranks(profile: Profile) -> Section | None:
         legend={STEP_PART_LABELS[name]: colour for name, colour in _COLOURS.items()
                 if any(rank.wait_share_by_cause[name] for rank in profile.ranks)},
         table=Table(
-            ("rank", "waiting", f"bounds ({percent(live.confidence)})", "last to come", "images/s", "mostly",
+            ("rank", "waiting", f"bounds ({as_given(live.confidence)})", "last to come", "images/s", "mostly",
              "longest stage"),
             [_row(rank) for rank in profile.ranks],
         ),

@@ -15,7 +15,7 @@ from ..epoch_advice import is_slow_only_at_epoch_start
 from ..headline import headline, meaning
 from ..json_report import environment
 from ..no_advice import LIGHTER_BATCHES, no_advice_reason
-from ..shares import NO_BOUNDS, at_most, bounds_text
+from ..shares import NO_BOUNDS, as_given, at_most, bounds_text
 from ..waits import num_unjudged_steps
 
 _SAME = 0.005
@@ -139,7 +139,7 @@ def _change(advice: Advice) -> Change:
 def estimators(profile: Profile) -> Table:
     """Table of the three estimators."""
     verdict = profile.verdict
-    confidence, bounds = percent(verdict.wait_share.confidence), bounds_text(verdict.wait_share)
+    confidence, bounds = as_given(verdict.wait_share.confidence), bounds_text(verdict.wait_share)
     if verdict.wait_share.has_upper:
         bounds = f"{confidence} bounds on either side: {bounds}"
     elif bounds == NO_BOUNDS:
@@ -213,7 +213,7 @@ def _upper_bound(share: BoundedEstimate, of_what: str, verdict: Verdict) -> str:
         needed = MIN_BLOCKS * verdict.block_steps
         too_few = f", {verdict.num_steps:,} steps are too few ({needed:,})" if verdict.num_steps < needed else ""
         return f"no upper bound could be shown{too_few}"
-    return f"{at_most(share.upper)} {of_what} with {percent(share.confidence)} confidence"
+    return f"{at_most(share.upper)} {of_what} with {as_given(share.confidence)} confidence"
 
 
 def _whole_epoch(verdict: Verdict) -> dict[str, str]:
