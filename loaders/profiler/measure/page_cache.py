@@ -10,6 +10,7 @@ from typing import Any
 import psutil
 
 from ....pipeline.dataset.manifest import OutPaths
+from ...dataset.face_dataset import FaceDataset
 
 
 def storage_bytes_read() -> int | None:
@@ -31,6 +32,12 @@ def parquet_files(loader: Any) -> list[Path]:
     """The Parquet files of a loader's dataset; empty where they are not known."""
     out_path = getattr(getattr(loader, "dataset", None), "out", None)
     return sorted(OutPaths(out_path).faces.rglob("*.parquet")) if isinstance(out_path, Path) else []
+
+
+def reads_store(loader: Any) -> bool:
+    """Whether the dataset of a loader, or one of several, is in an object store; False where that is not known."""
+    dataset = getattr(loader, "dataset", None)
+    return isinstance(dataset, FaceDataset) and bool(dataset.stores)
 
 
 def evict(files: Iterable[Path]) -> None:

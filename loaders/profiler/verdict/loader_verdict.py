@@ -15,11 +15,13 @@ from ...transfer.prefetch import iter_tensors
 from ...workers.local_ranks import share_of_cores
 from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
+from ..measure.page_cache import reads_store
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
 from ..measure.step_clock import HostStepClock, StepClock, SynchronisedHostClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
+from ..measure.variants import torch_loader_of
 from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
@@ -223,7 +225,7 @@ class LoaderMeasurement:
         remarks: tuple[str, ...] = (),
     ) -> Verdict:  # fmt: skip
         """The verdict on a recording of this step."""
-        return judge(
+        verdict = judge(
             recording,
             emulated=self.is_emulated,
             confidence=self.confidence,
@@ -233,6 +235,7 @@ class LoaderMeasurement:
             doubts=doubts,
             remarks=remarks,
         )
+        return replace(verdict, reads_store=reads_store(torch_loader_of(self.loader)))
 
 
 class _CountedStep:

@@ -91,7 +91,8 @@ class Verdict(SteadyFigures):
     fastest_step_seconds, fastest_step_upper_seconds: the shortest mean step with at most 1 % of waiting in the steady
     state, and its upper bound; None where the present step may wait for more already.
     overhead_share: share of the time that the profiler itself takes.
-    storage_bytes_per_image: bytes an image read from storage; None where the system does not report them.
+    storage_bytes_per_image: bytes an image read from local storage; None where the system does not report them.
+    reads_store: whether the dataset, or one of several, is in an object store: what comes from there is not counted.
     replay_slowdown: of a job, its `Estimator.DIFFERENTIAL`; None for a loader alone, of which `Profile` has it.
     rank_wait_shares: of a job, the waiting of each rank; every other field is then of the job, which waits for its last
     rank. See `job.judge_job` for which doubts about one rank are the job's too.
@@ -111,6 +112,7 @@ class Verdict(SteadyFigures):
     storage_bytes_per_image: float | None
     reasons: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
+    reads_store: bool = False
     replay_slowdown: float | None = None
     rank_wait_shares: tuple[float, ...] = ()
 
@@ -130,7 +132,9 @@ class Verdict(SteadyFigures):
 
     @property
     def cache_state(self) -> str:
-        """Page cache state: warm, unknown, or how many kB an image came from storage."""
+        """Page cache state: warm, unknown, or how many kB an image came from storage; or that a store is read."""
+        if self.reads_store:
+            return "from a store"
         if self.storage_bytes_per_image is None:
             return "cache unknown"
         warm = self.storage_bytes_per_image < WARM_BYTES_PER_IMAGE

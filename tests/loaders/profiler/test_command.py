@@ -140,7 +140,12 @@ def test_a_dataset_in_a_store_is_profiled_like_a_folder(
     arguments = ["--batch-size", "5", "--image-size", "16", "--workers", "0", "--steps", "60", "--step-ms", "1",
                  "--page", str(tmp_path / "profile.html"), "--quick", "--json"]  # fmt: skip
     result = CliRunner().invoke(main, ["profile", f"file://{dataset}", *arguments])
-    assert result.exit_code == json.loads(result.stdout)["exit"] in (0, 1, 4), result.output
+    report = json.loads(result.stdout)
+    assert result.exit_code == report["exit"] in (0, 1, 4), result.output
+    assert " · from a store · " in report["verdict"]["text"]  # its cache may be warm, or everything come from afar
+    assert "cache warm" not in (tmp_path / "profile.html").read_text()
+    folder = CliRunner().invoke(main, ["profile", str(dataset), *arguments])
+    assert "from a store" not in json.loads(folder.stdout)["verdict"]["text"]
     missing = CliRunner().invoke(main, ["profile", "file:///nowhere", *arguments])
     assert missing.exit_code == 2
     assert "file:///nowhere: no manifest.json, so no finished dataset" in missing.stderr
