@@ -98,15 +98,15 @@ def _trials(profile: Profile) -> list[str]:
 
 def _advice(profile: Profile, gate: Gate) -> list[str]:
     advised = sorted(profile.advice, key=lambda advice: advice.failed)
-    rows = [f"    {advice}{'' if advice.settings else ', yours to try'}" for advice in advised]
-    if best := followed(profile):
-        rows.append(f"    {best}")
-    rows += [f"    {note}" for note in profile.verify_notes if profile.advice]
-    if not rows and (profile.verdict.kind is not VerdictKind.FED or gate.failures(profile.verdict)):
-        rows = [f"    {no_advice_reason(profile, gate)}"]
-    elif rows and (beside := beside_advice(profile)):
-        rows.append(f"    {beside}")
-    return ["  what would help", *rows] if rows else []
+    lines = [f"{advice}{'' if advice.settings else ', yours to try'}" for advice in advised]
+    notes = list(profile.verify_notes)
+    if lines:
+        lines += filter(None, [followed(profile), *notes, beside_advice(profile)])
+    elif profile.verdict.kind is not VerdictKind.FED or gate.failures(profile.verdict):
+        lines = [no_advice_reason(profile, gate), *notes]
+    else:
+        lines = notes
+    return ["  what would help", *(f"    {line}" for line in lines)] if lines else []
 
 
 def _sweep(profile: Profile) -> list[str]:

@@ -362,6 +362,15 @@ def test_a_setting_that_could_not_be_tried_is_named_on_the_page_as_in_the_termin
     assert page(profile, tmp_path).count(note) == 1
 
 
+@pytest.mark.parametrize("num_steps", [1000, 4000], ids=["marginal", "fed"])
+def test_that_there_was_no_setting_to_try_is_noted_where_nothing_is_advised(num_steps: int, tmp_path: Path) -> None:
+    note = "no setting was advised, so none was tried"
+    profile = replace(fed(num_steps), verify_notes=(note,))
+    assert profile.advice == ()
+    assert console(profile).count(note) == 1
+    assert page(profile, tmp_path).count(note) == 1
+
+
 # ---- what a verdict does not cover, and why there is none
 
 
