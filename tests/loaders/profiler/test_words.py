@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from assets_docs import REFERENCE
 from assets_profiles import STEP, fed, profile_of, recording_of, starved, trial_of, unseen
+from facefeed.loaders.profiler.estimate.estimator import Estimator
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.headline import followed, headline, meaning
@@ -22,6 +23,8 @@ from facefeed.loaders.profiler.report.page.cost import trials as trials_section
 from facefeed.loaders.profiler.report.page.html import write_page
 from facefeed.loaders.profiler.report.page.ranks_and_sweep import ranks as ranks_section
 from facefeed.loaders.profiler.report.page.sentences import banner, estimators, facts, surroundings, sustained
+from facefeed.loaders.profiler.selftest import run as selftest
+from facefeed.loaders.profiler.selftest.checks import Check, Comparison
 from facefeed.loaders.profiler.trials.sweep import run_sweep
 from facefeed.loaders.profiler.verdict.epoch_starts import NOT_JUDGED
 from facefeed.loaders.profiler.verdict.gate import Gate
@@ -519,17 +522,28 @@ def test_the_reference_has_every_key_of_a_profile_and_no_other() -> None:
         ),
         replace(fed(), verdict=verdict, ranks=ranks, curve=()),
     )
-    present = {key for profile in profiles for key in keys({**report_values(profile, STRICT), "exit": 1})}
-    patterns = [re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented_keys()]
+    documents = [{**report_values(profile, STRICT), "exit": 1} for profile in profiles]
+    assert differences(documents, "A profile") == ([], [])
+
+
+def test_the_reference_has_every_key_of_a_self_test_and_no_other() -> None:
+    compared = Comparison(label="10 ms", injected=0.0101, recovered=0.0104, allowed=0.0008, estimator=Estimator.LIVE)
+    checks = [Check(number=1, name="a delay", points=(compared,)), Check(number=5, name="hidden", not_run="no GPU")]
+    assert differences([{**selftest.figures(checks), "exit": 0}], "A self-test") == ([], [])
+
+
+def differences(documents: list[dict[str, Any]], section: str) -> tuple[list[str], list[str]]:
+    """Keys that a section of the reference lacks, and patterns of keys in it that none of the documents has."""
+    present = {key for document in documents for key in keys(document)}
+    text = (REFERENCE / "json.md").read_text(encoding="utf-8").split(f"## {section}\n")[1].split("\n## ")[0]
+    documented = re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE)
+    patterns = [re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented]
     parents = {key for key in present if any(other.startswith((f"{key}.", f"{key}[]")) for other in present)}
-    whole = present - parents  # those are null or empty in one of the profiles
-    assert [key for key in sorted(whole) if not any(re.fullmatch(pattern, key) for pattern in patterns)] == []
-    assert [pattern for pattern in patterns if not any(re.fullmatch(pattern, key) for key in present)] == []
-
-
-def documented_keys() -> list[str]:
-    text = (REFERENCE / "json.md").read_text(encoding="utf-8").split("## A profile\n")[1].split("\n## ")[0]
-    return re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE)
+    whole = sorted(present - parents)  # those are null or empty in one of the documents
+    return (
+        [key for key in whole if not any(re.fullmatch(pattern, key) for pattern in patterns)],
+        [pattern for pattern in patterns if not any(re.fullmatch(pattern, key) for key in present)],
+    )
 
 
 def keys(value: Any, above: str = "") -> Iterator[str]:
