@@ -123,7 +123,8 @@ def _sweep(profile: Profile) -> list[str]:
         f"    {failure.num_workers:7} {failure.prefetch_factor or '-':>6}  failed: {failure.reason}"
         for failure in profile.sweep_failures
     ]
-    again = f"as above: it failed when measured again ({profile.sweep_note})" if profile.sweep_note else "measured again"
+    note = profile.sweep_note
+    again = f"as above: it failed when measured again ({note})" if note else "measured again"
     return [
         "    workers  ahead    waits  at most   epoch <=  images/s",
         *rows,

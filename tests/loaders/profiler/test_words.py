@@ -343,9 +343,9 @@ def test_settings_that_leave_only_the_beginnings_of_epochs_are_said_to_leave_the
     profile = replace(tried(starved(), 0.0), verdict=before, verified=trial)
     for text in (followed(profile), console(profile), page(profile, tmp_path)):
         assert re.search(
-            r"est of 1 tried: num_workers=4, prefetch_factor=2 waits 23 % instead of 4\d % \(STARVED\)\. The loader keeps "
-            r"up once its queue is filled; but each epoch of 100 batches loses 300 ms on average before that, so that it "
-            r"waits 23 % of its time in all\. .* less its beginning weighs",
+            r"est of 1 tried: num_workers=4, prefetch_factor=2 waits 23 % instead of 4\d % \(STARVED\)\. The loader "
+            r"keeps up once its queue is filled; but each epoch of 100 batches loses 300 ms on average before that, so "
+            r"that it waits 23 % of its time in all\. .* less its beginning weighs",
             plain(text),
         )
         assert "weighs.." not in text
