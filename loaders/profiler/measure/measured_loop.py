@@ -14,10 +14,11 @@ from ....pipeline.errors import UsageError
 from ...loader.face_dataloader import FaceDataLoader
 from ...torch_internals import end_requests
 from . import page_cache
-from .batch_timing import BatchTiming, clock, timing_cost_seconds
+from .batch_timing import BatchTiming, clock
 from .instrument import instrument
 from .recording import Recording, count_images
 from .step_clock import HostStepClock, StepClock
+from .step_marks import StepMarks, timing_cost_per_batch
 from .variants import RepeatedBalance, ends_with_torch_loader, torch_loader_of, with_torch_loader
 
 Step = Callable[[Any], Any]
@@ -168,7 +169,7 @@ class MeasuredLoop:
             UsageError: the loader has no batches.
 
         """
-        marks = _StepMarks(step_clock or HostStepClock())
+        marks = StepMarks(step_clock or HostStepClock())
         deadline = clock() + max_seconds
         while True:
             while len(marks) < num_steps and not (len(marks) and clock() > deadline):
@@ -186,7 +187,7 @@ class MeasuredLoop:
         room = recording.queue_room if self.sees_batches else _DEFAULT_MAX_IN_FLIGHT
         return min(math.ceil(pause_seconds / max(float(recording.period_seconds.mean()), _MIN_PERIOD_SECONDS)), room)
 
-    def _catch_up(self, marks: _StepMarks, step: Step, num_missed: int) -> None:
+    def _catch_up(self, marks: StepMarks, step: Step, num_missed: int) -> None:
         """Brings the queue back to where it was before a pause, in which it filled.
 
         Discards the batches that steps would have consumed meanwhile. The workers start all those anew at once, so as
@@ -200,7 +201,7 @@ class MeasuredLoop:
             marks.advance(is_first=is_first)
             step(marks.batch)
 
-    def _run_step(self, marks: _StepMarks, step: Step, batches_out: list[Any] | None) -> None:
+    def _run_step(self, marks: StepMarks, step: Step, batches_out: list[Any] | None) -> None:
         requested_mark, host_requested_at = marks.step_clock.mark(), clock()
         # The last batch is kept until now, as by a `for` loop: to free its memory is a part of the wait.
         marks.batch, is_first = self._next()
@@ -278,7 +279,7 @@ class MeasuredLoop:
             self._iterator = None
             self._batch_timings.clear()
 
-    def _recording(self, marks: _StepMarks) -> Recording:
+    def _recording(self, marks: StepMarks) -> Recording:
         storage_bytes = page_cache.storage_bytes_read()
         return Recording(
             **marks.series(),
@@ -290,7 +291,7 @@ class MeasuredLoop:
             persistent_workers=self._persistent_workers,
             num_images=np.array(marks.num_images, np.int64),
             loop_cpu_seconds=time.process_time() - marks.cpu_seconds_at_start,
-            timing_cost_seconds=_timing_cost_per_batch(marks.batch_timings, sum(marks.num_images)),
+            timing_cost_seconds=timing_cost_per_batch(marks.batch_timings, sum(marks.num_images)),
             storage_bytes=None
             if marks.storage_bytes_at_start is None or storage_bytes is None
             # Those of workers that have ended since are known by their batches alone.
@@ -311,50 +312,9 @@ class MeasuredLoop:
         return self._iterator
 
 
-class _StepMarks:
-    """Marks and counters collected while steps run, from which a `Recording` is made."""
-
-    def __init__(self, step_clock: StepClock) -> None:
-        self.step_clock = step_clock
-        self.batch: Any = None
-        self.marks: list[Any] = []
-        self.host_times: list[float] = []
-        self.segment_steps: list[int] = []
-        self.segment_step = -1
-        self.num_images: list[int] = []
-        self.batch_timings: list[BatchTiming] = []
-        self.is_paused = False  # since the last step: to look at what was seen is no part of its time
-        self.storage_bytes_at_start, self.cpu_seconds_at_start = page_cache.storage_bytes_read(), time.process_time()
-        step_clock.begin()
-
-    def __len__(self) -> int:
-        return len(self.segment_steps)
-
-    def advance(self, *, is_first: bool) -> None:
-        """Counts a step of the current segment; `is_first`: of a new one."""
-        self.segment_step = 0 if is_first else self.segment_step + 1
-
-    def series(self) -> dict[str, Any]:
-        """The time series of a `Recording`, by name."""
-        device_times = self.step_clock.seconds_of(self.marks).reshape(-1, 3).T
-        host_times = np.array(self.host_times, np.float64).reshape(-1, 3).T
-        names = (
-            "requested_at", "received_at", "step_end_at", "host_requested_at", "host_received_at", "step_begin_raw_at"
-        )  # fmt: skip
-        return dict(zip(names, (*device_times, *host_times), strict=True))
-
-
-def _timing_cost_per_batch(batch_timings: list[BatchTiming], num_images: int) -> float:
-    """Seconds that timing costs a batch on average, with stages timed in some batches only."""
-    timed_stages = (
-        sum(len(timing.stage_seconds) for timing in batch_timings) / len(batch_timings) if batch_timings else 0.0
-    )
-    return timing_cost_seconds(timed_stages * num_images / len(batch_timings)) if batch_timings else 0.0
-
-
 def replay_batches(batches: list[Any], num_steps: int, step: Step, step_clock: StepClock | None = None) -> Recording:
     """Runs the step on preloaded batches in rotation: its duration without any loading."""
-    marks = _StepMarks(step_clock or HostStepClock())
+    marks = StepMarks(step_clock or HostStepClock())
     for number in range(num_steps):
         requested_mark, host_requested_at = marks.step_clock.mark(), clock()
         batch = batches[number % len(batches)]
