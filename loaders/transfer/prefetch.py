@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, TypeVar
 
@@ -9,6 +10,8 @@ import torch
 
 _Batch = TypeVar("_Batch")
 _Transferred = TypeVar("_Transferred")
+_Started = TypeVar("_Started")
+_Finished = TypeVar("_Finished")
 
 
 def prefetch_to_device(
@@ -20,16 +23,29 @@ def prefetch_to_device(
     waits for them before it uses the batch, and the host never waits. For CUDA devices.
     """
     side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-    pending: tuple[_Transferred, torch.cuda.Event] | None = None
-    for batch in batches:
+
+    def start(batch: _Batch) -> tuple[_Transferred, torch.cuda.Event]:
         with torch.cuda.stream(side_stream):
             transferred = start_transfer(batch)
-            copied = side_stream.record_event()
-        if pending is not None:
-            yield _wait_for_transfer(*pending, device)
-        pending = transferred, copied
-    if pending is not None:
-        yield _wait_for_transfer(*pending, device)
+            return transferred, side_stream.record_event()
+
+    return one_ahead(batches, start, lambda started: _wait_for_transfer(*started, device))
+
+
+def one_ahead(
+    batches: Iterator[_Batch], start: Callable[[_Batch], _Started], finish: Callable[[_Started], _Finished]
+) -> Generator[_Finished, None, None]:
+    """Yields `finish(start(batch))` in order; the next batch is received and started before one is finished.
+
+    So each `next()` waits for the batch after the one that it returns: the first for two, and the last for none.
+    """
+    started = deque[_Started]()
+    for batch in batches:
+        started.append(start(batch))
+        if len(started) > 1:
+            yield finish(started.popleft())
+    if started:
+        yield finish(started.popleft())
 
 
 def _wait_for_transfer(batch: _Transferred, copied: torch.cuda.Event, device: torch.device) -> _Transferred:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from torch.utils.data import DataLoader
 
 from ....pipeline.errors import UsageError
 from ...loader.face_dataloader import FaceDataLoader
@@ -41,17 +41,21 @@ class MeasuredLoop:
     """Iterates over a loader in segments of measured steps; each segment continues the current iteration.
 
     opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch. sees_batches: whether
-    each batch comes from a torch DataLoader, whose timing and queue belong to it. is_pipeline: whether it goes through
-    further stages, which may cut, join and shuffle batches.
+    each `next()` takes one batch of a torch DataLoader, whose timing and queue belong to the step. is_pipeline:
+    whether batches go through further stages, which may cut, join and shuffle them.
     """
 
     def __init__(self, loader: Any) -> None:
-        self._batch_timings: deque[BatchTiming] = deque()
+        self._arrived: list[BatchTiming] = []  # timings of the batches that came in the current `next()`
+        self._timing = BatchTiming(0.0)  # of the batch that the last `next()` waited for
         torch_loader = torch_loader_of(loader)
-        instrumented = None if torch_loader is None else instrument(torch_loader, self._batch_timings.append)
+        instrumented = None if torch_loader is None else instrument(torch_loader, self._arrived.append)
         self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
         self.is_pipeline = instrumented is not None and self._loader is not instrumented
+        iterate = None if torch_loader is None or self.is_pipeline else type(torch_loader).__iter__
+        self._may_run_ahead = iterate is FaceDataLoader.__iter__
+        self._may_change_batches = iterate not in (DataLoader.__iter__, FaceDataLoader.__iter__)
         self.sees_batches = torch_loader is not None
         # Of the copy, which counts its default workers now: ranks may have started since the loader was made.
         self._num_workers = instrumented.num_workers if instrumented is not None else 0
@@ -71,9 +75,9 @@ class MeasuredLoop:
     def drain(self) -> None:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
         deadline = clock() + _MAX_DRAIN_SECONDS
-        is_known = self.sees_batches and not self.is_pipeline
+        is_known = self.sees_batches and not self._may_change_batches
         for _ in range(self.max_in_flight if is_known else max(self.max_in_flight, _DEFAULT_MAX_IN_FLIGHT)):
-            self._next_unmeasured()
+            self._next()
             if clock() > deadline:
                 return
 
@@ -111,7 +115,7 @@ class MeasuredLoop:
         for _ in range(_MAX_FILLING_ROUNDS):
             num_missing = all_max(max(self.max_in_flight - num_in_epoch, 0))
             for _ in range(num_missing):
-                batch, is_first = self._next_unmeasured()
+                batch, is_first = self._next()
                 step(batch)
                 num_in_epoch = 1 if is_first else num_in_epoch + 1
             if not num_missing:
@@ -133,7 +137,7 @@ class MeasuredLoop:
         num_to_end = all_max(num_to_end)
         self._restart_at(-num_to_end % num_batches)
         for _ in range(num_to_end - num_left):
-            step(self._next_unmeasured()[0])
+            step(self._next()[0])
         return num_left
 
     def leave_epoch_starts(self) -> None:
@@ -145,7 +149,6 @@ class MeasuredLoop:
     def _restart_at(self, first_step: int) -> None:
         """The next batch is that one of the current epoch."""
         self._iterator = None
-        self._batch_timings.clear()
         self._face_sampler.position = self._face_sampler.epoch, first_step * self._face_sampler.global_batch
 
     def record(
@@ -194,10 +197,10 @@ class MeasuredLoop:
         many steps run unmeasured until they are out of step again.
         """
         for _ in range(num_missed):
-            if self._next_unmeasured()[1]:
+            if self._next()[1]:
                 marks.advance(is_first=True)
         for _ in range(num_missed):
-            marks.batch, is_first = self._next_unmeasured()
+            marks.batch, is_first = self._next()
             marks.advance(is_first=is_first)
             step(marks.batch)
 
@@ -215,17 +218,10 @@ class MeasuredLoop:
         marks.segment_steps.append(marks.segment_step)
         marks.is_paused = False
         marks.num_images.append(count_images(marks.batch))
-        if self._batch_timings:  # a prefetcher runs ahead, and so do the timings
-            marks.batch_timings.append(self._batch_timings.popleft())
+        if self.sees_batches:
+            marks.batch_timings.append(self._timing)
         if batches_out is not None:
             batches_out.append(marks.batch)
-
-    def _next_unmeasured(self) -> tuple[Any, bool]:
-        """`_next`, its timing discarded."""
-        batch, is_first = self._next()
-        if self._batch_timings:
-            self._batch_timings.popleft()
-        return batch, is_first
 
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
@@ -249,8 +245,7 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
-        if self.is_pipeline:
-            self._check_pipeline()
+        self._note_arrivals()
         return batch, is_first
 
     def _next_or_self(self, iterator: Iterator[Any]) -> Any:
@@ -262,12 +257,18 @@ class MeasuredLoop:
                 raise
             return self
 
-    def _check_pipeline(self) -> None:
-        """Takes the loader for any iterable, once a batch was not exactly one of the DataLoader that it comes from."""
-        if len(self._batch_timings) != 1:
+    def _note_arrivals(self) -> None:
+        """Notes the timing of the batch that `next()` waited for.
+
+        A `FaceDataLoader` for a device runs one ahead: it has waited for the last batch that came, returns an earlier
+        one, and at the end of an epoch waits for none. Any other loader is taken for an iterable of whatever batches,
+        once a batch was not exactly one of its DataLoader.
+        """
+        if len(self._arrived) != 1 and not self._may_run_ahead:
             self.sees_batches, self._num_workers, self._prefetch_factor = False, 0, 0
-        if not self.sees_batches:
-            self._batch_timings.clear()
+        ready_at = self._timing.end_at
+        self._timing = self._arrived[-1] if self._arrived else BatchTiming(ready_at, ready_at, pid=self._timing.pid)
+        self._arrived.clear()
 
     def _end_epoch(self) -> None:
         """Ends the epoch here, as far as batches are not requested yet."""
@@ -277,7 +278,6 @@ class MeasuredLoop:
         )
         if not self._was_told_to_end:
             self._iterator = None
-            self._batch_timings.clear()
 
     def _recording(self, marks: StepMarks) -> Recording:
         storage_bytes = page_cache.storage_bytes_read()
@@ -307,6 +307,7 @@ class MeasuredLoop:
 
     def _open_iterator(self) -> Iterator[Any]:
         started_at = clock()
+        self._arrived.clear()  # what came at the end of the epoch before was for no step
         self._iterator, self._was_told_to_end = iter(self._loader), False
         self.opening_seconds = self.opening_seconds or clock() - started_at
         return self._iterator
