@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
+
+from .nested import iter_tensors
 
 _Batch = TypeVar("_Batch")
 _Transferred = TypeVar("_Transferred")
@@ -55,12 +57,3 @@ def _wait_for_transfer(batch: _Transferred, copied: torch.cuda.Event, device: to
     for tensor in iter_tensors(batch):
         tensor.record_stream(stream)
     return batch
-
-
-def iter_tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """Yields every tensor in nested dicts, lists and tuples."""
-    if isinstance(batch, torch.Tensor):
-        yield batch
-    elif isinstance(batch, (dict, list, tuple)):
-        for value in batch.values() if isinstance(batch, dict) else batch:
-            yield from iter_tensors(value)

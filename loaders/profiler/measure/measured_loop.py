@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader
 from ....pipeline.errors import UsageError
 from ...loader.face_dataloader import FaceDataLoader
 from ...torch_internals import end_requests
+from ...transfer.nested import rebuild
 from . import page_cache
 from .batch_timing import BatchTiming, clock
 from .instrument import instrument
@@ -162,7 +163,7 @@ class MeasuredLoop:
             num_steps: steps to run, in one segment.
             step: called with each batch.
             step_clock: clock of the device that runs the step; None: the host's.
-            batches_out: list that the batches are appended to.
+            batches_out: list that the batches are appended to, in containers of their own, which no step changes.
             extra_steps: called with the recording so far once `num_steps` are done; returns how many more steps to run.
                 Its own time is not measured, and the queue is as deep as before it when measuring continues.
             all_max: the largest value of any rank, so that all run equally many unmeasured steps.
@@ -210,6 +211,10 @@ class MeasuredLoop:
         marks.batch, is_first = self._next()
         host_received_at, received_mark = clock(), marks.step_clock.mark()
         marks.host_times += (host_requested_at, host_received_at, raw_clock())
+        # Before the step, which may take what it needs out of the batch.
+        marks.num_images.append(count_images(marks.batch))
+        if batches_out is not None:
+            batches_out.append(rebuild(marks.batch))
         step(marks.batch)
         marks.marks += (requested_mark, received_mark, marks.step_clock.mark())
         marks.advance(is_first=is_first)
@@ -217,11 +222,8 @@ class MeasuredLoop:
             marks.segment_step += 1
         marks.segment_steps.append(marks.segment_step)
         marks.is_paused = False
-        marks.num_images.append(count_images(marks.batch))
         if self.sees_batches:
             marks.batch_timings.append(self._timing)
-        if batches_out is not None:
-            batches_out.append(marks.batch)
 
     def _next(self) -> tuple[Any, bool]:
         """The next batch, and whether it is the first of an iteration."""
@@ -314,11 +316,14 @@ class MeasuredLoop:
 
 
 def replay_batches(batches: list[Any], num_steps: int, step: Step, step_clock: StepClock | None = None) -> Recording:
-    """Runs the step on preloaded batches in rotation: its duration without any loading."""
+    """Runs the step on preloaded batches in rotation: its duration without any loading.
+
+    Each step gets containers of its own, since it may change them; the tensors in them are shared.
+    """
     marks = StepMarks(step_clock or HostStepClock())
     for number in range(num_steps):
         requested_mark, host_requested_at = marks.step_clock.mark(), clock()
-        batch = batches[number % len(batches)]
+        batch = rebuild(batches[number % len(batches)])
         host_received_at, received_mark = clock(), marks.step_clock.mark()
         marks.host_times += (host_requested_at, host_received_at, raw_clock())
         step(batch)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ...transfer.prefetch import iter_tensors
+from ...transfer.nested import iter_tensors
 from ..estimate.queue_model import QueueModel, Seconds
 from .batch_timing import BatchTiming
 from .step_times import StepTimes

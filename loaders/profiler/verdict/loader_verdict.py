@@ -11,7 +11,7 @@ import torch
 
 from ....pipeline.errors import UsageError
 from ....pipeline.machine import usable_cores
-from ...transfer.prefetch import iter_tensors
+from ...transfer.nested import iter_tensors, rebuild
 from ...workers.local_ranks import share_of_cores
 from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
 from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
@@ -274,16 +274,4 @@ def _batches_on_device(batches: list[Any], device: str | torch.device | None) ->
         tensor.device.type != "cpu" for batch in batches for tensor in iter_tensors(batch)
     ):
         return None
-    return [move_to_device(batch, step_device) for batch in batches]
-
-
-def move_to_device(batch: Any, device: torch.device) -> Any:
-    """The batch with its tensors on `device`; dicts, lists and (named) tuples are rebuilt."""
-    if isinstance(batch, dict):
-        return {name: move_to_device(value, device) for name, value in batch.items()}
-    if isinstance(batch, (list, tuple)):
-        items = [move_to_device(value, device) for value in batch]
-        return (
-            type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
-        )  # a named tuple, as torch collates
-    return batch.to(device) if isinstance(batch, torch.Tensor) else batch
+    return [rebuild(batch, lambda tensor: tensor.to(step_device)) for batch in batches]

@@ -8,7 +8,7 @@ import multiprocessing
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +27,6 @@ from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.judge import judge
-from facefeed.loaders.profiler.verdict.loader_verdict import move_to_device
 from facefeed.loaders.torch_internals import workers_of
 from facefeed.loaders.workers import worker_options
 from facefeed.pipeline.errors import UsageError
@@ -514,18 +513,6 @@ def test_images_a_second_are_those_of_the_steady_state() -> None:
     recording = MeasuredLoop(loader).record(4, lambda _: None)
     assert recording.num_images.tolist() == [4, 4, 4, 1]
     assert recording.images_per_second * recording.steady_seconds == pytest.approx(9)
-
-
-def test_a_batch_is_moved_in_whatever_it_lies() -> None:
-    batch = {"pair": Pair(torch.zeros(1), 3), "list": [torch.zeros(2)], "name": "a"}
-    moved = move_to_device(batch, torch.device("meta"))
-    assert moved["pair"].image.is_meta
-    assert (moved["pair"].label, moved["list"][0].is_meta, moved["name"]) == (3, True, "a")
-
-
-class Pair(NamedTuple):
-    image: torch.Tensor
-    label: int
 
 
 def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
