@@ -18,7 +18,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data._utils import signal_handling
 from torch.utils.data._utils.pin_memory import pin_memory
-from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 CHECKED_TORCH = "2.15"
 """The version with which these attributes were last read in torch's source."""
@@ -161,6 +161,13 @@ def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock:
 
     loader.__class__ = type(
         loader_class.__name__, (loader_class,), {"_get_iterator": _get_iterator, "__module__": loader_class.__module__}
+    )
+
+
+def keeps_iterator(loader: Any) -> bool:
+    """Whether a loader goes on with one iterator of torch's over all its epochs, besides that of persistent workers."""
+    return any(
+        isinstance(value, _BaseDataLoaderIter) for name, value in vars(loader).items() if name != "_iterator"
     )
 
 

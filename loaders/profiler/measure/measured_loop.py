@@ -275,6 +275,7 @@ class MeasuredLoop:
     def _end_epoch(self) -> None:
         """Ends the epoch here, as far as batches are not requested yet."""
         # Of a pipeline that joins or cuts batches it is not known which step the last requested one would reach.
+        # Of a loader that keeps its iterator, which has no `torch_loader_of`, all further epochs would end too.
         self._was_told_to_end = (
             self.sees_batches and ends_with_torch_loader(self._loader) and end_requests(torch_loader_of(self._loader))
         )

@@ -19,6 +19,7 @@ from ...loader.face_dataloader import FaceDataLoader
 from ...sampling.balance import Balance
 from ...sampling.bound_balance import BoundBalance
 from ...sampling.row_shuffler import RowShuffler
+from ...torch_internals import keeps_iterator
 from ...workers.processes import worker_context
 
 
@@ -52,16 +53,19 @@ class _BoundRepeatedBalance:
 
 
 def torch_loader_of(loader: Any) -> DataLoader[Any] | None:
-    """The torch DataLoader that batches come from: the loader itself, or the one that it wraps; None where there is
-    none.
+    """The torch DataLoader that batches come from and that can be copied: the loader itself, or the one that it wraps;
+    None where there is none.
 
     Wrappers are `DevicePrefetcher` and pipelines whose first stage is a DataLoader, such as webdataset's `WebLoader`.
+    A copy would share an iterator that is kept for further epochs, and so take batches from the loader, or end it.
     """
     if isinstance(loader, DevicePrefetcher):
         return loader.loader
     pipeline = getattr(loader, "pipeline", None)
     first = pipeline[0] if isinstance(pipeline, list) and pipeline else loader
-    return first if isinstance(first, DataLoader) else None
+    if not isinstance(first, DataLoader) or keeps_iterator(first):
+        return None
+    return first
 
 
 def ends_with_torch_loader(loader: Any) -> bool:

@@ -1,8 +1,9 @@
-"""DataLoaders that pass on other batches than torch's."""
+"""DataLoaders of other libraries, and of one's own: those that pass on other batches than torch's, or keep iterators."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,7 +12,8 @@ from assets_clock import Clock
 from assets_profiles import SlowItems
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.profile import profile
-from torch.utils.data import DataLoader, TensorDataset
+from facefeed.loaders.torch_internals import shut_down_workers, workers_of
+from torch.utils.data import DataLoader, Sampler, TensorDataset
 
 STEP = 0.02
 
@@ -59,3 +61,63 @@ def test_a_batch_that_is_dropped_at_the_end_of_an_epoch_is_not_taken_for_that_of
     recording = MeasuredLoop(loader).record(350, lambda _: clock.pass_by(STEP))
     assert len(recording.batch_timings) == 350
     assert recording.not_ready_seconds == pytest.approx(recording.wait_seconds)
+
+
+class Endless(Sampler[Any]):
+    """Begins a sampler anew wherever it ends."""
+
+    def __init__(self, sampler: Any) -> None:
+        self.sampler = sampler
+
+    def __iter__(self) -> Iterator[Any]:
+        while True:
+            yield from self.sampler
+
+
+class MultiEpochs(DataLoader[Any]):
+    """Goes on with its first iterator in all epochs, as timm's `MultiEpochsDataLoader` does."""
+
+    iterator: Any = None
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        object.__setattr__(self, "batch_sampler", Endless(self.batch_sampler))
+
+    def __len__(self) -> int:
+        return len(self.batch_sampler.sampler)  # type: ignore[union-attr]
+
+    def __iter__(self) -> Any:
+        if self.iterator is None:
+            self.iterator = super().__iter__()
+        for _ in range(len(self)):
+            yield next(self.iterator)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_epochs_of_a_loader_that_goes_on_with_one_iterator_are_judged(clock: Clock, workers: int) -> None:
+    loader = MultiEpochs(SlowItems(clock, 0.001), 4, num_workers=workers)
+    profiled = profile(loader, lambda _: clock.pass_by(STEP), steps=60, quick=True)
+    assert len(profiled.live.batch_timings) == len(profiled.live)
+    assert profiled.verdict.num_epoch_batches == 150
+    assert profiled.verdict.epoch_start_wait_seconds == pytest.approx(0.0, abs=1e-6)
+
+
+class Infinite(MultiEpochs):
+    """Starts its workers as it is made and ends them with itself, as Ultralytics' `InfiniteDataLoader` does."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.iterator = DataLoader.__iter__(self)
+
+    def __del__(self) -> None:
+        shut_down_workers(self.iterator)
+
+
+def test_a_loader_whose_workers_have_started_for_all_epochs_keeps_them(clock: Clock) -> None:
+    loader = Infinite(TensorDataset(torch.arange(400.0)), 4, num_workers=1)
+    (worker,) = workers_of(loader.iterator)
+    profiled = profile(loader, lambda _: clock.pass_by(STEP), steps=60)
+    assert worker.is_alive()
+    assert len(next(iter(loader))[0]) == 4
+    assert len(profiled.live.batch_timings) == 0
+    assert "its queue is not seen" in str(profiled.verdict)
