@@ -63,9 +63,11 @@ def torch_loader_of(loader: Any) -> DataLoader[Any] | None:
         return loader.loader
     pipeline = getattr(loader, "pipeline", None)
     first = pipeline[0] if isinstance(pipeline, list) and pipeline else loader
-    if not isinstance(first, DataLoader) or keeps_iterator(first):
+    # By its class: Accelerate's loaders say that theirs is the one of the DataLoader that they hold.
+    if not issubclass(type(first), DataLoader) or keeps_iterator(first):
         return None
-    return first
+    source: DataLoader[Any] = first
+    return source
 
 
 def ends_with_torch_loader(loader: Any) -> bool:

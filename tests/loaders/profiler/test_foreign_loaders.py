@@ -121,3 +121,46 @@ def test_a_loader_whose_workers_have_started_for_all_epochs_keeps_them(clock: Cl
     assert len(next(iter(loader))[0]) == 4
     assert len(profiled.live.batch_timings) == 0
     assert "its queue is not seen" in str(profiled.verdict)
+
+
+class Prepared:
+    """Holds a DataLoader and gives its class for its own, as a loader does that Accelerate has prepared."""
+
+    def __init__(self, loader: Any) -> None:
+        self.base_dataloader = loader
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "base_dataloader":
+            raise AttributeError(name)
+        return getattr(self.base_dataloader, name)
+
+    @property
+    def __class__(self) -> Any:
+        return self.base_dataloader.__class__
+
+    def __len__(self) -> int:
+        return len(self.base_dataloader)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.base_dataloader
+
+
+def test_a_loader_that_only_gives_itself_for_a_dataloader_is_measured_as_an_iterable(clock: Clock) -> None:
+    loader = Prepared(DataLoader(TensorDataset(torch.arange(400.0)), 4))
+    assert isinstance(loader, DataLoader)
+    profiled = profile(loader, lambda _: clock.pass_by(STEP), steps=60)
+    assert profiled.verdict.num_epoch_batches == 100
+    assert "its queue is not seen" in str(profiled.verdict)
+
+
+@pytest.mark.parametrize("prepared", [False, True])
+def test_a_profile_changes_no_order(clock: Clock, prepared: bool) -> None:
+    def drawn(*, profiled: bool) -> list[Any]:
+        generator = torch.Generator().manual_seed(1)
+        loader: Any = DataLoader(SlowItems(clock, 0.001), 4, shuffle=True, generator=generator)
+        loader = Prepared(loader) if prepared else loader
+        if profiled:
+            profile(loader, lambda _: clock.pass_by(STEP), steps=50, quick=True)
+        return [batch.tolist() for batch in loader]
+
+    assert drawn(profiled=True) == drawn(profiled=False)
