@@ -88,15 +88,21 @@ def _measure_and_explain(
 
 @contextmanager
 def _random_state_preserved(loader: Any) -> Iterator[None]:
-    """Restores torch's random state, and that of a loader's samplers, so that profiling does not change its order."""
-    source = torch_loader_of(loader)
+    """Restores torch's random state, and that of a loader's samplers, so that profiling does not change its order.
+
+    Where samplers draw by a generator that is none of torch's, an epoch after the profile has another order.
+    """
+    torch_loader = torch_loader_of(loader)
+    source = loader if torch_loader is None else torch_loader
     generator_owners = [
         source,
         getattr(source, "sampler", None),
         getattr(getattr(source, "batch_sampler", None), "sampler", None),
     ]
     generators = [
-        generator for owner in generator_owners if (generator := getattr(owner, "generator", None)) is not None
+        generator
+        for owner in generator_owners
+        if isinstance(generator := getattr(owner, "generator", None), torch.Generator)
     ]
     states = [generator.get_state() for generator in generators]
     try:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from assets_clock import Clock
@@ -164,3 +166,24 @@ def test_a_profile_changes_no_order(clock: Clock, prepared: bool) -> None:
         return [batch.tolist() for batch in loader]
 
     assert drawn(profiled=True) == drawn(profiled=False)
+
+
+class Drawn(Sampler[int]):
+    """Indices in an order by a generator that is none of torch's."""
+
+    def __init__(self, generator: Any) -> None:
+        self.generator = generator
+
+    def __len__(self) -> int:
+        return 400
+
+    def __iter__(self) -> Iterator[int]:
+        order = [*range(400)]
+        self.generator.shuffle(order)
+        return iter(order)
+
+
+@pytest.mark.parametrize("generator", [np.random.default_rng(0), random.Random(0)], ids=["numpy", "random"])
+def test_a_loader_whose_sampler_draws_by_another_librarys_generator_is_measured(clock: Clock, generator: Any) -> None:
+    loader = DataLoader(SlowItems(clock, 0.001), 4, sampler=Drawn(generator))
+    assert profile(loader, lambda _: clock.pass_by(STEP), steps=60, quick=True).verdict.num_epoch_batches == 100
