@@ -48,6 +48,11 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether up to two windows of images are read from storage before workers need them."""
+        return self._request_preparer.reads_ahead(self._epoch_sampler)
+
     def __getstate__(self) -> dict[str, Any]:
         """The settings and the position, for `copy` and `pickle`, without workers, batch memory and statistics.
 

@@ -30,10 +30,14 @@ class RequestPreparer:
         if (clips := self._dataset.clips) is not None:
             are_pairs = getattr(sampler.balance, "is_paired", False)
             request = replace(request, clips=clips.clips(request.rows, request.epoch, are_pairs=are_pairs))
-        if sampler.shuffling.mode == "window" or (self._dataset.stores and sampler.shuffling.mode == "none"):
+        if self.reads_ahead(sampler):
             self._read_ahead(sampler, request)
         pool = self._dataset.pool
         return request if pool is None else replace(request, slot=pool.acquire())
+
+    def reads_ahead(self, sampler: EpochSampler) -> bool:
+        """Whether windows of images are read before workers need them."""
+        return sampler.shuffling.mode == "window" or (bool(self._dataset.stores) and sampler.shuffling.mode == "none")
 
     def take_store_counts(self) -> StoreCounts | None:
         """What reading ahead from stores took since the last call; None where it does not."""

@@ -26,6 +26,7 @@ from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_er
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
 from .job import judge_job, report_of_rank
 from .judge import judge
+from .read_ahead import without_hidden_reads
 from .result import Profile
 from .steady_state import draining_queue_reason, unseen_queue_remarks
 from .step_series import StepSeries
@@ -95,6 +96,7 @@ class LoaderMeasurement:
             else ()
         )
         own_verdict = self.judge(live, epoch, doubts=doubts, remarks=remarks)
+        own_verdict = without_hidden_reads(own_verdict, torch_loader_of(self.loader))
         report = report_of_rank(self.ranks.rank, own_verdict, live, preloaded, epoch, doubts=doubts)
         verdict, ranks = judge_job(self.ranks.all_gather(report))
         return Profile(
