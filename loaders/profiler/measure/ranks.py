@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,12 +18,23 @@ _JOIN_TIMEOUT = timedelta(minutes=5)
 
 
 class RankGroup:
-    """A torch.distributed group of the backend gloo; without a group, this process alone."""
+    """A torch.distributed group of the backend gloo; without a group, this process alone.
 
-    def __init__(self, group: Any = None) -> None:
-        self._group = group
+    num_unseen: other ranks that a launcher has started while this process has no group.
+    """
+
+    def __init__(self, group: Any = None, *, num_unseen: int = 0) -> None:
+        self._group, self.num_unseen = group, num_unseen
         self.rank = 0 if group is None else distributed.get_rank(group)
         self.world_size = 1 if group is None else distributed.get_world_size(group)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a verdict of these ranks does not cover; see `Verdict`."""
+        if not self.num_unseen:
+            return ()
+        others = f"the other {self.num_unseen} ranks were" if self.num_unseen > 1 else "the other rank was"
+        return (f"{others} not seen, and a job waits for all of them; call init_process_group first",)
 
     def all_gather(self, value: T) -> list[T]:
         """Every rank's value, in rank order. Blocks until all ranks have called it."""
@@ -52,8 +64,10 @@ def default_rank_group() -> Iterator[RankGroup]:
     All ranks have to enter it: raises `UsageError` where one does not within five minutes, or the group cannot be
     created.
     """
-    available = distributed.is_available() and distributed.is_initialized()
-    if not available or distributed.get_world_size() == 1:
+    if not (distributed.is_available() and distributed.is_initialized()):
+        yield RankGroup(num_unseen=_num_launched_ranks() - 1)
+        return
+    if distributed.get_world_size() == 1:
         yield RankGroup()
         return
     try:
@@ -68,3 +82,9 @@ def default_rank_group() -> Iterator[RankGroup]:
         yield RankGroup(group)
     finally:
         distributed.destroy_process_group(group)
+
+
+def _num_launched_ranks() -> int:
+    """Ranks of this process's job, at least 1, as torchrun, and what builds on it, states for each of them."""
+    world_size = os.environ.get("WORLD_SIZE", "")
+    return max(int(world_size), 1) if world_size.isdecimal() else 1

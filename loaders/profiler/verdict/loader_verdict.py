@@ -89,7 +89,8 @@ class LoaderMeasurement:
         )
         assert preloaded is not None
         epoch = self._epoch_starts(live)
-        remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *(() if epoch else (NOT_JUDGED,)))
+        not_judged = () if epoch else (NOT_JUDGED,)
+        remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *not_judged, *self.ranks.remarks)
         doubts = (
             replay_doubts(live, [each for each, _ in replays], accelerator=self._unseen_device)
             if self._unseen_device

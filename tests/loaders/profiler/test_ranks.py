@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+import torch
+from assets_clock import Clock
 from assets_loaders import DEADLINE_SECONDS
 from assets_profiled_ranks import alone_in_a_job, asked_differently, coupled, profiled, profiled_with_workers, verified
 from assets_profiles import STEP, profile_of, recording_of
@@ -26,6 +28,7 @@ from assets_ranks import in_ranks
 from assets_rows import make_small
 from click.testing import CliRunner
 from facefeed.loaders.profiler.measure.recording import Recording
+from facefeed.loaders.profiler.profile import profile as profile_loader
 from facefeed.loaders.profiler.rank_processes import RankDiedError, _name_rank_in_error, profile_on_ranks
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
@@ -316,6 +319,18 @@ def test_a_rank_that_asks_alone_is_refused_and_does_not_hang(tmp_path: Path) -> 
 
 def test_what_a_job_cannot_try_is_refused_on_every_rank(tmp_path: Path) -> None:
     assert all("neither verify nor against" in message for message in in_ranks(2, verified, tmp_path / "ranks"))
+
+
+@pytest.mark.parametrize(
+    ("world_size", "others"), [("4", "the other 3 ranks were"), ("2", "the other rank was"), ("1", ""), ("", "")]
+)
+def test_ranks_that_no_process_group_brings_together_are_named(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, world_size: str, others: str
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", world_size)
+    verdict = profile_loader([torch.zeros(1)] * 200, lambda _: clock.pass_by(STEP), steps=60, quick=True).verdict
+    expected = f"{others} not seen, and a job waits for all of them; call init_process_group first"
+    assert [remark for remark in verdict.remarks if "init_process_group" in remark] == [expected] * bool(others)
 
 
 # ---- an emulated device that is one of several
