@@ -1,4 +1,4 @@
-"""Decodes the encoded image and mask of a row."""
+"""Decodes the encoded image of a row."""
 
 from __future__ import annotations
 
@@ -67,13 +67,3 @@ def _decode_jpeg(
         return pixels
     buffer = into if into is not None and into.shape == (height, width, 3) else None
     return simplejpeg.decode_jpeg(data, colorspace="RGB", buffer=buffer)  # type: ignore[no-any-return]
-
-
-def decode_mask(data: bytes) -> NDArray[np.uint8]:
-    """Decodes a manipulation mask to uint8 (H, W) of 0 and 1. Raises `CorruptDataError` on damage."""
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as stored:
-            refuse_huge(*stored.size)
-            return np.asarray(stored.convert("1"), np.uint8)
-    except DECODE_ERRORS as error:
-        raise CorruptDataError(f"a mask of {len(data)} bytes does not decode: {error}") from error

@@ -15,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.crops import CropProtocol, crop_protocol
+from ...pipeline.dataset.image_codec import decode_mask
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ...pipeline.dataset.stores.opening import StoreOptions
@@ -27,7 +28,7 @@ from ..normalise import normalise
 from ..seeding import generator_owners
 from ..whole_numbers import optional_int
 from .cuts import Cut, WholeCrop, cuts_of
-from .decode import decode_mask, decode_rgb
+from .decode import decode_rgb
 from .selected_rows import Crop, SelectedRows
 from .selection import Filters, Rows
 from .store_datasets import StoreDatasets
@@ -331,7 +332,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         if self.index.number("label", row) == self._real_class:
             return None
         data = self._read_mask(row)
-        return None if data is None else cut.mask(decode_mask(data))
+        return None if data is None else cut.mask(decode_mask(data).view(np.uint8))
 
 
 # A function of the cut, which differs from row to row, so that `with_wrapped_stages` can wrap it, as for timing.

@@ -1,4 +1,4 @@
-"""Encodes and decodes the image column: RGB arrays to jpeg, png or webp bytes, and back."""
+"""Encodes and decodes images, RGB arrays as jpeg, png or webp bytes, and masks, bool arrays as png bytes."""
 
 from __future__ import annotations
 
@@ -91,6 +91,26 @@ def decode_rgb_strictly(data: bytes, *, max_pixels: int | None = MAX_PIXELS) -> 
         return _decode_pillow(data, max_pixels)
     except DECODE_ERRORS as error:
         raise CorruptDataError(f"image of {len(data)} bytes does not decode: {error}") from error
+
+
+def encode_mask(mask: NDArray[np.bool_]) -> bytes:
+    """Encodes a manipulation mask (H, W) as PNG with one bit per pixel."""
+    buffer = io.BytesIO()
+    Image.fromarray(mask).save(buffer, "PNG", optimize=False)
+    return buffer.getvalue()
+
+
+def decode_mask(data: bytes) -> NDArray[np.bool_]:
+    """Decodes the PNG of `encode_mask` to bool (H, W); viewed as uint8, it is 0 and 1.
+
+    Raises `CorruptDataError` on anything else, and where the PNG says that it is of more than `MAX_PIXELS`.
+    """
+    try:
+        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
+            refuse_huge(*image.size)
+            return np.asarray(image.convert("1"), np.uint8).view(np.bool_)  # Pillow's own bool has bytes of 255
+    except DECODE_ERRORS as error:
+        raise CorruptDataError(f"mask of {len(data)} bytes does not decode: {error}") from error
 
 
 def refuse_huge(width: int, height: int, max_pixels: int | None = MAX_PIXELS) -> None:

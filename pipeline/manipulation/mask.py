@@ -8,16 +8,14 @@ difference in the face is encoding noise.
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
 from typing import Final
 
 import cv2
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
-from ..errors import CorruptDataError, UsageError
+from ..errors import UsageError
 from ..faces.geometry.crop import CropSquare
 
 LOW_THRESHOLD: Final = 3.0
@@ -172,19 +170,3 @@ def _resample_to_crop(areas: NDArray[np.uint8], offset: float, step: float, size
 def _disc(radius: float) -> NDArray[np.uint8]:
     disc: NDArray[np.uint8] = cv2.getStructuringElement(cv2.MORPH_ELLIPSE, (2 * max(1, round(radius)) + 1,) * 2)
     return disc
-
-
-def encode_mask(mask: NDArray[np.bool_]) -> bytes:
-    """Encodes a mask (H, W) as PNG with one bit per pixel."""
-    buffer = io.BytesIO()
-    Image.fromarray(mask).save(buffer, "PNG", optimize=False)
-    return buffer.getvalue()
-
-
-def decode_mask(data: bytes) -> NDArray[np.bool_]:
-    """Decodes the PNG of `encode_mask` to bool (H, W); raises `CorruptDataError` on anything else."""
-    try:
-        with Image.open(io.BytesIO(data), formats=("PNG",)) as image:
-            return np.asarray(image.convert("1"), np.bool_)
-    except (OSError, SyntaxError, ValueError, EOFError) as error:
-        raise CorruptDataError(f"mask of {len(data)} bytes does not decode: {error}") from error

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ..dataset.image_codec import encode_mask
 from ..dataset.schema import WHOLE_FRAME_HULL, face_schema
 from ..faces import Faces
 from ..faces.detectors.by_name import whole_frame_detector
@@ -26,7 +27,7 @@ from ..faces.geometry.regions import sharpness
 from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
 from ..faces.landmarks import FaceShape
-from ..manipulation.mask import ManipulationMask, encode_mask, manipulation_mask
+from ..manipulation.mask import ManipulationMask, manipulation_mask
 from ..manipulation.own_masks import OwnMaskFrames, crop_own_mask
 from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from ..planning.options import JobSpec

@@ -28,10 +28,10 @@ import numpy as np
 import pyarrow.parquet as pq
 import torch
 from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import decode_mask
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.mtcnn import MTCNNDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry

@@ -11,12 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.byte_ranges import MissingFileError
-from ...dataset.image_codec import ImageEncoder, decode_rgb_strictly
+from ...dataset.image_codec import ImageEncoder, decode_mask, decode_rgb_strictly
 from ...dataset.index import Index
 from ...dataset.stored_images import StoredImages
 from ...errors import CorruptDataError
 from ...faces.geometry.crop import CropSquare
-from ...manipulation.mask import decode_mask
 from ..formatting import compact_number, timestamp
 from ..statistics.columns import FACE_SIZE, LANDMARK_SCORE, SCORE, SHARPNESS
 from ..statistics.videos import label_names

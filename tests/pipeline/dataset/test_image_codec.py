@@ -1,4 +1,4 @@
-"""What a user notices of the encoder: colours, loss, sizes, refusals, damage."""
+"""What a user notices of images and masks as they are stored: colours, loss, sizes, refusals, damage."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import pickle
 
 import numpy as np
 import pytest
-from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_mask, decode_rgb_strictly, encode_mask
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from hypothesis import given
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from skimage import data
 
@@ -127,3 +129,27 @@ def test_bytes_that_are_no_image_are_reported(data: bytes, capfd: pytest.Capture
     with pytest.raises(CorruptDataError):
         decode_rgb_strictly(data)
     assert capfd.readouterr().err == ""
+
+
+@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
+def test_a_mask_comes_back_as_it_was(height: int, width: int, seed: int) -> None:
+    mask = np.random.default_rng(seed).random((height, width)) < 0.5
+    data = encode_mask(mask)
+    back = decode_mask(data)
+    assert back.dtype == np.bool_
+    assert (back.view(np.uint8) == mask).all()
+    # The 25th byte of a PNG is its bit depth.
+    assert data[24] == 1
+
+
+def test_a_damaged_mask_is_an_error_of_ours() -> None:
+    data = bytearray(encode_mask(np.random.default_rng(0).random((128, 128)) < 0.5))
+    data[len(data) // 2] ^= 0x10
+    with pytest.raises(CorruptDataError, match="mask of"):
+        decode_mask(bytes(data))
+
+
+def test_a_mask_that_is_larger_than_any_crop_is_refused_as_an_image_is() -> None:
+    side = 4097
+    with pytest.raises(CorruptDataError, match=f"{side} x {side} px, crops have at most"):
+        decode_mask(encode_mask(np.zeros((side, side), np.bool_)))

@@ -8,6 +8,7 @@ import io
 import json
 import re
 import shutil
+import struct
 import subprocess
 import zlib
 from collections.abc import Iterator, Sequence
@@ -359,6 +360,22 @@ def test_a_damaged_mask_is_counted_and_its_fake_shown_without_it(out: Path, tmp_
         with (copy / index.value("file", pair.fake.row)).open("r+b") as file:
             file.seek(index.value("mask_offset", pair.fake.row) + 16)
             file.write(b"damaged")
+    sheets = inspect_dataset(copy).sheets
+    assert {pair.fake.row for pair in sheets.changed} == set(sheets.unreadable)
+    assert all(pair.fake.uri and pair.fake.mask_uri is None for pair in sheets.changed)
+
+
+def test_a_mask_that_says_it_is_huge_is_counted_as_a_damaged_one(out: Path, tmp_path: Path) -> None:
+    copy = assets_dataset.copy_dataset(out, tmp_path / "out")
+    index = Index(copy)
+    for pair in inspect_dataset(copy).sheets.changed:
+        with (copy / index.value("file", pair.fake.row)).open("r+b") as file:
+            # The header of a PNG: its kind, at byte 12, width, height, 5 bytes more, and the CRC of all that.
+            file.seek(index.value("mask_offset", pair.fake.row) + 12)
+            kind, rest = file.read(4), file.read(13)[8:]
+            header = kind + struct.pack(">II", 1 << 20, 1 << 20) + rest
+            file.seek(-17, io.SEEK_CUR)
+            file.write(header + zlib.crc32(header).to_bytes(4, "big"))
     sheets = inspect_dataset(copy).sheets
     assert {pair.fake.row for pair in sheets.changed} == set(sheets.unreadable)
     assert all(pair.fake.uri and pair.fake.mask_uri is None for pair in sheets.changed)

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from assets_clips import truncate
 from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import decode_mask
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.planning.validation import prepare_job

@@ -16,20 +16,18 @@ from assets_pairs import Truth, entry_of, film, pairs_of_sample
 from assets_video import write_video
 from facefeed.data.recipe import Clip
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
-from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_mask, decode_rgb_strictly
+from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import ManipulationMask, decode_mask, encode_mask, manipulation_mask
+from facefeed.pipeline.manipulation.mask import ManipulationMask, manipulation_mask
 from facefeed.pipeline.manipulation.source_frames import AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import Frame, MediaReader, Sampling
-from hypothesis import given
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 EVERY = 12
@@ -158,22 +156,6 @@ def test_frames_of_two_sizes_are_refused() -> None:
         manipulation_mask(
             picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
         )
-
-
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(0, 2**32 - 1))
-def test_a_mask_comes_back_as_it_was(height: int, width: int, seed: int) -> None:
-    mask = np.random.default_rng(seed).random((height, width)) < 0.5
-    data = encode_mask(mask)
-    assert (decode_mask(data) == mask).all()
-    # The 25th byte of a PNG is its bit depth.
-    assert data[24] == 1
-
-
-def test_a_damaged_mask_is_an_error_of_ours() -> None:
-    data = bytearray(encode_mask(picture(0)[..., 0] > 100))
-    data[len(data) // 2] ^= 0x10
-    with pytest.raises(CorruptDataError, match="mask of"):
-        decode_mask(bytes(data))
 
 
 # --- the frames of an original

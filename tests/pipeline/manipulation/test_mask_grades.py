@@ -18,11 +18,11 @@ from facefeed.data.recipe import Clip
 from facefeed.data.render import base_portrait
 from facefeed.data.scene import Scene
 from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import decode_mask
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.sources import Entry

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 from assets_video import spoil, write_video
 from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.image_codec import decode_mask
 from facefeed.pipeline.dataset.manifest import InputOutcome
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import decode_mask
 from facefeed.pipeline.manipulation.own_masks import THRESHOLD, OwnMaskFrames, crop_own_mask
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit

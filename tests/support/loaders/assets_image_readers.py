@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from facefeed.loaders.dataset.decode import decode_mask, decode_rgb
-from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
+from facefeed.loaders.dataset.decode import decode_rgb
+from facefeed.pipeline.dataset.image_codec import decode_mask, decode_rgb_strictly
 from facefeed.pipeline.errors import CorruptDataError
 
 DECODERS: tuple[Callable[[bytes], Any], ...] = (
