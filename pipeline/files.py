@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import mmap
 import os
 import re
@@ -94,6 +95,12 @@ def read_stored(path: Path) -> bytes:
             return path.read_bytes()
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Hex SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def refuse_address(path: Path, remedy: str) -> None:

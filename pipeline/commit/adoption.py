@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt
 from ..errors import CorruptDataError
-from ..files import stop_on_disk_error
+from ..files import sha256_of, stop_on_disk_error
 from ..planning.plan import Unit
 from ..planning.run_state import RunState, lists_inputs_of
-from .publish import check_unit_file, move_to_quarantine, sha256_of, write_receipt
+from .publish import check_unit_file, move_to_quarantine, write_receipt
 
 _RECEIPT_KEY = "facefeed.receipt"
 

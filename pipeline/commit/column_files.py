@@ -11,8 +11,8 @@ from ..dataset.added_columns import ColumnReceipt, ColumnSet
 from ..dataset.manifest import OutPaths, Receipt
 from ..dataset.schema import leaf_paths
 from ..errors import CorruptDataError
-from ..files import stop_on_disk_error, write_durably
-from .publish import check_unit_file, publish, sha256_of, unit_file_metadata
+from ..files import sha256_of, stop_on_disk_error, write_durably
+from .publish import check_unit_file, publish, unit_file_metadata
 
 
 def column_writer_options(schema: pa.Schema) -> dict[str, Any]:

@@ -30,14 +30,14 @@ from ..dataset.index import index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
 from ..errors import CorruptDataError, Reason, StoppedError, UsageError
-from ..files import files_below, stop_on_disk_error, sync_folder, write_durably
+from ..files import files_below, sha256_of, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.recorded import RecordedDataset
 from ..planning.run_state import RunState
 from ..sources import Entry
 from ..stored_source.staging import STAGING_PREFIX
 from .column_files import check_columns
-from .publish import QUARANTINED_SUFFIX, check_unit_file, move_to_quarantine, sha256_of
+from .publish import QUARANTINED_SUFFIX, check_unit_file, move_to_quarantine
 
 
 def quarantine_orphans(run_state: RunState) -> list[str]:

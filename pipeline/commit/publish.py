@@ -7,7 +7,6 @@ receipt is an orphan that can be verified and adopted, and a receipt without its
 
 from __future__ import annotations
 
-import hashlib
 import os
 import uuid
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from ..files import (
     link_exclusive,
     make_folder,
     raise_if_disk_failed,
+    sha256_of,
     stop_on_disk_error,
     sync_folder,
     write_durably,
@@ -80,12 +80,6 @@ def remove_empty_folders_on_refusal(paths: OutPaths) -> Iterator[None]:
 def attempt_path(paths: OutPaths, unit: str) -> Path:
     """A unique path to write one attempt at a unit to; never ends in ``.parquet``."""
     return paths.temporary / f"{unit}.{uuid.uuid4().hex}.inprogress"
-
-
-def sha256_of(path: Path) -> str:
-    """Hex SHA-256 of a file's bytes."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def move_to_quarantine(path: Path, paths: OutPaths) -> None:

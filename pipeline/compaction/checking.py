@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from ..commit.column_files import check_columns
-from ..commit.publish import sha256_of
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
 from ..errors import CorruptDataError, RefusedError
-from ..files import stop_on_disk_error
+from ..files import sha256_of, stop_on_disk_error
 from ..planning.run_state import RunState
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import CorruptDataError
+from ..files import sha256_of
 from ..machine import usable_cores
 from .destination import RECEIPT, SUMS, WORK, Destination
 
@@ -70,11 +70,8 @@ def _stored(
         digest, relative = listed
         path = destination.root / relative
         try:
-            if not read_files:
-                return relative, path.stat().st_size, True
-            with path.open("rb") as file:
-                is_same = hashlib.file_digest(file, "sha256").hexdigest() == digest
-                return relative, os.fstat(file.fileno()).st_size, is_same
+            is_same = not read_files or sha256_of(path) == digest
+            return relative, path.stat().st_size, is_same
         except (FileNotFoundError, NotADirectoryError):
             return relative, None, False
 

@@ -20,7 +20,7 @@ from typing import Final
 
 from ..console import printable
 from ..errors import CorruptDataError, RefusedError, UsageError
-from ..files import DISK_IS_FULL, sync_folder, write_durably
+from ..files import DISK_IS_FULL, sha256_of, sync_folder, write_durably
 from ..lock import hold_lock
 from .forms.form import PartRows
 from .receipt import ExportReceipt, PartReceipt, with_parts
@@ -115,8 +115,7 @@ class Destination:
         lines, size_bytes, files = [], 0, 0
         for path in sorted(path for path in staged.rglob("*") if path.is_file()):
             relative = path.relative_to(staged).as_posix()
-            with path.open("rb") as file:
-                lines.append(f"{hashlib.file_digest(file, 'sha256').hexdigest()}  {relative}\n")
+            lines.append(f"{sha256_of(path)}  {relative}\n")
             size_bytes, files = size_bytes + path.stat().st_size, files + 1
             target = self.root / relative
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -141,8 +140,7 @@ class Destination:
                 file.write((self._parts / f"{part.name}.sums").read_bytes())
             file.flush()
             os.fsync(file.fileno())
-        with joined.open("rb") as file:
-            sums_sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sums_sha256 = sha256_of(joined)
         joined.replace(self.root / SUMS)
         sync_folder(self.root)
         self.receipt = with_parts(self.receipt, parts, sums_sha256)

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commit.publish import sha256_of
 from ..dataset.manifest import InputOutcome, OutPaths, Receipt
+from ..files import sha256_of
 from ..planning.plan import Unit
 from ..planning.run_state import superseded_receipts
 from ..sources import Entry

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from ..commit.finalize import install_index, renewed_manifest, superseded_units, write_dataset_index
 from ..commit.lease import hold_lease
-from ..commit.publish import check_unit_file, refuse_read_only, sha256_of
+from ..commit.publish import check_unit_file, refuse_read_only
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index, current_index_path, index_schema
@@ -21,7 +21,7 @@ from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
-from ..files import files_below, raise_if_disk_failed, refuse_unmapped, stop_on_any_disk_error
+from ..files import files_below, raise_if_disk_failed, refuse_unmapped, sha256_of, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of

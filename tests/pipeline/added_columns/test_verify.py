@@ -24,10 +24,10 @@ from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline import report
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.files import sha256_of
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.verify.check import rebuild_index_file, verify

@@ -25,7 +25,6 @@ from facefeed.pipeline.commit.publish import (
     check_unit_file,
     make_folders,
     publish,
-    sha256_of,
     stop_on_disk_error,
     unit_file_metadata,
     write_durably,
@@ -36,6 +35,7 @@ from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.files import sha256_of
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState

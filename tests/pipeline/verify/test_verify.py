@@ -34,11 +34,11 @@ from click.testing import CliRunner, Result
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.commit.lease import hold_lease
-from facefeed.pipeline.commit.publish import sha256_of
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.files import sha256_of
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.planning.plan import PlanPart
 from facefeed.pipeline.verify import unfinished
