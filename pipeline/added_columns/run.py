@@ -31,7 +31,7 @@ from ..files import (
     write_durably,
 )
 from ..planning.run_state import RunState, finished_run_state
-from ..verify.unfinished import UnfinishedRun
+from ..verify.unfinished import UnfinishedRun, finished_manifest
 from .by_name import absolute_source, load_column_maker
 from .landmarks import REPLACED, LandmarkColumns
 from .maker import ColumnMaker, check_maker, describe
@@ -214,22 +214,15 @@ def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator
     """
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
-        _require_finished(out)
+        finished_manifest(out)  # refuses before it waits for another run
         refuse_read_only(paths)
         with hold_lease(paths.lease, on_wait, work=work) as lease:
-            manifest = _require_finished(out)
+            manifest = finished_manifest(out)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):
                 shutil.rmtree(folder)
             remove_attempts(paths)
             yield finished_run_state(paths, manifest), manifest, lease
-
-
-def _require_finished(out: Path) -> Manifest:
-    manifest = Manifest.read(out)
-    if unfinished := UnfinishedRun.find(out):
-        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
-    return manifest
 
 
 def _begin(out: Path, maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunState) -> ColumnSet:

@@ -33,7 +33,7 @@ from ..execution.capacity import num_workers_without_gpu
 from ..files import refuse_address, stop_on_any_disk_error
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RunState, finished_run_state, superseded_receipts
-from ..verify.unfinished import UnfinishedRun
+from ..verify.unfinished import finished_manifest
 from .checking import check_files
 from .grouping import plan_compaction
 from .merged_columns import merge_columns
@@ -118,10 +118,10 @@ def compact(
     refuse_address(out, "files are merged in a folder: mount the store, or copy from and to it")
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
-        _require_finished(out)
+        finished_manifest(out, or_in_compaction=True)  # refuses before it waits for another run
         refuse_read_only(paths)
         with hold_lease(paths.lease, on_wait, work="facefeed compact") as lease:
-            compaction = _Compaction(paths, _require_finished(out), lease)
+            compaction = _Compaction(paths, finished_manifest(out, or_in_compaction=True), lease)
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
             merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)
             manifest, incomplete, removed_files = compaction.finish()
@@ -131,15 +131,6 @@ def compact(
                 is_resumed=compaction.is_resumed, size_bytes=manifest.bytes, incomplete_columns=incomplete,
                 seconds=time.monotonic() - started,
             )  # fmt: skip
-
-
-def _require_finished(out: Path) -> Manifest:
-    """The manifest of a dataset that is finished, or of one that was, until a compaction of it began."""
-    manifest = Manifest.read(out)
-    unfinished = UnfinishedRun.find(out)
-    if unfinished is not None and not unfinished.is_compaction:
-        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
-    return manifest
 
 
 class _Compaction:

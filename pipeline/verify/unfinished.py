@@ -9,7 +9,7 @@ from pathlib import Path
 from ..commit.finalize import build_manifest
 from ..console import plural
 from ..dataset.manifest import Manifest, OutPaths
-from ..errors import UsageError
+from ..errors import RefusedError, UsageError
 from ..lock import advice_to_wait
 from ..planning.failure_limit import (
     NO_FACES_REMEDY,
@@ -121,3 +121,16 @@ class UnfinishedRun:
             remedies += filter(None, [", ".join(options), *others])
             remedies.append("those that are no longer in SRC do not count then")
         return "; ".join(remedies)
+
+
+def finished_manifest(out: Path, *, or_in_compaction: bool = False) -> Manifest:
+    """The manifest of a finished dataset; with `or_in_compaction` also of one that was, until a compaction of it began.
+
+    Raises `UsageError` where OUT holds no dataset that was ever finished, `RefusedError` where a later run of it did
+    not come to its end, and `CorruptDataError` where manifest or plan is damaged.
+    """
+    manifest = Manifest.read(out)
+    unfinished = UnfinishedRun.find(out)
+    if unfinished is not None and not (or_in_compaction and unfinished.is_compaction):
+        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
+    return manifest
