@@ -1,6 +1,7 @@
 """Ctrl-C in a command: the first stops it in order, the second kills the process and all its children.
 
 But in an import the first ends the process at once: what is imported may swallow an exception.
+A child ends with the process that started it, also where that is killed and can stop nothing.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ def exit_when_interrupted(code: int) -> None:
 
 
 def ignore_interrupts() -> None:
-    """Keeps the exit code of a process that Python takes apart: it gives up handlers before it has ended."""
+    """Ignores SIGINT, SIGTERM and SIGHUP from now on, at the end of a process: its exit code stays what it is.
+
+    As the interpreter shuts down, it resets handlers, and a signal would then kill the process.
+    """
     _handle_with(signal.SIG_IGN)
 
 
@@ -92,6 +96,24 @@ def sigint_blocked_in_children() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def exit_with_parent() -> None:
+    """Ends this process as soon as the one that started it by `multiprocessing` has ended, also where that was killed.
+
+    Else it would wait for work for ever, and its shared memory would not be freed.
+    """
+    from multiprocessing import parent_process  # noqa: PLC0415 (handlers are set before it is imported)
+    from multiprocessing.connection import wait  # noqa: PLC0415
+
+    if (parent := parent_process()) is None:
+        return
+
+    def exit_after_parent() -> None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=exit_after_parent, name="facefeed-parent", daemon=True).start()
 
 
 @contextmanager

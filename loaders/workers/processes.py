@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import resource
 import signal
 import sys
 import tempfile
-import threading
 from collections.abc import Callable
 from multiprocessing import forkserver
-from multiprocessing.connection import wait
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -19,6 +16,7 @@ import cv2
 
 from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
+from ...pipeline.interrupts import exit_with_parent as exit_with_parent  # noqa: PLC0414 (for ranks of a profile)
 from ...pipeline.interrupts import sigint_blocked_in_children
 from ...pipeline.machine import usable_cores
 from .local_ranks import share_of_cores
@@ -124,17 +122,6 @@ def _raise_open_file_limit() -> None:
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
-
-
-def exit_with_parent() -> None:
-    """Exits this process, so that its shared memory is freed, as soon as the process that started it has ended."""
-    if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_exit_after, args=(parent.sentinel,), name="facefeed-end", daemon=True).start()
-
-
-def _exit_after(sentinel: int) -> None:
-    wait([sentinel])
-    os._exit(1)
 
 
 _LIKELY_CAUSES = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (is /dev/shm full?)"}

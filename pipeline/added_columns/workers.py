@@ -20,7 +20,7 @@ from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
 from ..errors import StoppedError, UsageError
 from ..execution.capacity import visible_gpus
-from ..interrupts import sigint_blocked_in_children
+from ..interrupts import exit_with_parent, sigint_blocked_in_children
 from .maker import ColumnMaker
 from .unit_columns import add_to_unit
 
@@ -141,7 +141,7 @@ class _Worker:
 def _start_worker(column_set: ColumnSet, load: LoadMaker, stop: Event, ordinal: object, gpus: list[str]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # what a maker imports may unblock it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    threading.Thread(target=_end_with_parent, name="facefeed-parent", daemon=True).start()
+    exit_with_parent()
     with ordinal.get_lock():  # type: ignore[attr-defined]  # a synchronized integer
         number = ordinal.value  # type: ignore[attr-defined]
         ordinal.value += 1  # type: ignore[attr-defined]
@@ -149,14 +149,6 @@ def _start_worker(column_set: ColumnSet, load: LoadMaker, stop: Event, ordinal: 
         os.environ["CUDA_VISIBLE_DEVICES"] = gpus[number % len(gpus)]
     cv2.setNumThreads(1)
     _Worker.column_set, _Worker.load, _Worker.stop = column_set, staticmethod(load), stop
-
-
-def _end_with_parent() -> None:
-    """Ends this process once its parent was killed: it would wait for work for ever."""
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
 
 
 def _run_unit(unit: Receipt) -> None:
