@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.boxes import paired_iou
 from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
-from ..dataset.overlap import paired_iou
 from ..dataset.selection import Rows
 
 _GAP_FACTOR = 1.5  # halfway between one step and two

@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.boxes import paired_iou, relative_boxes
 from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers, microseconds
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
-from ..dataset.overlap import paired_iou
 from ..dataset.selection import Rows
 
 _NO_MATCH = np.iinfo(np.int64).max
@@ -74,7 +74,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     real_kind = np.repeat([_BY_INDEX, _BY_NUMBER, _BY_TIME], [len(reals), len(numbered), len(timed)])
     reals = np.concatenate([reals, numbered, timed])
     at = np.stack([frame, number, microseconds(index, rows) if len(timed) else frame])
-    boxes = _relative_boxes(rows, index)
+    boxes = relative_boxes(index, rows)
     nearest = _nearest_faces(
         _Faces(3 * source[fakes] + kind, at[kind, fakes], boxes[fakes]),
         _Faces(3 * video[reals] + real_kind, at[real_kind, reals], boxes[reals]),
@@ -100,7 +100,7 @@ def nearest_face(index: IndexLike, ends: VideoEnds, fake: int, reals: Rows) -> i
     Where none has, of the nearest in frames. `ends`: of the videos.
     """
     frame, frames, _ = comparable_frames(index, ends, fake, reals)
-    boxes = _relative_boxes(np.append(reals, np.uint32(fake)), index)
+    boxes = relative_boxes(index, np.append(reals, np.uint32(fake)))
     group = np.zeros(len(reals), np.int64)
     fakes = _Faces(group[:1], np.array([frame]), boxes[-1:])
     nearest = int(_nearest_faces(fakes, _Faces(group, frames, boxes[:-1]))[0])
@@ -119,13 +119,6 @@ class _Faces(NamedTuple):
 
     def take(self, selection: Any) -> _Faces:
         return _Faces(*(column[selection] for column in self))
-
-
-def _relative_boxes(rows: Rows, index: IndexLike) -> NDArray[np.float32]:
-    """Boxes as fractions of the frame, xyxy, float32 (rows, 4): a source and its fake may differ in resolution."""
-    width, height = (index.numbers(name, rows) for name in ("frame_width", "frame_height"))
-    sides: NDArray[np.float32] = np.stack([width, height, width, height], axis=1).astype(np.float32)
-    return index.boxes("box_xyxy", rows) / sides
 
 
 def _nearest_faces(fakes: _Faces, reals: _Faces) -> NDArray[np.int64]:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from ...dataset.boxes import paired_iou, relative_boxes
 from ...dataset.frame_numbers import VideoEnds, comparable_frames
 from ...dataset.index import Index
-from ...faces.geometry.overlap import box_iou
 from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
 from ..statistics.groups import MANIPULATED_THRESHOLD
 from .selection import Rng, Rows, fakes_by_method
@@ -79,14 +79,6 @@ def matching_source_row(index: Index, ends: VideoEnds, source_rows: Rows, fake: 
     if distances.min() > tolerance:
         return None
     candidates = source_rows[distances == distances.min()]
-    fake_box, boxes = _relative_box(index, fake), np.stack([_relative_box(index, int(row)) for row in candidates])
-    iou = box_iou(boxes, [fake_box])[:, 0]
+    iou = paired_iou(relative_boxes(index, candidates), relative_boxes(index, [fake]))
     best = int(iou.argmax())
     return int(candidates[best]) if iou[best] > 0 else None
-
-
-def _relative_box(index: Index, row: int) -> NDArray[np.float64]:
-    """A face's box xyxy as fractions of the frame, since source and fake may differ in resolution."""
-    width, height = index.value("frame_width", row), index.value("frame_height", row)
-    box: NDArray[np.float64] = np.asarray(index.value("box_xyxy", row), np.float64) / [width, height, width, height]
-    return box
