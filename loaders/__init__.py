@@ -19,7 +19,7 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | transfer/ | from a worker's batch to the training loop's, on the CPU or a device |
 | loader/ | `FaceDataLoader`: torch's DataLoader over all of these |
 | profiler/ | measures whether training waits for data |
-| face, normalise, seeding, validation, whole_numbers | shared by several of them |
+| face, normalise, real_numbers, seeding, validation, whole_numbers | shared by several of them |
 | torch_internals | all use of torch's private parts |
 
 Importing this package is light: torch is imported with the first name that needs it. The guide is

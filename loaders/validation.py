@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
-from numbers import Real
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -18,6 +17,7 @@ from torch.utils.data import SequentialSampler
 from torch.utils.data.distributed import DistributedSampler
 
 from ..pipeline.errors import FacefeedError, UsageError
+from .real_numbers import as_float
 
 _ALTERNATIVES = {
     "sampler": "use balance=, filters= and shuffle=, or torch's DataLoader(FaceDataset(...), sampler=...)",
@@ -134,7 +134,7 @@ _OPTION_RULES: tuple[tuple[str, Callable[[Any], bool], str], ...] = (
      "must be a tuple of names, such as ('image', 'label', 'video_id')"),
     ("collate_fn", _is_function_or_none, "must be a function, or None"),
     ("worker_init_fn", _is_function_or_none, "must be a function, or None"),
-    ("timeout", lambda value: isinstance(value, Real) and not isinstance(value, bool) and float(value) >= 0,
+    ("timeout", lambda value: as_float(value) >= 0,
      "must be a number of seconds of at least 0; 0 waits for ever"),
     ("persistent_workers", lambda value: value is None or _is_flag(value), "must be True or False"),
     ("drop_last", _is_flag, "must be True or False"),

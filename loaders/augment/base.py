@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from albumentations import BasicTransform
 
 from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.errors import UsageError
+from ..real_numbers import as_float
 from .albumentations_internals import ALL_TARGETS
 from .points import FacePoints, face_points_from
 
@@ -81,20 +83,21 @@ class GeometricTransform(FaceTransform):
 
 def require_fraction(name: str, value: float) -> float:
     """`value` as a float; raises `UsageError` outside 0..1."""
-    if not _is_number(value) or not 0 <= value <= 1:
+    number = as_float(value)
+    if not 0 <= number <= 1:
         raise UsageError(f"{name}={value!r}: must be a number from 0 to 1; try 0.5")
-    return float(value)
+    return number
 
 
 def require_at_least(minimum: float, name: str, value: float, *, exclusive: bool = False, suggestion: float) -> float:
     """`value` as a float; raises `UsageError` below `minimum`, or at it where the bound is `exclusive`."""
-    in_range = _is_number(value) and (value > minimum if exclusive else value >= minimum) and value != float("inf")
-    if not in_range:
+    number = as_float(value)
+    if not (minimum <= number < math.inf) or (exclusive and number == minimum):
         raise UsageError(
             f"{name}={value!r}: must be a number {'above' if exclusive else 'of at least'} {minimum:g}; "
             f"try {suggestion:g}"
         )
-    return float(value)
+    return number
 
 
 def require_weights(
@@ -107,12 +110,8 @@ def require_weights(
     for name, weight in weights.items():
         if name not in known:
             raise UsageError(f"weights: {name!r} is none of {', '.join(known)}")
-        if not _is_number(weight) or not 0 <= weight < float("inf"):
+        if not 0 <= as_float(weight) < math.inf:
             raise UsageError(f"weights: {name}={weight!r} must be a number of at least 0; try 1")
     if not any(weights.values()):
         raise UsageError(f"weights={dict(weights)}: one must be above 0; try {dict(suggestion)}")
     return {name: float(weight) for name, weight in weights.items()}
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

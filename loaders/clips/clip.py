@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, fields
-from numbers import Real
 from typing import Literal
 
 import numpy as np
 
 from ...pipeline.errors import UsageError
+from ..real_numbers import as_float
 from ..whole_numbers import optional_int, require_int
 
 Pick = Literal["even", "random", "all"]
@@ -64,13 +64,13 @@ class Clip:
             raise UsageError(
                 f"Clip: clips_per_video={self.clips_per_video}: pick='all' takes all; leave one of them out"
             )
-        if self.max_gap_seconds is not None and not _is_positive(self.max_gap_seconds):
+        gap = None if self.max_gap_seconds is None else as_float(self.max_gap_seconds)
+        if gap is not None and not 0 < gap < math.inf:
             raise UsageError(
                 f"Clip: max_gap_seconds={self.max_gap_seconds!r}: must be a finite number above 0; try 0.1"
             )
         if not isinstance(self.pad, (bool, np.bool_)):
             raise UsageError(f"Clip: pad={self.pad!r}: must be True or False")
-        gap = None if self.max_gap_seconds is None else float(self.max_gap_seconds)
         # Saved states hold the text of a clip, so equal settings need one form: 4 also where numpy's 4 was given.
         same_form = {"frames": frames, "stride": stride, "clips_per_video": None if clips == 1 else clips}
         for name, value in {**same_form, "max_gap_seconds": gap, "pad": bool(self.pad)}.items():
@@ -85,7 +85,3 @@ class Clip:
     def span(self) -> int:
         """How many images of a track a clip extends over, those that `stride` skips included."""
         return (self.frames - 1) * self.stride + 1
-
-
-def _is_positive(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool) and 0 < float(value) < math.inf

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import ClassVar, Protocol
 
 import torch
 
 from ...pipeline.errors import UsageError
+from ..real_numbers import as_float
 
 
 class BatchedTransform(Protocol):
@@ -90,7 +90,7 @@ class BatchedCrop:
 
     def __post_init__(self) -> None:
         is_pair = isinstance(self.scale, (tuple, list)) and len(self.scale) == 2
-        if not is_pair or not all(map(_is_number, self.scale)) or not 0 < self.scale[0] <= self.scale[1] <= 1:
+        if not is_pair or not 0 < as_float(self.scale[0]) <= as_float(self.scale[1]) <= 1:
             raise UsageError(
                 f"BatchedCrop: scale={self.scale!r}: must be two shares of the side, 0 < least <= largest <= 1; try "
                 "(0.8, 1.0)"
@@ -132,9 +132,5 @@ def _like(images: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
 
 def _check_share(transform: object, name: str) -> None:
     value = getattr(transform, name)
-    if not _is_number(value) or not 0 <= value <= 1:
+    if not 0 <= as_float(value) <= 1:
         raise UsageError(f"{type(transform).__name__}: {name}={value!r}: must be a number from 0 to 1")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)

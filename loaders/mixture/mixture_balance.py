@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TypeAlias
 
 import numpy as np
 
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
+from ..real_numbers import as_float
 from ..sampling.balance import Balance
 from ..sampling.bound_balance import BoundBalance
 from ..sampling.row_shuffler import RowShuffler
@@ -158,7 +158,7 @@ def mixture_balance(
     """The balance of a mixture for these arguments of `FaceDataLoader`; raises `UsageError` where they cannot hold."""
     if weights is not None and temperature is not None:
         raise UsageError("weights and temperature: both define the shares; give one of them")
-    if temperature is not None and not _is_positive(temperature):
+    if temperature is not None and not 0 < as_float(temperature) < _MOST:
         raise UsageError(
             f"temperature={temperature!r}: must be a finite number above 0: 1 for shares in proportion to size, 2 for "
             "its square root, 100 for nearly equal ones"
@@ -187,7 +187,7 @@ def _ordered(weights: Weighting, names: Sequence[str]) -> tuple[float, ...]:
     if not isinstance(weights, (list, tuple, np.ndarray)) or len(weights) != len(names):
         raise UsageError(f"weights={weights!r}: must be {len(names)} numbers, one for each dataset; try {{{example}}}")
     for name, weight in zip(names, weights, strict=True):
-        if not _is_positive(weight):
+        if not 0 < as_float(weight) < _MOST:
             raise UsageError(
                 f"weights: {name}={weight!r}: must be a number above 0 and below 1e30; leave a dataset out that is not "
                 "wanted"
@@ -196,7 +196,3 @@ def _ordered(weights: Weighting, names: Sequence[str]) -> tuple[float, ...]:
         divisor = math.gcd(*map(int, weights))
         return tuple(float(int(weight) // divisor) for weight in weights)
     return tuple(map(float, weights))
-
-
-def _is_positive(number: object) -> bool:
-    return isinstance(number, Real) and not isinstance(number, bool) and bool(0 < number < _MOST)  # type: ignore[operator]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -19,6 +18,7 @@ from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
+from ..real_numbers import as_float
 from ..whole_numbers import require_int
 from .balance_names import BalanceName
 from .bound_balance import BoundBalance, BoundQuotas, BoundUnits, BoundWeights
@@ -112,7 +112,7 @@ class Weights:
         if not isinstance(self.weights, Mapping) or not self.weights:
             raise UsageError(f"Weights({self.weights!r}): needs a weight for each value; try {{'fake': 2.0}}")
         for name, weight in self.weights.items():
-            if isinstance(weight, bool) or not isinstance(weight, Real) or not 0 <= float(weight) <= _MAX_WEIGHT:
+            if not 0 <= as_float(weight) <= _MAX_WEIGHT:
                 raise UsageError(f"Weights: {name}={weight!r}: must be a number from 0 to {_MAX_WEIGHT:g}; try 2.0")
         # In one form, as saved states hold its text.
         weights = {name: float(self.weights[name]) for name in sorted(self.weights, key=str)}

@@ -172,7 +172,8 @@ LAYERS = {
         __main__
     """,
     "loaders": """
-        face normalise seeding torch_internals validation whole_numbers
+        face normalise real_numbers seeding torch_internals whole_numbers
+        validation
         augment
         adapters
         dataset

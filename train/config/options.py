@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from math import inf
-from numbers import Real
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from ...loaders.real_numbers import as_float
 from ...loaders.sampling.balance_names import BalanceName
 from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import UsageError
@@ -164,9 +164,10 @@ def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 
 def _as_float(name: str, value: Any, *, example: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) < inf:
+    number = as_float(value)
+    if not 0 <= number < inf:
         raise UsageError(f"{name}={value!r}: must be a number of at least 0; try {example:g}")
-    return float(value)
+    return number
 
 
 def _as_fraction(name: str, value: Any, *, example: float) -> float:

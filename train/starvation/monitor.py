@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import astuple
-from numbers import Real
 from typing import Any, Literal
 
 import torch
 from lightning.pytorch import Callback
 
 from ...loaders import DevicePrefetcher, FaceDataLoader
+from ...loaders.real_numbers import as_float
 from ...loaders.whole_numbers import require_int
 from ...pipeline.errors import FacefeedError, UsageError
 from ..lightning_internals import logged_step
@@ -126,12 +126,13 @@ def _remedy(loader: Any) -> str:
 
 
 def _check_fraction(max_stall: Any) -> float:
-    if isinstance(max_stall, bool) or not isinstance(max_stall, Real) or not 0 < float(max_stall) < 1:
+    share = as_float(max_stall)
+    if not 0 < share < 1:
         raise UsageError(
             f"max_stall={max_stall!r}: must be a share of the time between 0 and 1, else every window would have more, "
             "or none; try 0.05"
         )
-    return float(max_stall)
+    return share
 
 
 def _gather(trainer: Any, values: tuple[float, ...]) -> list[tuple[float, ...]]:

@@ -235,6 +235,7 @@ def test_face_cutout_never_hides_all_of_a_fake() -> None:
         (lambda: LandmarkBlackout(p=1.5), "p=1.5: must be a number from 0 to 1"),
         (lambda: LandmarkBlackout(p=True), "p=True: must be a number from 0 to 1"),
         (lambda: BlockMask(min_visible_px=-1), "min_visible_px=-1: must be a number of at least 0; try 20"),
+        (lambda: BlockMask(min_visible_px=10**400), "0: must be a number of at least 0; try 20"),
         (lambda: FaceCutout(hull=2), "hull=2: must be a number from 0 to 1"),
         (lambda: FaceCutout(min_visible_px=float("nan")), "min_visible_px=nan: must be"),
     ],
@@ -243,6 +244,12 @@ def test_a_wrong_argument_is_reported_with_its_value_and_its_rule(make: Any, mes
     with pytest.raises(UsageError) as caught:
         make()
     assert message in str(caught.value)
+
+
+def test_numbers_may_be_numpys() -> None:
+    blackout = LandmarkBlackout({"eyes": np.int64(1), "nose": np.float32(0.5)}, p=np.float32(0.25))
+    assert (blackout.weights, blackout.p) == ({"eyes": 1.0, "nose": 0.5}, 0.25)
+    assert BlockMask(min_visible_px=np.int32(30)).min_visible_px == 30
 
 
 def test_non_default_settings_survive_a_file() -> None:

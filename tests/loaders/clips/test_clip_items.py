@@ -247,6 +247,7 @@ def test_settings_that_are_equal_are_one_and_the_same_to_a_saved_state(one: Any,
         ({"clips_per_video": 0}, "clips_per_video=0: must be at least 1"),
         ({"max_gap_seconds": 0}, "max_gap_seconds=0: must be a finite number above 0"),
         ({"max_gap_seconds": float("nan")}, "max_gap_seconds=nan"),
+        ({"max_gap_seconds": 10**400}, "max_gap_seconds=1000"),
         ({"pad": "zeros"}, "pad='zeros': must be True or False"),
     ],
 )
