@@ -8,7 +8,7 @@ Must not know: Dask, facenet-pytorch, Lightning, how a row was made.
 | room | what it holds |
 |---|---|
 | dataset/ | `FaceDataset`: rows as pixels and points; selection of rows |
-| clips/ | `Clip`: images of one person in a row as the items of an epoch |
+| clips/ | `Clip`: consecutive images of one track as the items of an epoch |
 | mixture/ | several datasets as one: their index, their shares of every batch |
 | sampling/ | order of an epoch, balance, part of each rank: pure functions of numbers |
 | augment/, preview/ | face-aware transforms, and a gallery page of their output |

@@ -1,4 +1,4 @@
-"""Clips: images of one person in a row, as the items that an epoch orders.
+"""Clips: consecutive images of one track, as the items that an epoch orders.
 
     rows of the index -> runs without a gap (runs) -> clips that may be drawn (clip_items) -> rows of a batch's clips
 

@@ -30,7 +30,7 @@ def load_column_maker(source: str) -> ColumnMaker:
     if file.suffix != ".py" or not name:
         raise UsageError(f"COLUMNS={source!r}: must be landmarks or FILE.py:Class, your own; {GUIDE}")
     if not file.is_file():
-        raise UsageError(f"COLUMNS={source!r}: {path} is not there; name a Python file that is")
+        raise UsageError(f"COLUMNS={source!r}: {path} does not exist; name an existing Python file")
     if str(file.parent) not in sys.path:
         sys.path.insert(0, str(file.parent))  # for its own imports
     module = run_user_file(file, f"COLUMNS={source!r}")

@@ -117,7 +117,7 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         for folder in (*self.job.shared_folders, self.job.paths.plan):
             if not folder.is_dir():
                 raise StoppedError(
-                    f"{folder}: is not there on {worker.address}; all workers must see SRC and OUT alike"
+                    f"{folder}: does not exist on {worker.address}; all workers must see SRC and OUT alike"
                 )
         if self.num_local_workers is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C

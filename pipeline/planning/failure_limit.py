@@ -22,7 +22,7 @@ _MAX_LISTED = 20
 _REMEDIES = {"outside_root": "--allow-root FOLDER", "bridges_splits": "a new OUT"}
 """By the reasons of failures that are not of the files, and that come again when the inputs are done again."""
 NO_FACES_REMEDY = (
-    "look at some inputs; smaller or less certain faces need a lower --min-face or --min-score, and a new OUT"
+    "inspect some inputs; smaller or less certain faces need a lower --min-face or --min-score, and a new OUT"
 )
 
 

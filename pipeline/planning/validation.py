@@ -248,7 +248,7 @@ def check_cluster_options(
         _check_range(workers, cluster)
     elif workers is not None and not (type(workers) is int and workers >= 1):
         raise UsageError(
-            f"workers={workers!r}: must be at least 1; leave it out for as many as the machine is good for"
+            f"workers={workers!r}: must be at least 1; leave it out for the default for this machine"
         )
 
 

@@ -136,7 +136,7 @@ class InputPipeline:
         missing_roots = [root for root in self._job.roots if not root.is_dir()] if error.reason == "unreadable" else []
         if missing_roots:
             raise StoppedError(
-                f"{missing_roots[0]}: is not there on this worker; fix that and run the same command again"
+                f"{missing_roots[0]}: does not exist on this worker; fix that and run the same command again"
             ) from error
 
     def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:

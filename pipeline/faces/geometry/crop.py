@@ -36,7 +36,7 @@ class CropSquare:
         if self.side < 1:
             raise UsageError(f"side={self.side}: must be at least 1 px; there is nothing to cut")
         if not math.isfinite(self.degrees):
-            raise UsageError(f"degrees={self.degrees}: must be finite; a square cannot be turned by that")
+            raise UsageError(f"degrees={self.degrees}: must be finite; it is no rotation angle")
         object.__setattr__(self, "degrees", float(np.float32(self.degrees)) + 0.0)  # no minus zero
 
     @classmethod

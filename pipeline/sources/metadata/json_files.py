@@ -59,7 +59,7 @@ def _values(file: TextIO) -> Iterator[Any]:
             refuse_deep(value)
             yield value
     if (text[position:].lstrip("[ \t\r\n") + file.read()).strip() != "]":
-        raise ValueError("goes on behind the list")
+        raise ValueError("has trailing data after the list")
 
 
 def _next_value(text: str, position: int) -> tuple[Any, int]:

@@ -505,7 +505,7 @@ def test_a_declaration_that_cannot_be_used_is_refused_before_anything_is_written
     ("source", "problem"),
     [
         ("mesh", "must be landmarks or FILE.py:Class"),
-        ("nowhere.py:Maker", "nowhere.py is not there"),
+        ("nowhere.py:Maker", "nowhere.py does not exist"),
         (f"{FILE}:Nothing", "has no class 'Nothing'; it has Colour, Large, Slow, Poisoned, Returning"),
         ("{folder}/broken.py:Maker", "cannot be run .ZeroDivisionError: division by zero in line 1 of broken.py"),
         ("{folder}/picky.py:Maker", "cannot be made .TypeError.*its constructor must work without arguments"),

@@ -314,7 +314,7 @@ def test_a_worker_that_is_stopped_in_mid_video_blames_no_video(
 def test_a_source_that_vanishes_stops_the_run_instead_of_failing_every_video(worker: tuple[JobSpec, Unit]) -> None:
     job, unit = worker
     job.root.rename(job.root.with_name("unmounted"))
-    with pytest.raises(StoppedError, match="is not there on this worker"):
+    with pytest.raises(StoppedError, match="does not exist on this worker"):
         unit_run(job, unit)
     assert list(job.paths.receipts.iterdir()) == []
 

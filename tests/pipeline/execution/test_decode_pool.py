@@ -345,7 +345,7 @@ def test_a_source_that_vanishes_stops_the_unit_on_every_lane(make_source: MakeSo
     source = make_source("a.mp4", "b.mp4", "c.mp4")
     job, entries = job_of(source, tmp_path / "out", FixedBoxDetector()), list_source(source).entries
     source.rename(tmp_path / "unmounted")
-    with pytest.raises(StoppedError, match="is not there on this worker"):
+    with pytest.raises(StoppedError, match="does not exist on this worker"):
         run(job, entries, 3)
     assert list(job.paths.receipts.iterdir()) == []
 
@@ -490,5 +490,5 @@ def test_a_worker_that_joins_late_and_cannot_be_set_up_says_why_with_each_unit(
         cluster.scale(2)
         client.wait_for_workers(2)
         (late,) = client.nthreads().keys() - {first}
-        with pytest.raises(UnitError, match=r"src: is not there on .*; all workers must see SRC and OUT alike"):
+        with pytest.raises(UnitError, match=r"src: does not exist on .*; all workers must see SRC and OUT alike"):
             client.submit(run_unit, unit, plugin, workers=[late], pure=False).result()

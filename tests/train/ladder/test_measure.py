@@ -154,7 +154,7 @@ def test_what_cannot_be_meant_is_distinguished_from_what_breaks(tmp_path: Path) 
         reply(RungRequest(subject=nowhere, task=task), tmp_path, lambda *_: None)  # type: ignore[arg-type]
         for task in ("probe", "measure")
     )
-    assert "nowhere.py is not there" in refused["refused"]
+    assert "nowhere.py does not exist" in refused["refused"]
     assert failed["failed"] == refused["refused"]
 
 
@@ -311,7 +311,7 @@ def test_a_set_takes_of_levers_that_were_measured_together_those_that_it_lacks()
 @pytest.mark.parametrize(
     ("module", "has_out", "message"),
     [
-        ("nowhere.py:Net", False, "nowhere.py is not there; name a file that is"),
+        ("nowhere.py:Net", False, "nowhere.py does not exist; name an existing file"),
         (f"{MODULES}:Nothing", False, "no LightningModule of the name 'Nothing'; it has"),
         (f"{MODULES}:NoModule", False, "no LightningModule of the name 'NoModule'"),
         (f"{MODULES}:Fiddly", False, "a constructor without arguments"),

@@ -41,7 +41,7 @@ def load_user_module(path_and_class: str) -> LightningModule:
     path, _, name = path_and_class.rpartition(":")
     file = Path(path).resolve()
     if file.suffix == ".py" and not file.is_file():
-        raise UsageError(f"--module {path_and_class}: {path} is not there; name a file that is")
+        raise UsageError(f"--module {path_and_class}: {path} does not exist; name an existing file")
     if file.suffix != ".py":
         raise UsageError(
             f"--module {path_and_class}: must be PATH:CLASS, a Python file and a class in it; try model.py:Net"

@@ -6,8 +6,8 @@ Must not know: rows, and how the weights came here.
 | module | what it holds |
 |---|---|
 | weights | the model's file: where it lies, its checksum |
-| pixels | the square that the network looks at |
+| pixels | the input square of the network |
 | network | pixels -> points and score |
 | topology | which of the 468 points is what: the 68 points, the axes of the head |
-| landmarker | `MeshLandmarker`: squares to look at, two passes, fallback |
+| landmarker | `MeshLandmarker`: input squares of the network, two passes, fallback |
 """

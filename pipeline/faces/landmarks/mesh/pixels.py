@@ -1,4 +1,4 @@
-"""The pixels that the network looks at."""
+"""The pixels that the network takes."""
 
 from __future__ import annotations
 
