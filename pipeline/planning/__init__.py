@@ -2,4 +2,18 @@
 
 In: a `Listing`, the options, and the contents of OUT. Out: plan parts, the run state, checked limits.
 Must not know: Dask, how a frame is decoded or a face is found.
+
+| module | what it holds |
+|---|---|
+| options | `Options`: what the user chooses; `JobSpec`: what every worker gets; the config and its hash |
+| validation | `prepare_job`: checks the arguments of `precompute` before anything is written |
+| image_clips, listed_masks | joins the frames of a folder into one clip; masks that lie beside the clips |
+| recorded | plan and config that OUT holds, which a further run must continue |
+| plan | `Plan`, `PlanPart`, `Unit`: which inputs are processed together; only ever appended to |
+| incremental/ | what has changed since the last run, and the part of the plan for it |
+| cost_model | seconds of work per input, so that units are of similar size |
+| content_hash | whether files of a new time or name hold the same bytes; inputs of equal content |
+| run_state | from plan and receipts: units that are finished or pending, outcomes of all inputs |
+| job_share | `JobShare`: the units that `--part 3/8` takes |
+| failure_limit, damage_limits | failed inputs against `--max-failed`; outcomes by another `--max-damaged` |
 """
