@@ -1,7 +1,7 @@
 """Sources: a layout turns a folder or a table into a `Listing` of entries.
 
 In: SRC, a folder or a table. Out: a `Listing` of entries with label, split, source, identity and footage.
-Must not know: media, plans, datasets on disk.
+Must not know: what is in the media, plans, datasets on disk.
 
 | module | what it holds |
 |---|---|
@@ -15,8 +15,9 @@ Must not know: media, plans, datasets on disk.
 | checks/ | for how many inputs originals, recordings and people are known; warnings |
 
 A source goes through them in this order: `list_source` finds the layout, which reads metadata, searches for media and
-makes the entries of a listing; clips are joined and each is used once; checks follow when the caller has added columns
-and splits.
+makes the entries of a listing; frames of one clip get the same `footage`, and a clip that is there as a video and as
+frames is used once; checks follow when the caller has added columns and splits. Frames stay entries of their own here:
+planning joins them (`planning.image_clips`), which knows what OUT holds.
 
 docs/guides/layouts.md documents what each recognises, and how to write another.
 """
