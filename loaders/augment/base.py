@@ -27,9 +27,18 @@ class StableClassName:
 
 
 class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # Albumentations has no types
-    """A transform that uses the geometry of the face; works within `FaceCompose`.
+    """A transform that uses the geometry of the face; works within `FaceCompose`. The base class of yours, too.
 
-    `p`: probability that it is applied, 0..1. Draws from Albumentations' generators alone, so a seed reproduces it.
+    A subclass has what Albumentations asks of a transform: `targets`, the methods that these name, such as `apply`, and
+    `get_params_dependent_on_data(params, data)` for what follows from the image, where `face(data)` gives its points.
+    It draws from Albumentations' generators alone (`py_random`, `random_generator`), so a seed reproduces it.
+
+    Args:
+        p: probability that it is applied, 0..1.
+
+    Raises:
+        UsageError: `p` is no such number.
+
     """
 
     reads_mask = True
