@@ -12,8 +12,11 @@ import av
 import cv2
 import numpy as np
 import pytest
+from assets_docs import key_differences
+from click.testing import CliRunner
 from facefeed.data import recipe, render, scene
 from facefeed.data.sample import PART_FOLDER, SampleReport, make_sample
+from facefeed.pipeline.cli import main
 
 CLIPS = {clip.name: clip for clip in recipe.draw_clips(0)}
 PRESENT = [clip for clip in CLIPS.values() if clip.present]
@@ -66,6 +69,13 @@ def test_the_sample_is_a_small_dfdc_part(report: SampleReport, part: Path) -> No
         assert entry["split"] == "train"
         assert entry["label"] == ("FAKE" if entry.get("original") else "REAL")
     assert {Path(name).suffix for name in videos} == {".mp4", ".mov", ".mkv"}
+
+
+def test_programs_read_one_object_whose_keys_are_documented(report: SampleReport) -> None:
+    result = CliRunner().invoke(main, ["sample", str(report.path), "--json"])
+    figures = json.loads(result.stdout)
+    assert (figures["videos"], figures["path"], figures["already_there"]) == (report.videos, str(report.path), True)
+    assert key_differences({*figures}, "A sample") == (set(), set())
 
 
 def test_there_are_enough_independent_originals_for_three_splits(part: Path) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -13,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from assets_docs import REFERENCE
+from assets_docs import key_differences, keys
 from facefeed.pipeline import report
 from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
 from facefeed.pipeline.dryrun import report as show
@@ -28,35 +27,7 @@ from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.precompute import Summary, precompute
 from rich.console import Console
 
-GUIDE = REFERENCE / "json.md"
-
 MakeSource = Callable[..., Path]
-
-
-def documented(section: str) -> set[str]:
-    """The keys in the table of a section."""
-    (text,) = re.findall(rf"^## {section}\n(.*?)(?=^## |\Z)", GUIDE.read_text(), flags=re.DOTALL | re.MULTILINE)
-    return set(re.findall(r"^\| `([^`]+)` \|", text, flags=re.MULTILINE))
-
-
-def keys(value: Any, above: str = "") -> Iterator[str]:
-    """Every key that leads to a value, as the guide writes it: `inputs.total`, `failures[].reason`."""
-    if isinstance(value, dict):
-        for name, held in value.items():
-            yield from keys(held, f"{above}.{name}" if above else name)
-    elif isinstance(value, list) and any(isinstance(item, dict) for item in value):
-        for item in value:
-            yield from keys(item, f"{above}[]")
-    else:
-        yield above
-
-
-def differences(present: set[str], section: str) -> tuple[set[str], set[str]]:
-    """Keys that the guide lacks, and keys of the guide that are not there; `<name>` in it stands for any name."""
-    patterns = {key: re.sub(r"<[^>]+>", ".+", re.sub(r"([.\[\]])", r"\\\1", key)) for key in documented(section)}
-    lacking = {key for key in present if not any(re.fullmatch(pattern, key) for pattern in patterns.values())}
-    stale = {key for key, pattern in patterns.items() if not any(re.fullmatch(pattern, name) for name in present)}
-    return lacking, stale
 
 
 @pytest.fixture
@@ -94,11 +65,11 @@ def test_the_guide_to_figures_has_every_key_of_a_run_a_dry_run_and_a_receipt(
     summary = replace(summary, equal_content=equal._replace(repeated=equal.conflicting))
     of_failure = {**failed.details, "error": "as the command says it", "exit": 3}
     run = {*keys(json.loads(json.dumps(report.summary_json(summary)))), *keys(of_failure)}
-    assert differences(run, "A run") == (set(), set())
+    assert key_differences(run, "A run") == (set(), set())
     dry = {*keys(json.loads(json.dumps(show.dry_run_json(tried, 2))))}
-    assert differences(dry, "A dry run") == (set(), set())
+    assert key_differences(dry, "A dry run") == (set(), set())
     receipts = [json.loads(path.read_bytes()) for path in OutPaths(tmp_path / "out").receipts.iterdir()]
-    assert differences({key for receipt in receipts for key in keys(receipt)}, "A receipt") == (set(), set())
+    assert key_differences({key for receipt in receipts for key in keys(receipt)}, "A receipt") == (set(), set())
 
 
 def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -119,4 +90,4 @@ def test_the_guide_to_figures_has_every_key_of_a_line_of_progress(monkeypatch: p
     progress.on_stopping()
     lines = [json.loads(line) for line in file.getvalue().splitlines()]
     progress_keys = {key for line in lines for key in keys({line.pop("event"): line or "alone"})}
-    assert differences(progress_keys, "Progress in a pipe") == (set(), set())
+    assert key_differences(progress_keys, "Progress in a pipe") == (set(), set())

@@ -7,16 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from assets_docs import GUIDES
+from assets_docs import GUIDES, key_differences, keys
 from assets_fit import CallAtHook, raising
 from assets_train import BACKBONE, small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
+from facefeed.train.levers import FrozenRow
 from facefeed.train.run import runner
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -60,6 +62,13 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     second_result = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
     assert json.loads(second_result.stdout) == report
     assert second_result.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
+    frozen = FrozenRow(pattern="net.*", name="net.fc", tensors=2, numbers=18, batch_norms=0)  # of no lever of the recipe
+    present = {*keys({**report, "frozen": [asdict(frozen)]})}
+    assert key_differences(present, "A training") == (set(), set())
+    events = [json.loads(line) for line in lines if line.startswith("{")]
+    assert {"progress", "validated"} <= {event["event"] for event in events}
+    printed = {key for event in events for key in keys({event.pop("event"): event})}
+    assert key_differences(printed, "Progress of a training")[0] == set()
 
 
 def test_a_dataset_in_a_store_is_trained_on_through_a_cache(

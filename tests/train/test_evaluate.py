@@ -15,6 +15,7 @@ import albumentations
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
+from assets_docs import key_differences, keys
 from assets_fit import trained
 from assets_rows import damage
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
@@ -309,6 +310,7 @@ def test_the_command_ends_with_a_row_a_dataset_and_one_json_object(out: Path, ot
     assert cli_result.exit_code == 0, cli_result.output
     report = json.loads(cli_result.stdout.splitlines()[-1])
     assert [entry["name"] for entry in report["datasets"]] == ["out", "other"]
+    assert key_differences({*keys(report)}, "An evaluation") == (set(), set())
     assert [entry["faces"] for entry in report["datasets"]] == [11, 9]
     assert report["exit"] == 0
     rows = [line for line in cli_result.stderr.splitlines() if "out " in line or "other " in line]

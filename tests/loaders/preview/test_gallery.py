@@ -13,6 +13,7 @@ import cv2
 import numpy as np
 import pytest
 from assets_dataset import Clip, make_dataset
+from assets_docs import key_differences
 from assets_rows import RowsOnly, order_of
 from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
@@ -199,6 +200,7 @@ def test_people_read_one_line_and_programs_one_object(out: Path, pipeline: Path,
     [line] = result.stderr.splitlines()
     assert line.startswith(f"{path}: 2 faces, each in 2 variants")
     figures = json.loads(result.stdout.splitlines()[-1])
+    assert key_differences({*figures}, "Augmented faces") == (set(), set())
     assert figures.pop("microseconds_per_image") > 0
     assert figures.pop("bytes") == path.stat().st_size
     assert figures == {"page": str(path), "split": "train", "faces": 2, "variants": 2, "seed": 0, "exit": 0}

@@ -28,6 +28,7 @@ from assets_dataset import (
     make_dataset,
     open_run_state,
 )
+from assets_docs import key_differences, keys
 from click.testing import CliRunner, Result
 from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.cli import main
@@ -44,6 +45,8 @@ from facefeed.pipeline.inspect.figures.source_pairs import find_source_pairs, ma
 from facefeed.pipeline.inspect.findings.collect import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.statistics.groups import Statistics
+from facefeed.pipeline.inspect.statistics.split_crossings import Crossing
+from facefeed.pipeline.planning.content_hash import EqualInput, equal_inputs_json
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.verify import unfinished
@@ -206,6 +209,18 @@ def test_programs_read_one_object(dataset: Path) -> None:
     assert summary["crossing"] == {"count": 0, "first": []}
     page = Path(summary["page"])
     assert page.stat().st_size == summary["page_bytes"]
+
+
+def test_every_key_for_programs_is_documented(dataset: Path, copy: Path, tmp_path: Path) -> None:
+    finished = figures(dataset)
+    (copy / "manifest.json").unlink()
+    of_unfinished = json.loads(run(copy, "--json").stdout)
+    damaged = figures(build_dataset(tmp_path, *WHOLE, ("train", (Clip("real/scratched.mp4", 6, "partial"),))))
+    equal = equal_inputs_json([[EqualInput("real/a.mp4", "real", "train")]], 1)  # none of these has any
+    crossing = Crossing("person", "anna", ("train", "test"))._asdict()
+    found = {"crossing": {"first": [crossing]}, "equal_content": {"first": equal}, "repeated_content": {"first": equal}}
+    present = {key for value in (finished, of_unfinished, damaged, found) for key in keys(value)}
+    assert key_differences(present, "An inspection") == (set(), set())
 
 
 def test_a_small_dataset_fits_on_one_screen(dataset: Path) -> None:

@@ -6,12 +6,13 @@ import io
 import json
 import math
 import shutil
-from dataclasses import replace
+from dataclasses import asdict, replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_docs import key_differences, keys
 from assets_ladder import FakeRungRunner, measured, rungs
 from assets_paths import needs_program
 from bokeh.models import HBar
@@ -24,6 +25,7 @@ from facefeed.train.ladder.results import Row
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Ladder, run_ladder
 from facefeed.train.levers.registry import LADDER_TEXTS
+from facefeed.train.machine import Machine
 from rich.console import Console
 
 NASTY = "<script>alert(1)</script>"
@@ -243,6 +245,12 @@ def test_a_terminal_is_not_acted_on() -> None:
     text = console_text(nasty())
     assert ESCAPE not in text
     assert r"\x1b[2J" in text
+
+
+def test_every_value_for_programs_is_documented() -> None:
+    machine = {**asdict(Machine()), "packages": ["timm"]}
+    report = json.loads(json.dumps(as_plain_values(replace(whole(), machine=machine)), allow_nan=False))
+    assert key_differences({*keys(report)}, "A ladder") == (set(), set())
 
 
 def test_all_values_are_there_for_programs() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import lightning
 import pytest
 import torch
+from assets_docs import key_differences, keys
 from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained
 from assets_paths import SUPPORT
 from assets_processes import in_processes
@@ -135,6 +136,9 @@ def test_a_validation_that_is_made_up_for_is_reported_of_its_epoch(out: Path, tm
         if row.get("val/loss")
     ]
     assert sorted(logged) == [0, 1]
+    printed = {key for event in events for key in keys({event.pop("event"): event})}
+    assert "resumed.step" in printed
+    assert key_differences(printed, "Progress of a training")[0] == set()
 
 
 @pytest.mark.parametrize("steps", [3, STEPS])
