@@ -26,6 +26,7 @@ REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; after that the request is retried."""
 
 _WEB = ("http", "https")
+_PAGE = "text/html"
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _PACKAGES = {
@@ -138,9 +139,10 @@ class RemoteFiles:
         return self.read(name, 0, _MAX_BYTES)  # a range: s3fs would first ask for the size of a whole file
 
     def stat(self, name: str) -> StoredFile:
-        """Size, time and version of a file; raises as `read`."""
+        """Size, time and version of a file; raises as `read`. A page, as a web server's folder is, is no file."""
         info = self._info(name)
-        if info.get("type") == "directory" or not isinstance(info.get("size"), int):
+        is_folder = info.get("type") == "directory" or info.get("mimetype") == _PAGE
+        if is_folder or not isinstance(info.get("size"), int):
             raise MissingInStoreError(name)
         return StoredFile.of(name, info)
 

@@ -10,8 +10,10 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
+from assets_clips import write_clip
 from assets_in_process import in_process, new_folder
 from assets_stores import without_delays
 from assets_tiny_source import NAMES, TinySource
@@ -91,16 +93,17 @@ def run(src: str | Path, out: Path) -> Summary:
         return precompute(src, out, options=OPTIONS, detector=FixedBoxDetector(), max_failed=FailureLimit.parse("1"))
 
 
+def rows(out: Path) -> pa.Table:
+    return pads.dataset(out / "faces", partitioning=None).to_table().sort_by("face_id")
+
+
 @pytest.mark.parametrize("table", ["", "/table.csv"], ids=["folder", "table"])
 def test_rows_are_those_of_the_folder_that_it_serves(source: TinySource, url: str, table: str) -> None:
     out, local = new_folder() / "out", new_folder() / "out"
     run(f"{url}{table}", out)
     run(f"{source.folder}{table}", local)
-    rows, expected = (
-        pads.dataset(each / "faces", partitioning=None).to_table().sort_by("face_id") for each in (out, local)
-    )
-    assert rows.num_rows > 0
-    assert rows.equals(expected)
+    assert rows(out).num_rows > 0
+    assert rows(out).equals(rows(local))
     assert not run(f"{url}{table}", out).changes.changed
 
 
@@ -138,3 +141,23 @@ def test_links_that_sort_a_page_are_no_files(tmp_path: Path) -> None:
     with serve(tmp_path) as url:
         found = list(RemoteFiles(StoreAddress(url), StoreCounter()).list())
     assert [(stored.name, stored.size_bytes) for stored in found] == [("a.mp4", 4)]
+
+
+def test_a_folder_with_a_dot_in_its_name_is_no_table(source: TinySource) -> None:
+    folder = source.folder.rename(source.folder.with_name("faceforensics.v2"))
+    out, local = new_folder() / "out", new_folder() / "out"
+    with serve(folder.parent) as url:
+        run(f"{url}/faceforensics.v2", out)
+    run(folder, local)
+    assert rows(out).equals(rows(local))
+
+
+def test_folders_of_frames_are_clips_there_too() -> None:
+    source, out, local = new_folder(), new_folder() / "out", new_folder() / "out"
+    for name in ("real/a", "fake/b"):
+        write_clip(source / name)
+    with serve(source) as url:
+        run(url, out)
+    run(source, local)
+    assert rows(out).num_rows == 12
+    assert rows(out).equals(rows(local))
