@@ -9,7 +9,8 @@ from pathlib import Path, PurePosixPath
 from ..console import first_names, plural
 from ..dataset.stores.concurrent import map_on_threads
 from ..dataset.stores.fetching import fetch_latest
-from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles, StoredFile
+from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles
+from ..dataset.stores.stored_file import StoredFile
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
 
@@ -20,29 +21,33 @@ _MAX_NAME_BYTES = 255
 
 
 @dataclass(frozen=True)
-class LeftOut:
-    """Names of files that an outline lacks: no path can have such a name, a folder has it, or the store refuses it."""
+class OddFiles:
+    """Names of files that an outline lacks (no path can have such a name, a folder has it, the store refuses it), and
+    of those whose time it lacks.
+    """
 
-    odd: list[str] = field(default_factory=list)
+    unnameable: list[str] = field(default_factory=list)
     shadowed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    undated: list[str] = field(default_factory=list)
 
     @property
     def warnings(self) -> list[str]:
         """What a user should know of them, as sentences without a full stop."""
         reasons = (
-            (self.odd, "since no path can have such a name"),
-            (self.shadowed, "since a folder has the same name"),
-            (self.refused, "since the store refuses to read such metadata"),
+            (self.unnameable, "{} left out, since no path can have such a name"),
+            (self.shadowed, "{} left out, since a folder has the same name"),
+            (self.refused, "{} left out, since the store refuses to read such metadata"),
+            (self.undated, "{} without a time in the store: one that another of its size replaces stays unnoticed"),
         )
         return [
-            f"{plural(len(names), 'file')} left out, {why} ({first_names(sorted(names))})"
-            for names, why in reasons
+            f"{text.format(plural(len(names), 'file'))} ({first_names(sorted(names))})"
+            for names, text in reasons
             if names
         ]
 
 
-def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) -> LeftOut:
+def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) -> OddFiles:
     """Writes a folder with the files of a store, of which those that hold metadata have their content.
 
     Args:
@@ -51,7 +56,7 @@ def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) ->
         table: the source, where it is a table in there; then metadata is what lies beside it.
 
     Returns:
-        What it lacks.
+        What is odd about them.
 
     Raises:
         UsageError: the store has no files there, or refuses to read them.
@@ -61,23 +66,25 @@ def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) ->
     found = [stored for stored in files.list() if not _is_folder_marker(stored)]
     if not found:
         raise UsageError(f"SRC={str(files.address)!r}: the store has no file there; check the address")
-    left_out, metadata = LeftOut(), list[str]()
+    odd_files, metadata = OddFiles(), list[str]()
     folders = {str(parent) for stored in found for parent in PurePosixPath(stored.name).parents}
     with stop_on_disk_error(folder):
         folder.mkdir(parents=True)
         for stored in found:
             if not _is_path(stored.name):
-                left_out.odd.append(stored.name)
+                odd_files.unnameable.append(stored.name)
             elif stored.name in folders:
                 if stored.size_bytes:  # else a tool has marked the folder by it
-                    left_out.shadowed.append(stored.name)
+                    odd_files.shadowed.append(stored.name)
             elif stored.name == table or _may_be_metadata(stored.name, table):
                 metadata.append(stored.name)
             else:
                 _write_empty(stored, folder)
+                if not stored.mtime_ns:
+                    odd_files.undated.append(stored.name)
         refused = map_on_threads(lambda name: _fetch(files, name, folder, is_needed=name == table), metadata)
-    left_out.refused.extend(filter(None, refused))
-    return left_out
+    odd_files.refused.extend(filter(None, refused))
+    return odd_files
 
 
 def _is_folder_marker(stored: StoredFile) -> bool:

@@ -95,8 +95,8 @@ def open_source(
         source = OpenSource(path=path, files=files, address=str(address), outlines=outlines)
         try:
             on_listing(f"listing {files.address}")
-            left_out = write_outline(files, folder, table)
-            yield replace(source, warnings=tuple(left_out.warnings))
+            odd_files = write_outline(files, folder, table)
+            yield replace(source, warnings=tuple(odd_files.warnings))
         except FacefeedError as error:
             error.args = tuple(source.with_address(each) if isinstance(each, str) else each for each in error.args)
             raise

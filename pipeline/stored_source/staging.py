@@ -10,7 +10,8 @@ from pathlib import Path
 
 from ..dataset.stores.concurrent import map_on_threads
 from ..dataset.stores.fetching import fetch_latest
-from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles, StoredFile
+from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError, RemoteFiles
+from ..dataset.stores.stored_file import StoredFile
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
 from ..video.image_folder import IMAGE_SUFFIXES

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from .blocks import BLOCK_BYTES
 from .concurrent import map_on_threads
-from .remote_files import RemoteFiles, StoredFile
+from .remote_files import RemoteFiles
+from .stored_file import StoredFile
 
 _ATTEMPTS = 3
 

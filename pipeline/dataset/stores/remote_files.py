@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Self, TypeVar
+from typing import Any, TypeVar
 
 from ...errors import StoppedError, UsageError
 from ..byte_ranges import RETRY_DELAYS_SECONDS
@@ -19,6 +16,7 @@ from .address import StoreAddress
 from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .failures import code_of, is_missing_bucket, is_of_credentials, kind_of_failure
+from .stored_file import StoredFile
 
 _log = logging.getLogger("facefeed.stores")
 
@@ -33,46 +31,7 @@ _PACKAGES = {
     "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
     "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
-_VERSION_KEYS = (
-    "ETag", "etag", "generation", "md5Hash", "content_md5", "blob_id", "LastModified", "last_modified", "updated",
-    "mtime", "created", "size",
-)  # fmt: skip
-
-_TIME_KEYS = ("LastModified", "last_modified", "updated", "mtime", "created")
-
 _Result = TypeVar("_Result")
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoredFile:
-    """A file in a store: its path below the address, size, mtime in nanoseconds (0 where the store has no times), and a
-    hash that changes with its content.
-    """
-
-    name: str
-    size_bytes: int
-    mtime_ns: int
-    version: str
-
-    @classmethod
-    def of(cls, name: str, info: Mapping[str, Any]) -> Self:
-        """The file that fsspec describes."""
-        version = repr([info.get(key) for key in _VERSION_KEYS])
-        return cls(
-            name=name, size_bytes=info["size"], mtime_ns=_mtime_ns(info),
-            version=hashlib.sha256(version.encode()).hexdigest(),
-        )  # fmt: skip
-
-
-def _mtime_ns(info: Mapping[str, Any]) -> int:
-    found = next((info[key] for key in _TIME_KEYS if info.get(key) is not None), None)
-    if isinstance(found, str):
-        with suppress(ValueError):
-            found = datetime.fromisoformat(found)
-    if isinstance(found, datetime):
-        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
-    # Whole seconds: a listing may have milliseconds where the same file, asked for, has none.
-    return int(found) * 1_000_000_000 if isinstance(found, (int, float)) else 0
 
 
 class MissingInStoreError(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -91,16 +91,21 @@ def find_changes(
 def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, comparing: ComparisonProgress) -> Changes:
     """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
 
-    Not of a source in a store, all of which would have to be fetched for that: such inputs count as changed or added.
+    Not of a source in a store, all of which would have to be fetched for that: such inputs count as changed or added,
+    unless they were planned without a time, as all from web servers once were.
     """
     planned = run_state.plan.planned_videos()
     if job.stored_files is not None:
-        return find_changes(listing, planned)
+        return find_changes(listing, planned, partial(_planned_without_time, planned))
     roots = job.roots
     changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))
     gone = [planned[video_id][0] for video_id in changes.gone]
     changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
     return changes
+
+
+def _planned_without_time(planned: Mapping[str, tuple[Entry, str]], entries: Sequence[Entry]) -> set[str]:
+    return {entry.video_id for entry in entries if not planned[entry.video_id][0].mtime_ns}
 
 
 def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:

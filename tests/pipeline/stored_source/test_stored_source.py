@@ -22,7 +22,8 @@ from assets_stores import MisbehavingServer, s3_server, without_delays
 from assets_tiny_source import NAMES, TinySource
 from assets_video import numbered
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles, StoredFile
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dataset.stores.stored_file import StoredFile
 from facefeed.pipeline.dryrun.probe import probe_family
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.dryrun.trials import Trials

@@ -17,10 +17,12 @@ from assets_clips import write_clip
 from assets_in_process import in_process, new_folder
 from assets_stores import without_delays
 from assets_tiny_source import NAMES, TinySource
+from facefeed.pipeline.dataset.stores import stored_file
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.errors import StoppedError, UsageError
+from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
@@ -29,10 +31,13 @@ from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.video import Sampling
 
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)
+_LACKING = {"Content-Length": "unknown", "Last-Modified": "undated"}
+"""How names of files begin whose responses lack a header."""
 
 
 class Quiet(SimpleHTTPRequestHandler):
-    """Serves a folder with pages that list it; without the sizes of files whose name begins with `unknown`.
+    """Serves a folder with pages that list it; without the sizes of files whose name begins with `unknown`, and without
+    the times of those whose name begins with `undated`.
 
     The first `num_busy` requests for what is called `busy` are refused, as by a server that has too much to do.
     """
@@ -59,7 +64,8 @@ class Quiet(SimpleHTTPRequestHandler):
             self.close_connection = True
 
     def send_header(self, keyword: str, value: str) -> None:
-        if not (keyword == "Content-Length" and "/unknown" in self.path):
+        lacking = _LACKING.get(keyword)
+        if lacking is None or f"/{lacking}" not in self.path:
             super().send_header(keyword, value)
 
 
@@ -88,9 +94,12 @@ def url(source: TinySource) -> Iterator[str]:
         yield address
 
 
-def run(src: str | Path, out: Path) -> Summary:
+def run(src: str | Path, out: Path, progress: Progress | None = None) -> Summary:
     with in_process():
-        return precompute(src, out, options=OPTIONS, detector=FixedBoxDetector(), max_failed=FailureLimit.parse("1"))
+        return precompute(
+            src, out, options=OPTIONS, detector=FixedBoxDetector(), max_failed=FailureLimit.parse("1"),
+            progress=progress,
+        )  # fmt: skip
 
 
 def rows(out: Path) -> pa.Table:
@@ -161,3 +170,45 @@ def test_folders_of_frames_are_clips_there_too() -> None:
     run(source, local)
     assert rows(out).num_rows == 12
     assert rows(out).equals(rows(local))
+
+
+def changed(summary: Summary) -> list[str]:
+    """Ids of the inputs that were done again."""
+    return [entry.video_id for entry in summary.changes.changed]
+
+
+def test_a_file_that_another_of_its_size_replaces_is_done_again(source: TinySource, url: str) -> None:
+    out, local = new_folder() / "out", new_folder() / "out"
+    run(url, out)
+    source.put("real/a.mp4", "two")
+    assert changed(run(url, out)) == ["real/a.mp4"]
+    run(source.folder, local)
+    assert rows(out).drop_columns(["split"]).equals(rows(local).drop_columns(["split"]))
+    assert changed(run(url, out)) == []
+
+
+def test_a_server_that_does_not_say_when_a_file_was_replaced_is_warned_of_once(source: TinySource, url: str) -> None:
+    source.put("real/undated.mp4", "one")
+    warnings: list[str] = []
+    progress = Progress.silent()
+    progress.warn = warnings.append  # type: ignore[method-assign]
+    run(url, new_folder() / "out", progress)
+    assert [text for text in warnings if "undated" in text] == [
+        "1 file without a time in the store: one that another of its size replaces stays unnoticed (real/undated.mp4)"
+    ]
+
+
+def test_what_was_planned_before_times_of_web_servers_were_read_is_not_done_again(
+    source: TinySource, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = new_folder() / "out"
+    with monkeypatch.context() as patch:
+        patch.setattr(stored_file, "_TIME_KEYS", ())
+        run(url, out)
+    before = rows(out)
+    source.put("real/c.mp4", "two")  # of the same size: nobody can know
+    assert changed(run(url, out)) == []
+    assert rows(out).equals(before)
+    source.put("real/c.mp4", "long")
+    source.put("real/d.mp4", "two")
+    assert changed(run(url, out)) == ["real/c.mp4", "real/d.mp4"], "the times are known now"

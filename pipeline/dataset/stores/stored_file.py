@@ -1,0 +1,57 @@
+"""`StoredFile`: a file in a store, from what its fsspec file system says of it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Self
+
+_VERSION_KEYS = (
+    "ETag", "etag", "generation", "md5Hash", "content_md5", "blob_id", "LastModified", "last_modified", "updated",
+    "mtime", "created", "size",
+)  # fmt: skip
+"""Of these, in their order, the names of folders in caches are made: another key would have them fetched again."""
+
+_TIME_KEYS = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created")
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile:
+    """A file in a store: its path below the address, size, mtime in nanoseconds (0 where the store has no times), and a
+    hash that changes with its content.
+    """
+
+    name: str
+    size_bytes: int
+    mtime_ns: int
+    version: str
+
+    @classmethod
+    def of(cls, name: str, info: Mapping[str, Any]) -> Self:
+        """The file that fsspec describes."""
+        version = repr([info.get(key) for key in _VERSION_KEYS])
+        return cls(
+            name=name, size_bytes=info["size"], mtime_ns=_mtime_ns(info),
+            version=hashlib.sha256(version.encode()).hexdigest(),
+        )  # fmt: skip
+
+
+def _mtime_ns(info: Mapping[str, Any]) -> int:
+    found = next((info[key] for key in _TIME_KEYS if info.get(key) is not None), None)
+    if isinstance(found, str):
+        found = _parse_time(found)
+    if isinstance(found, datetime):
+        found = (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    # Whole seconds: a listing may have milliseconds where the same file, asked for, has none.
+    return int(found) * 1_000_000_000 if isinstance(found, (int, float)) else 0
+
+
+def _parse_time(text: str) -> datetime | None:
+    for parse in (datetime.fromisoformat, parsedate_to_datetime):  # as in JSON, and in the header of a response
+        with suppress(ValueError):
+            return parse(text)
+    return None
