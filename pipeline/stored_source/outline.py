@@ -38,7 +38,7 @@ class OddFiles:
             (self.unnameable, "{} left out, since no path can have such a name"),
             (self.shadowed, "{} left out, since a folder has the same name"),
             (self.refused, "{} left out, since the store refuses to read such metadata"),
-            (self.undated, "{} without a time in the store: one that another of its size replaces stays unnoticed"),
+            (self.undated, "{} without ETag and time: one that another of its size replaces stays unnoticed"),
         )
         return [
             f"{text.format(plural(len(names), 'file'))} ({first_names(sorted(names))})"
@@ -107,7 +107,7 @@ def _write_empty(stored: StoredFile, folder: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("wb") as file:
         file.truncate(stored.size_bytes)
-    os.utime(path, ns=(stored.mtime_ns, stored.mtime_ns))
+    os.utime(path, ns=(stored.modified_ns, stored.mtime_ns))  # the first is for plans from before ETags counted
 
 
 def _fetch(files: RemoteFiles, name: str, folder: Path, *, is_needed: bool) -> str | None:

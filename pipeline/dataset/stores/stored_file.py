@@ -17,30 +17,48 @@ _VERSION_KEYS = (
 """Of these, in their order, the names of folders in caches are made: another key would have them fetched again."""
 
 _TIME_KEYS = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created")
+_ETAG_KEYS = ("ETag", "etag")
+_LAST_SECOND = (1 << 31) - 1
+"""Latest time that every file system stores; some store whole seconds alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StoredFile:
-    """A file in a store: its path below the address, size, mtime in nanoseconds (0 where the store has no times), and a
-    hash that changes with its content.
+    """A file in a store. `name`: its path below the address. `version`: a hash that changes with its content.
+
+    `modified_ns`: when it was last modified, in nanoseconds; 0 where the store has no times. `mtime_ns`: the mtime that
+    it has as an input, and that its copies get. It follows from the ETag, which changes with the content and not where
+    a file is only touched; without one it is `modified_ns`.
     """
 
     name: str
     size_bytes: int
     mtime_ns: int
+    modified_ns: int
     version: str
 
     @classmethod
     def of(cls, name: str, info: Mapping[str, Any]) -> Self:
         """The file that fsspec describes."""
         version = repr([info.get(key) for key in _VERSION_KEYS])
+        modified_ns = _modified_ns(info)
         return cls(
-            name=name, size_bytes=info["size"], mtime_ns=_mtime_ns(info),
+            name=name, size_bytes=info["size"], mtime_ns=_etag_ns(info) or modified_ns, modified_ns=modified_ns,
             version=hashlib.sha256(version.encode()).hexdigest(),
         )  # fmt: skip
 
 
-def _mtime_ns(info: Mapping[str, Any]) -> int:
+def _etag_ns(info: Mapping[str, Any]) -> int:
+    """A time that follows from the ETag, in nanoseconds; 0 without one."""
+    etag = next((info[key] for key in _ETAG_KEYS if info.get(key)), None)
+    if etag is None:
+        return 0
+    # A listing may lack the quotes that it has where the same file is asked for.
+    digest = hashlib.sha256(str(etag).strip('"').encode()).digest()
+    return (1 + int.from_bytes(digest[:8]) % _LAST_SECOND) * 1_000_000_000
+
+
+def _modified_ns(info: Mapping[str, Any]) -> int:
     found = next((info[key] for key in _TIME_KEYS if info.get(key) is not None), None)
     if isinstance(found, str):
         found = _parse_time(found)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from ...console import first_names, plural
+from ...dataset.stores.remote_files import WEB
 from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ..content_hash import ComparisonProgress, find_renamed, find_unchanged_content
 from ..options import JobSpec
 from ..run_state import RunState
+from .stored_times import planned_by_other_times
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,20 +94,18 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
 
     Not of a source in a store, all of which would have to be fetched for that: such inputs count as changed or added,
-    unless they were planned without a time, as all from web servers once were.
+    unless their times were only found in another way when they were planned.
     """
     planned = run_state.plan.planned_videos()
     if job.stored_files is not None:
-        return find_changes(listing, planned, partial(_planned_without_time, planned))
+        of_web_server = job.stored_files.address.protocol in WEB
+        find_unchanged = partial(planned_by_other_times, listing.root, planned, of_web_server=of_web_server)
+        return find_changes(listing, planned, find_unchanged)
     roots = job.roots
     changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))
     gone = [planned[video_id][0] for video_id in changes.gone]
     changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
     return changes
-
-
-def _planned_without_time(planned: Mapping[str, tuple[Entry, str]], entries: Sequence[Entry]) -> set[str]:
-    return {entry.video_id for entry in entries if not planned[entry.video_id][0].mtime_ns}
 
 
 def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:

@@ -6,8 +6,9 @@ import os
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +18,12 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 from assets_dataset import open_run_state
-from assets_in_process import in_process, new_folder
+from assets_in_process import Process, in_process, new_folder, one_by_one
 from assets_stores import MisbehavingServer, s3_server, without_delays
-from assets_tiny_source import NAMES, TinySource
+from assets_tiny_source import NAMES, TinySource, content_of
 from assets_video import numbered
 from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.stores import stored_file
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.dataset.stores.stored_file import StoredFile
 from facefeed.pipeline.dryrun.probe import probe_family
@@ -156,6 +158,14 @@ def test_a_later_run_fetches_what_is_new_or_was_replaced_alone(
     assert fresh.manifest.inputs == run(f"file://{source.folder}/table.csv", out).manifest.inputs
 
 
+def test_a_file_of_1970_that_another_of_its_size_replaces_is_done_again(source: TinySource, out: Path) -> None:
+    os.utime(source.folder / "real/a.mp4", ns=(0, 0))
+    run(f"file://{source.folder}", out)
+    source.put("real/a.mp4", "two")
+    changes = run(f"file://{source.folder}", out).changes
+    assert [entry.video_id for entry in changes.changed] == ["real/a.mp4"]
+
+
 def test_a_dry_run_keeps_no_video_that_it_has_tried(
     source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,7 +290,7 @@ def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_liste
 
     def with_one_more(files: RemoteFiles, below: str = "") -> Iterator[StoredFile]:
         yield from listed(files, below)
-        yield StoredFile(name="gone.json", size_bytes=7, mtime_ns=0, version="")
+        yield StoredFile(name="gone.json", size_bytes=7, mtime_ns=0, modified_ns=0, version="")
 
     monkeypatch.setattr(RemoteFiles, "list", with_one_more)
     run(f"file://{source.folder}", out)
@@ -406,3 +416,46 @@ def test_names_that_no_path_can_have_are_left_out_with_a_warning(server: Misbeha
     progress.warn = warnings.append  # type: ignore[method-assign]
     run(URL, out, storage_options=server.options, progress=progress)
     assert f"1 file left out, since no path can have such a name (real/{'x' * 300}.mp4)" in warnings
+
+
+def upload_again(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
+    """An object gets this content, as of 2020."""
+    with monkeypatch.context() as patch:
+        patch.setattr("moto.s3.models.utcnow", lambda: datetime(2020, 1, 1))
+        files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
+        files.pipe_file(f"media/deepfakes/{name}", content)
+
+
+def test_an_object_that_was_uploaded_again_as_it_was_is_not_done_again(
+    server: MisbehavingServer, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(URL, out, storage_options=server.options)
+    upload_again(server, monkeypatch, "real/a.mp4", content_of("one"))
+    server.requests = 0
+    assert run(URL, out, storage_options=server.options).changes.changed == []
+    assert server.requests == 0
+    upload_again(server, monkeypatch, "real/a.mp4", content_of("two"))  # of the same size
+    changes = run(URL, out, storage_options=server.options).changes
+    assert [entry.video_id for entry in changes.changed] == ["real/a.mp4"]
+
+
+def stop(*_: object) -> None:
+    raise StoppedError("stopped")
+
+
+@pytest.mark.parametrize("process", [one_by_one, stop])
+def test_what_was_planned_by_times_before_etags_counted_is_done_once(
+    server: MisbehavingServer, out: Path, monkeypatch: pytest.MonkeyPatch, process: Process
+) -> None:
+    source = frames_in("real/clip")
+    for image in source.rglob("*.png"):
+        upload_again(server, monkeypatch, image.relative_to(source).as_posix(), image.read_bytes())
+    with monkeypatch.context() as patch, in_process(process), suppress(StoppedError):
+        patch.setattr(stored_file, "_ETAG_KEYS", ())
+        precompute(URL, out, storage_options=server.options, **SETTINGS)
+    changes = run(URL, out, storage_options=server.options).changes
+    assert (len(changes.touched), changes.changed) == (len(NAMES) + 1, [])
+    assert server.requests == len(NAMES), "each was fetched once, before or now"
+    changes = run(URL, out, storage_options=server.options).changes
+    assert (changes.touched, changes.changed) == ([], []), "the ETags are known now"
+    assert server.requests == len(NAMES)

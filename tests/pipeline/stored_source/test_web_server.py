@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -39,10 +40,12 @@ class Quiet(SimpleHTTPRequestHandler):
     """Serves a folder with pages that list it; without the sizes of files whose name begins with `unknown`, and without
     the times of those whose name begins with `undated`.
 
+    With `gives_etags`, files have ETags that follow from their content.
     The first `num_busy` requests for what is called `busy` are refused, as by a server that has too much to do.
     """
 
     num_busy = 0
+    gives_etags = False
 
     def log_message(self, *_: object) -> None: ...
 
@@ -64,6 +67,9 @@ class Quiet(SimpleHTTPRequestHandler):
             self.close_connection = True
 
     def send_header(self, keyword: str, value: str) -> None:
+        if keyword == "Last-Modified" and self.gives_etags:
+            content = Path(self.translate_path(self.path)).read_bytes()
+            super().send_header("ETag", f'"{hashlib.sha256(content).hexdigest()}"')
         lacking = _LACKING.get(keyword)
         if lacking is None or f"/{lacking}" not in self.path:
             super().send_header(keyword, value)
@@ -194,7 +200,7 @@ def test_a_server_that_does_not_say_when_a_file_was_replaced_is_warned_of_once(s
     progress.warn = warnings.append  # type: ignore[method-assign]
     run(url, new_folder() / "out", progress)
     assert [text for text in warnings if "undated" in text] == [
-        "1 file without a time in the store: one that another of its size replaces stays unnoticed (real/undated.mp4)"
+        "1 file without ETag and time: one that another of its size replaces stays unnoticed (real/undated.mp4)"
     ]
 
 
@@ -212,3 +218,18 @@ def test_what_was_planned_before_times_of_web_servers_were_read_is_not_done_agai
     source.put("real/c.mp4", "long")
     source.put("real/d.mp4", "two")
     assert changed(run(url, out)) == ["real/c.mp4", "real/d.mp4"], "the times are known now"
+
+
+def test_a_file_that_was_only_touched_is_not_done_again_where_the_server_has_etags(
+    source: TinySource, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Quiet, "gives_etags", True)
+    source.put("real/undated.mp4", "one")
+    out = new_folder() / "out"
+    run(url, out)
+    source.touch("real/a.mp4")
+    assert changed(run(url, out)) == []
+    source.put("real/a.mp4", "two")
+    source.put("real/undated.mp4", "two")
+    assert changed(run(url, out)) == ["real/a.mp4", "real/undated.mp4"]
+    assert changed(run(url, out)) == []
