@@ -13,11 +13,12 @@ from typing import Any
 
 from ..dataset.stores.address import StoreAddress, is_address
 from ..dataset.stores.counts import StoreCounter
-from ..dataset.stores.remote_files import MissingInStoreError, RemoteFiles
+from ..dataset.stores.remote_files import WEB, MissingInStoreError, RemoteFiles
 from ..errors import FacefeedError, UsageError
 from .outline import write_outline
 
 _ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
+_QUERY = re.compile(r"\?\w+=")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +107,15 @@ def _address(src: str, storage_options: Mapping[str, Any] | None) -> StoreAddres
     scheme, _, below = src.partition("://")
     if not below.strip("/"):
         raise UsageError(f"SRC={src!r}: names no bucket; try 's3://bucket/videos'")
+    address = StoreAddress(f"{scheme.lower()}://{below}", storage_options or {})
+    if _QUERY.search(below) or (address.protocol in WEB and {"?", "#"} & {*below}):
+        raise UsageError(
+            f"SRC={str(address)!r}: has a query (?versionId=... or the like) or a fragment (#...) behind it; a source "
+            "is read as it is now, by its path alone: leave that out, or copy the versions that you mean elsewhere"
+        )
     if {"", ".", ".."} & {*below.strip("/").split("/")}:
-        raise UsageError(f"SRC={src!r}: has empty parts, '.' or '..'; write the address without them")
-    return StoreAddress(f"{scheme.lower()}://{below}", storage_options or {})
+        raise UsageError(f"SRC={str(address)!r}: has empty parts, '.' or '..'; write the address without them")
+    return address
 
 
 def _folder_of(address: StoreAddress) -> tuple[RemoteFiles, str | None]:

@@ -23,7 +23,7 @@ _log = logging.getLogger("facefeed.stores")
 REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; after that the request is retried."""
 
-_WEB = ("http", "https")
+WEB = ("http", "https")
 _PAGE = "text/html"
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
@@ -135,7 +135,7 @@ class RemoteFiles:
 
     def _find(self, below: str) -> tuple[str, dict[str, dict[str, Any]]]:
         """The path of the address, and all files below `below`, by their paths."""
-        if self.address.protocol in _WEB:
+        if self.address.protocol in WEB:
             return self._filesystem()[1], self._find_by_pages(below)
         if self._listing is None or self._listing[0] != os.getpid():
             self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))

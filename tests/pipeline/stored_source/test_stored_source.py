@@ -216,6 +216,10 @@ def test_messages_name_the_address_and_not_the_folder_that_stands_for_it(source:
         ("nosuch://media", {}, "check the address"),
         ("s3://", {}, "names no bucket; try 's3://bucket/videos'"),
         ("file://{}/..", {}, "write the address without them"),
+        ("s3://media/table.csv?versionId=3L4kqtJlcpXroDTDmJ", {}, r"SRC='s3://media/table.csv': has a query"),
+        ("https://host/videos?token=hidden/..", {}, r"SRC='https://host/videos': has a query"),
+        ("https://host/take#2", {}, r"or a fragment \(#...\) behind it"),
+        ("https://me:hidden@host/a/..", {}, r"SRC='https://host/a/..': has empty parts"),
         ("file://{}", {"allow_roots": ["/tmp"]}, "--allow-root: a store has no links"),
         ("file://{}", {"storage_options": "key"}, "storage_options: must be a dict"),
     ],
@@ -223,8 +227,9 @@ def test_messages_name_the_address_and_not_the_folder_that_stands_for_it(source:
 def test_what_cannot_be_listed_is_refused(
     source: TinySource, out: Path, src: str | Path, given: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as caught:
         run(src.format(source.folder) if isinstance(src, str) else src, out, **given)
+    assert "hidden" not in str(caught.value)
     assert not out.exists()
 
 
