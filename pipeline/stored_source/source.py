@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from ..dataset.stores.counts import StoreCounter
 from ..dataset.stores.remote_files import WEB, MissingInStoreError, RemoteFiles
 from ..errors import FacefeedError, UsageError
 from .outline import write_outline
+from .outline_folder import outline_folder
 
 _ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
 _QUERY = re.compile(r"\?\w+=")
@@ -88,9 +88,9 @@ def open_source(
         return
     address = _address(src, storage_options)
     files, table = _folder_of(address)
-    with tempfile.TemporaryDirectory(prefix="facefeed-source-") as temporary:
+    with outline_folder() as temporary:
         # All folders of the address: layouts look at names, also at those of the folders above.
-        outlines = Path(temporary).resolve()
+        outlines = temporary / "store"
         folder = outlines / files.address.url.partition("://")[2].strip("/")
         path = folder / table if table else folder
         source = OpenSource(path=path, files=files, address=str(address), outlines=outlines)

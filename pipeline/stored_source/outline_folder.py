@@ -1,0 +1,58 @@
+"""`outline_folder`: a temporary folder for an outline; those that killed runs left are removed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..dataset.stores.cache_space import IN_USE, try_lock
+
+_PREFIX = "facefeed-source-"
+
+
+@contextmanager
+def outline_folder() -> Iterator[Path]:
+    """Yields a new folder among the temporary files, and removes it at the end of the block.
+
+    A run that is killed leaves its folder, but not the lock on a file in it, by which the next run of this host, of
+    whichever source, knows that it can be removed. Folders of other hosts stay: their locks may not reach this one.
+    """
+    _remove_abandoned()
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    lock = None
+    try:
+        lock = _lock(folder)
+        yield folder
+    finally:
+        if lock is not None:
+            os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _lock_file(folder: Path) -> Path:
+    return folder / f"{IN_USE}-{socket.gethostname()}"
+
+
+def _lock(folder: Path) -> int:
+    unlocked = folder / "unlocked"
+    descriptor = os.open(unlocked, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    with suppress(OSError):  # without locks it is never known to be abandoned
+        if try_lock(descriptor, 0):
+            unlocked.rename(_lock_file(folder))  # only now: a lock file that is not locked is an abandoned one
+    return descriptor
+
+
+def _remove_abandoned() -> None:
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # without a lock file, or another user's
+            descriptor = os.open(_lock_file(folder), os.O_RDWR | os.O_CLOEXEC)
+            try:
+                if try_lock(descriptor, 0):
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(descriptor)
