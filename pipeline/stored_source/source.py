@@ -20,12 +20,15 @@ from .outline_folder import outline_folder
 _ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
 _QUERY = re.compile(r"\?\w+=")
 
+_ABOVE, _LEVELS_ABOVE = "above", 16
+"""The folders above what stands for the store: where a table leads there by `..`, it means no path of this machine."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class OpenSource:
     """SRC for layouts: `path`, a folder or a table. `files`: of the store where it lies; None for a folder.
 
-    address: its name for people. outlines: the folder that stands for the whole store, of which `path` is a part.
+    address: its name for people. outlines: the folder that `path` lies in, with what stands for the store.
     warnings: what a user should know of it, as sentences without a full stop.
     """
 
@@ -36,11 +39,19 @@ class OpenSource:
     warnings: tuple[str, ...] = ()
 
     def with_address(self, text: str) -> str:
-        """A message with addresses in place of the folders that stand for them, and without `--allow-root`."""
+        """A message with addresses in place of the folders that stand for them, and without `--allow-root`.
+
+        What a table names above its bucket becomes an address with `..`, and not a path of this machine.
+        """
         if self.files is None:
             return text
         scheme, _, below = self.files.address.url.partition("://")
-        text = text.replace(f"{self.outlines}/", f"{scheme}://{'/' if below.startswith('/') else ''}")
+        top = f"{scheme}://{'/' if below.startswith('/') else ''}"
+        text = re.sub(
+            rf"{re.escape(str(self.outlines))}((?:/{_ABOVE}\b){{0,{_LEVELS_ABOVE}}})/?",
+            lambda match: top + "../" * (_LEVELS_ABOVE - match[1].count("/")),
+            text,
+        )
         return _ALLOW_ROOT.sub("a SRC higher up in the store", text)
 
     def files_below(self, root: Path) -> RemoteFiles | None:
@@ -52,10 +63,13 @@ class OpenSource:
             return None
         listed = self.path.parent if self.path.is_file() else self.path
         if not root.is_relative_to(listed):
-            above = self.with_address(f"{root}/").rstrip("/")
+            above = self.with_address(str(root))
+            at, remedy = f"at {above}", "give that address"
+            if above.endswith("/") or not root.is_relative_to(self.outlines):
+                at, remedy = "that lies above its bucket", "copy all of it into one folder of a bucket"
             raise UsageError(
-                f"SRC={self.address!r}: is a part of the set at {above}, and its inputs are named from there; of a "
-                "store only SRC is listed: give that address"
+                f"SRC={self.address!r}: is a part of the set {at}, and its inputs are named from there; of a store "
+                f"only SRC is listed: {remedy}"
             )
         if root == listed:
             return self.files
@@ -90,10 +104,9 @@ def open_source(
     files, table = _folder_of(address)
     with outline_folder() as temporary:
         # All folders of the address: layouts look at names, also at those of the folders above.
-        outlines = temporary / "store"
-        folder = outlines / files.address.url.partition("://")[2].strip("/")
+        folder = temporary.joinpath(*[_ABOVE] * _LEVELS_ABOVE, files.address.url.partition("://")[2].strip("/"))
         path = folder / table if table else folder
-        source = OpenSource(path=path, files=files, address=str(address), outlines=outlines)
+        source = OpenSource(path=path, files=files, address=str(address), outlines=temporary)
         try:
             on_listing(f"listing {files.address}")
             odd_files = write_outline(files, folder, table)

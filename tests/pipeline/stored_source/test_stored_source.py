@@ -260,6 +260,17 @@ def test_a_part_of_a_set_is_refused_with_the_address_of_the_set(source: TinySour
     assert f"is a part of the set at file://{source.folder}, and its inputs are named from there" in str(caught.value)
 
 
+@pytest.mark.parametrize("levels", [0, 2])
+def test_a_part_of_a_set_above_its_bucket_is_refused_without_an_address(
+    source: TinySource, out: Path, levels: int
+) -> None:
+    up = "../" * (len(source.folder.parts) - 1 + levels)
+    with pytest.raises(UsageError) as caught:
+        run(f"file://{source.folder}", out, layout=Rooted(up))
+    assert "is a part of the set that lies above its bucket" in str(caught.value)
+    assert "facefeed-source-" not in str(caught.value)
+
+
 def test_links_are_refused_and_not_left_out(source: TinySource, out: Path) -> None:
     (source.folder / "real/e.mp4").symlink_to(source.folder / "real/a.mp4")
     with pytest.raises(UsageError, match=r"holds symbolic links \(real/e.mp4\)"):
@@ -286,6 +297,18 @@ def test_an_original_outside_the_source_is_named_by_its_address_and_nothing_is_d
     assert {*rows(out)["source_id"].to_pylist()} == {f"file://{source.folder}/real/a.mp4"}
     assert "facefeed-source-" not in " ".join(listing_warnings(summary.listing))
     assert not run(f"file://{fakes}/table.csv", out).changes.changed
+
+
+def test_an_original_above_the_bucket_is_named_as_such_and_by_no_path_of_this_machine(
+    source: TinySource, out: Path
+) -> None:
+    up = "../" * (len(source.folder.parts) + 1)  # two levels above the first folder of the address
+    (source.folder / "up.csv").write_text(f"path,label,source\nfake/a.mp4,fake,{up}real.mp4\nreal/c.mp4,real,\n")
+    summary = run(f"file://{source.folder}/up.csv", out)
+    assert {*rows(out)["source_id"].to_pylist()} == {"file:///../../real.mp4", None}
+    (warning,) = [text for text in listing_warnings(summary.listing) if "originals outside" in text]
+    assert "(file:///../../real.mp4)" in warning
+    assert tempfile.gettempdir() not in warning
 
 
 def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_listed(
