@@ -104,7 +104,7 @@ def open_source(
     files, table = _folder_of(address)
     with outline_folder() as temporary:
         # All folders of the address: layouts look at names, also at those of the folders above.
-        folder = temporary.joinpath(*[_ABOVE] * _LEVELS_ABOVE, files.address.url.partition("://")[2].strip("/"))
+        folder = temporary.joinpath(*[_ABOVE] * _LEVELS_ABOVE, str(files.address).partition("://")[2].strip("/"))
         path = folder / table if table else folder
         source = OpenSource(path=path, files=files, address=str(address), outlines=temporary)
         try:

@@ -233,3 +233,10 @@ def test_a_file_that_was_only_touched_is_not_done_again_where_the_server_has_eta
     source.put("real/undated.mp4", "two")
     assert changed(run(url, out)) == ["real/a.mp4", "real/undated.mp4"]
     assert changed(run(url, out)) == []
+
+
+def test_credentials_in_an_address_are_in_no_row(source: TinySource, url: str) -> None:
+    (source.folder / "fake/table.csv").write_text("path,label,source\na.mp4,fake,../real/a.mp4\nb.mp4,fake,\n")
+    out = new_folder() / "out"
+    run(f"{url.replace('//', '//me:hidden@')}/fake/table.csv", out)
+    assert {*rows(out)["source_id"].to_pylist()} == {f"{url}/real/a.mp4", None}
