@@ -145,17 +145,18 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     """Removes the set `name` of added columns from the dataset `out`; returns the number of its files.
 
     A call that was killed leaves a valid dataset; called again, it completes. `on_wait`: see `add_columns`.
-    From an unfinished dataset only a set is removed whose record cannot be read: with it, no run can finish.
+    From a dataset that is unfinished, or whose manifest is damaged, only a set is removed whose record cannot be read:
+    with it, no run can finish, and the end of a run writes the manifest and the index.
     Raises `UsageError` where there is no such set, `RefusedError` where another run is at work on `out`.
     """
     out = Path(out)
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
-        if _is_set(paths, name) and _is_unreadable(out, name) and UnfinishedRun.find(out):
+        if _is_set(paths, name) and _is_unreadable(out, name) and _needs_a_run(out):
             refuse_read_only(paths)
             with hold_lease(paths.lease, on_wait, work="facefeed remove"):
                 paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
-                return _remove_folder(paths, name)  # the end of the run writes the index
+                return _remove_folder(paths, name)
     with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
         if not _is_set(paths, name):
             raise _no_such_set(out, name, manifest)
@@ -181,6 +182,13 @@ def _is_unreadable(out: Path, name: str) -> bool:
     except CorruptDataError:
         return True
     return False
+
+
+def _needs_a_run(out: Path) -> bool:
+    try:
+        return UnfinishedRun.find(out) is not None
+    except CorruptDataError:
+        return True
 
 
 def _remove_folder(paths: OutPaths, name: str) -> int:

@@ -380,6 +380,19 @@ def test_a_copy_of_a_set_that_a_run_finds_is_removed_by_the_command_that_it_name
     assert {finding.location for finding in verify(job.out).findings} == {"columns/colour"}, "the new rows lack them"
 
 
+def test_a_set_and_a_manifest_that_are_both_damaged_are_mended_by_what_the_messages_name(job: JobWithCopy) -> None:
+    for name in ("columns/colour/_set.json", "manifest.json"):
+        (job.out / name).write_text("{}")
+    (finding,) = verify(job.out).findings
+    assert finding.remedy.startswith("run `facefeed precompute` again")
+    with pytest.raises(CorruptDataError, match="does not describe added columns") as caught:
+        job.run()
+    (command,) = re.findall(r"`facefeed ([^`]+)`", str(caught.value))
+    assert CliRunner().invoke(main, shlex.split(command)).exit_code == 0
+    job.run()
+    assert findings(job.out) == []
+
+
 def test_a_sound_set_of_an_unfinished_dataset_is_not_removed(job: JobWithCopy) -> None:
     job.is_copying = True
     with pytest.raises(CorruptDataError):
