@@ -6,7 +6,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -24,7 +24,6 @@ REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; after that the request is retried."""
 
 WEB = ("http", "https")
-_PAGE = "text/html"
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _PACKAGES = {
@@ -98,10 +97,9 @@ class RemoteFiles:
         return self.read(name, 0, _MAX_BYTES)  # a range: s3fs would first ask for the size of a whole file
 
     def stat(self, name: str) -> StoredFile:
-        """Size, time and version of a file; raises as `read`. A page, as a web server's folder is, is no file."""
+        """Size, time and version of a file; raises as `read`."""
         info = self._info(name)
-        is_folder = info.get("type") == "directory" or info.get("mimetype") == _PAGE
-        if is_folder or not isinstance(info.get("size"), int):
+        if _is_folder(name, info) or not isinstance(info.get("size"), int):
             raise MissingInStoreError(name)
         return StoredFile.of(name, info)
 
@@ -246,6 +244,12 @@ class RemoteFiles:
                     self._opened = (os.getpid(), *_open_filesystem(self.address))
                 opened = self._opened
         return opened[1], opened[2]
+
+
+def _is_folder(name: str, info: Mapping[str, Any]) -> bool:
+    """Whether it is no file: of a web server, what leads to an address with a slash, or to a page and has no suffix."""
+    is_page = info.get("mimetype") == "text/html" and "." not in name.rpartition("/")[2]
+    return is_page or info.get("type") == "directory" or str(info.get("url", "")).endswith("/")
 
 
 def _open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) -> tuple[Any, str]:

@@ -41,11 +41,13 @@ class Quiet(SimpleHTTPRequestHandler):
     the times of those whose name begins with `undated`.
 
     With `gives_etags`, files have ETags that follow from their content.
+    Without `redirects`, the address of a folder needs no slash at its end.
     The first `num_busy` requests for what is called `busy` are refused, as by a server that has too much to do.
     """
 
     num_busy = 0
     gives_etags = False
+    redirects = True
 
     def log_message(self, *_: object) -> None: ...
 
@@ -56,6 +58,8 @@ class Quiet(SimpleHTTPRequestHandler):
         self.answer(super().do_HEAD)
 
     def answer(self, usually: Callable[[], None]) -> None:
+        if not self.redirects and Path(self.translate_path(self.path)).is_dir():
+            self.path = f"{self.path.rstrip('/')}/"
         if "busy" not in self.path or Quiet.num_busy <= 0:
             usually()
             return
@@ -167,7 +171,9 @@ def test_a_folder_with_a_dot_in_its_name_is_no_table(source: TinySource) -> None
     assert rows(out).equals(rows(local))
 
 
-def test_folders_of_frames_are_clips_there_too() -> None:
+@pytest.mark.parametrize("redirects", [True, False])
+def test_folders_of_frames_are_clips_there_too(monkeypatch: pytest.MonkeyPatch, redirects: bool) -> None:
+    monkeypatch.setattr(Quiet, "redirects", redirects)
     source, out, local = new_folder(), new_folder() / "out", new_folder() / "out"
     for name in ("real/a", "fake/b"):
         write_clip(source / name)
@@ -175,6 +181,16 @@ def test_folders_of_frames_are_clips_there_too() -> None:
         run(url, out)
     run(source, local)
     assert rows(out).num_rows == 12
+    assert rows(out).equals(rows(local))
+
+
+def test_a_video_that_a_server_takes_for_a_page_is_read_all_the_same(
+    source: TinySource, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Quiet, "extensions_map", {".mp4": "text/html"})
+    out, local = new_folder() / "out", new_folder() / "out"
+    run(url, out)
+    run(source.folder, local)
     assert rows(out).equals(rows(local))
 
 
