@@ -58,8 +58,8 @@ class JpegBatchDataset(BatchDataset):
         """See `BatchDataset`."""
         to_images = None
         if self.crop is not None:
-            self._cuts.prepare(rows.tolist())  # rows may have been replaced
-            to_images = np.array([self._cuts(row).to_image for row in rows.tolist()])
+            self._crop_mappings.prepare(rows.tolist())  # rows may have been replaced
+            to_images = np.array([self._crop_mappings(row).to_image for row in rows.tolist()])
         return PackedJpegs(buffer.ends, request, to_images)
 
     def load_face(
@@ -80,6 +80,6 @@ class JpegBatchDataset(BatchDataset):
             return Face.from_jpeg(jpeg)
         assert self.image_size is not None
         blank = np.broadcast_to(np.uint8(0), (self.image_size, self.image_size, 3))  # points are scaled to its size
-        cut = self._cuts(row)
-        mask = self._load_mask(row, cut) if self._wants_mask else None
-        return replace(self._with_points(row, blank, cut), jpeg=jpeg, mask=mask, label=self._label(row))
+        mapping = self._crop_mappings(row)
+        mask = self._load_mask(row, mapping) if self._wants_mask else None
+        return replace(self._with_points(row, blank, mapping), jpeg=jpeg, mask=mask, label=self._label(row))

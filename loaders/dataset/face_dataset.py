@@ -27,7 +27,7 @@ from ..face import FACE_FIELDS, Face
 from ..normalise import normalise
 from ..seeding import generator_owners
 from ..whole_numbers import optional_int
-from .cuts import Cut, WholeCrop, cuts_of
+from .crop_mappings import CropMapping, WholeCrop, crop_mappings_of
 from .decode import decode_rgb
 from .selected_rows import Crop, SelectedRows
 from .selection import Filters, Rows
@@ -127,7 +127,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._wants_mask = self.face_transform is not None and getattr(self.face_transform, "wants_mask", True)
         self.image_size = self._checked_image_size(image_size, protocol)
         self._decode: Callable[..., NDArray[np.uint8]] = decode_rgb
-        self._resize: Callable[[Cut, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
+        self._resize: Callable[[CropMapping, NDArray[np.uint8], NDArray[np.uint8] | None], NDArray[np.uint8]] = _resize
         self._worker_seed: int | None = None
 
     def _init_rows(
@@ -143,7 +143,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._rows: Rows | None = rows
         self._select, self._read_image, self._read_mask = select, read_image, read_mask
         self.stores, self._read_batch = stores, stores.prefetch
-        self._cuts = cuts_of(index, None if self.crop is None else crop_protocol(self.crop), self.image_size)
+        protocol = None if self.crop is None else crop_protocol(self.crop)
+        self._crop_mappings = crop_mappings_of(index, protocol, self.image_size)
         if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
             check(self.labels, without_68=without_68)
 
@@ -165,7 +166,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return self._gives_68 and "landmarks_68" in self.index.schema.names
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OPTIONS and name in self.__dict__:  # rows, cuts and how transforms are called follow from them
+        if name in _OPTIONS and name in self.__dict__:  # rows, mappings and how transforms are called follow from them
             raise UsageError(
                 f"{name}: cannot change once the dataset is made; make another FaceDataset(..., {name}=...)"
             )
@@ -240,7 +241,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def prepare(self, rows: Sequence[int]) -> None:
         """Computes and fetches at once what loading these rows of the index needs, in place of the last ones."""
-        self._cuts.prepare(rows)
+        self._crop_mappings.prepare(rows)
         if self.stores:
             self._read_batch(rows, masks=self._wants_mask)
 
@@ -252,9 +253,9 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def face(self, position: int) -> Face:
         """One crop as stored, with its points and, of a fake whose original is known, its mask."""
         row = self._row_at(position)
-        cut = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
-        face = self._with_points(row, self._decode(self._read_image(row)), cut)
-        return replace(face, mask=self._load_mask(row, cut), label=self._label(row))
+        mapping = WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)))
+        face = self._with_points(row, self._decode(self._read_image(row)), mapping)
+        return replace(face, mask=self._load_mask(row, mapping), label=self._label(row))
 
     def load_augmented(
         self,
@@ -292,19 +293,19 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""
-        cut = self._cuts(row)
+        mapping = self._crop_mappings(row)
         image = self._load_image(row, cut, into)
-        mask = self._load_mask(row, cut) if self._wants_mask else None
-        return replace(self._with_points(row, image, cut), mask=mask, label=self._label(row))
+        mask = self._load_mask(row, mapping) if self._wants_mask else None
+        return replace(self._with_points(row, image, mapping), mask=mask, label=self._label(row))
 
     def load_pixels(self, row: int, *, into: NDArray[np.uint8] | None = None) -> NDArray[np.uint8]:
         """Loads one row's pixels, resized or cut, and transformed by `transform` alone: uint8 (H, W, 3)."""
-        return self._apply_transform(Face.from_image(self._load_image(row, self._cuts(row), into))).image
+        return self._apply_transform(Face.from_image(self._load_image(row, self._crop_mappings(row), into))).image
 
-    def _load_image(self, row: int, cut: Cut, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    def _load_image(self, row: int, mapping: CropMapping, into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """The image of a row, resized or cut."""
-        crop = self._decode(self._read_image(row), min_side_px=cut.min_side_px, rows=cut.needed_rows, into=into)
-        return self._resize(cut, crop, into)
+        crop = self._decode(self._read_image(row), min_side_px=mapping.min_side_px, rows=mapping.needed_rows, into=into)
+        return self._resize(mapping, crop, into)
 
     def _apply_transform(self, face: Face) -> Face:
         if self.transform is None or self._adapter is None:
@@ -314,7 +315,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def _label(self, row: int) -> int:
         return int(self.index.number("label", row))
 
-    def _with_points(self, row: int, image: NDArray[np.uint8], cut: Cut) -> Face:
+    def _with_points(self, row: int, image: NDArray[np.uint8], mapping: CropMapping) -> Face:
         index = self.index
         face = Face(
             image=image,
@@ -322,9 +323,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             hull=index.points("hull", row),
             regions=index.regions(row),
         )
-        return cut.points(replace(face, landmarks_68=index.points("landmarks_68", row)) if self.has_68 else face)
+        if self.has_68:
+            face = replace(face, landmarks_68=index.points("landmarks_68", row))
+        return mapping.points(face)
 
-    def _load_mask(self, row: int, cut: Cut) -> NDArray[np.uint8] | None:
+    def _load_mask(self, row: int, mapping: CropMapping) -> NDArray[np.uint8] | None:
         """The manipulation mask of a row, resized or cut like its image; None where the row has none, or is real.
 
         A moment in which a video that is fake in part is real may have a mask: of what its encoder changed.
@@ -332,12 +335,12 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         if self.index.number("label", row) == self._real_class:
             return None
         data = self._read_mask(row)
-        return None if data is None else cut.mask(decode_mask(data).view(np.uint8))
+        return None if data is None else mapping.mask(decode_mask(data).view(np.uint8))
 
 
-# A function of the cut, which differs from row to row, so that `with_wrapped_stages` can wrap it, as for timing.
-def _resize(cut: Cut, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-    return cut.image(crop, into)
+# A function of the mapping, which differs from row to row, so that `with_wrapped_stages` can wrap it, as for timing.
+def _resize(mapping: CropMapping, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
+    return mapping.image(crop, into)
 
 
 def _as_face_compose(face_transform: Transform | Sequence[Any] | None) -> Transform | None:

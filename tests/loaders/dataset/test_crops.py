@@ -16,7 +16,7 @@ import pytest
 from assets_dataset import Clip, finish_dataset, make_dataset
 from assets_rows import make_small, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.dataset.cuts import ProtocolCrop, WholeCrop
+from facefeed.loaders.dataset.crop_mappings import ProtocolCrop, WholeCrop
 from facefeed.loaders.dataset.decode import decode_rgb
 from facefeed.loaders.dataset.jpeg_rows import rows_of_jpeg
 from facefeed.loaders.face import Face
@@ -216,7 +216,7 @@ def test_points_and_mask_move_with_the_pixels(wide: Path, crop: str) -> None:
     assert with_mask
     for position in with_mask[::7]:
         row, stored = int(faces.rows[position]), faces.face(position)
-        cut = faces._cuts(row)
+        cut = faces._crop_mappings(row)
         assert isinstance(cut, ProtocolCrop)
         assert stored.mask is not None
         face = faces.load_resized(row)
@@ -412,7 +412,7 @@ def test_images_are_cut_from_the_rows_that_they_show_as_from_all_rows(wide: Path
     faces = FaceDataset(wide, crop=crop)
     num_decoded = 0
     for row in faces.rows[::5].tolist():
-        cut, jpeg = faces._cuts(row), bytes(faces._read_image(row))
+        cut, jpeg = faces._crop_mappings(row), bytes(faces._read_image(row))
         crop_of_all_rows = decode_rgb(jpeg, min_side_px=cut.min_side_px)
         np.testing.assert_array_equal(faces.load_pixels(row), cut.image(crop_of_all_rows, None))
         part = rows_of_jpeg(jpeg, *cut.needed_rows) if cut.needed_rows else None

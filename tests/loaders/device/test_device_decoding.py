@@ -90,7 +90,7 @@ def test_a_replaced_image_is_cut_as_its_own_face_is(wide: Path, tmp_path: Path) 
     out = copy_dataset(wide, tmp_path / "out")
     damage(out, 3, 50)
     faces = FaceDataset(out, crop="ffpp", image_size=40)
-    faces._cuts = OwnCuts()
+    faces._crop_mappings = OwnCuts()
     options: dict[str, Any] = {"num_workers": 0, "dtype": "uint8", "fields": ("image", "row")}
     jpegs = FaceDataLoader(faces, decode="device", **options)
     for batch, other in zip(jpegs, FaceDataLoader(faces, **options), strict=True):

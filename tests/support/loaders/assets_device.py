@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from assets_loaders import loader
-from facefeed.loaders.dataset.cuts import ProtocolCrop
+from facefeed.loaders.dataset.crop_mappings import ProtocolCrop
 
 FILTERS = [("frame_index", "<", 10)]
 

@@ -22,7 +22,7 @@ from ..face import BOX_CORNERS, Face, resize_image, resize_mask
 _MIN_WARP_SCALE = 0.5  # bilinear interpolation skips pixels below
 
 
-class Cut(Protocol):
+class CropMapping(Protocol):
     """Conversion of the stored crop of one row to its image."""
 
     @property
@@ -47,18 +47,18 @@ class Cut(Protocol):
         """The mask, uint8 (H, W) of 0 and 1, of the image."""
 
 
-class Cuts(Protocol):
-    """The cuts of a dataset's rows."""
+class CropMappings(Protocol):
+    """The crop mappings of a dataset's rows."""
 
-    def __call__(self, row: int) -> Cut:
-        """The cut of a row of the index."""
+    def __call__(self, row: int) -> CropMapping:
+        """The crop mapping of a row of the index."""
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """Computes the cuts of a batch in one vectorised call and keeps them until the next call."""
+        """Computes those of a batch in one vectorised call and keeps them until the next call."""
 
 
-def cuts_of(index: IndexLike, protocol: CropProtocol | None, image_size: int | None) -> Cuts:
-    """The cuts of all rows: of the whole crop if `protocol` is None, else of the protocol's image.
+def crop_mappings_of(index: IndexLike, protocol: CropProtocol | None, image_size: int | None) -> CropMappings:
+    """The crop mappings of all rows: of the whole crop if `protocol` is None, else of the protocol's image.
 
     `image_size`: side of the images, px; None: that of the crop, or of the protocol.
     """
@@ -72,11 +72,11 @@ class _WholeCrops:
     index: IndexLike
     side_px: int | None
 
-    def __call__(self, row: int) -> Cut:
+    def __call__(self, row: int) -> CropMapping:
         return WholeCrop(int(self.index.number("width", row)), int(self.index.number("height", row)), self.side_px)
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """See `Cuts`: there is nothing to compute."""
+        """See `CropMappings`: there is nothing to compute."""
 
 
 @dataclass(slots=True)
@@ -84,16 +84,16 @@ class _ProtocolCrops:
     index: IndexLike
     protocol: CropProtocol
     side_px: int
-    _prepared: dict[int, Cut] = field(default_factory=dict)
+    _prepared: dict[int, CropMapping] = field(default_factory=dict)
 
-    def __call__(self, row: int) -> Cut:
+    def __call__(self, row: int) -> CropMapping:
         return self._prepared.get(row) or self._compute([row])[row]
 
     def prepare(self, rows: Sequence[int]) -> None:
-        """See `Cuts`."""
+        """See `CropMappings`."""
         self._prepared = self._compute(rows)
 
-    def _compute(self, rows: Sequence[int]) -> dict[int, Cut]:
+    def _compute(self, rows: Sequence[int]) -> dict[int, CropMapping]:
         to_images = self.protocol.from_stored(FaceGeometry.of_rows(self.index, rows))
         to_images *= self.side_px / self.protocol.size_px
         widths = self.index.numbers("width", rows).tolist()
@@ -111,30 +111,30 @@ class WholeCrop:
 
     @property
     def min_side_px(self) -> int | None:
-        """See `Cut`."""
+        """See `CropMapping`."""
         return self.side_px
 
     @property
     def needed_rows(self) -> None:
-        """See `Cut`."""
+        """See `CropMapping`."""
         return
 
     @property
     def to_image(self) -> None:
-        """See `Cut`."""
+        """See `CropMapping`."""
         return
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        """See `Cut`. Bilinear; area averaging where it shrinks to less than half."""
+        """See `CropMapping`. Bilinear; area averaging where it shrinks to less than half."""
         return crop if self.side_px is None else resize_image(crop, self.side_px, into)
 
     def points(self, face: Face) -> Face:
-        """See `Cut`."""
+        """See `CropMapping`."""
         is_resized = self.side_px is not None and (self.height_px, self.width_px) != (self.side_px, self.side_px)
         return face.scaled_from(self.width_px, self.height_px) if is_resized else face
 
     def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """See `Cut`. Nearest neighbour."""
+        """See `CropMapping`. Nearest neighbour."""
         size = (self.height_px, self.width_px) if self.side_px is None else (self.side_px, self.side_px)
         return mask if mask.shape == size else resize_mask(mask, size)
 
@@ -152,19 +152,19 @@ class ProtocolCrop:
 
     @property
     def min_side_px(self) -> int | None:
-        """See `Cut`."""
+        """See `CropMapping`."""
         return max(1, math.ceil(_scale_of(self.to_image) * self.stored_px))
 
     @property
     def needed_rows(self) -> tuple[int, int] | None:
-        """See `Cut`. All of a crop that is averaged by area."""
+        """See `CropMapping`. All of a crop that is averaged by area."""
         if _scale_of(self.to_image) < _MIN_WARP_SCALE:
             return None
         rows, _ = self._needed_part((self.stored_px, self.stored_px), self.to_image)
         return rows.start, rows.stop
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
-        """See `Cut`. Bilinear; a crop that shrinks to less than half is averaged by area first."""
+        """See `CropMapping`. Bilinear; a crop that shrinks to less than half is averaged by area first."""
         to_image = self._from(crop.shape[0])
         if (scale := _scale_of(to_image)) < _MIN_WARP_SCALE:
             side = max(1, round(crop.shape[0] * scale))
@@ -192,7 +192,7 @@ class ProtocolCrop:
         return _clipped(min(ys), max(ys), height), _clipped(min(xs), max(xs), width)
 
     def points(self, face: Face) -> Face:
-        """See `Cut`. A region becomes the bounding box of its moved corners."""
+        """See `CropMapping`. A region becomes the bounding box of its moved corners."""
         boxes = np.array([*face.regions.values()], np.float32).reshape(-1, 4)
         parts = [face.landmarks, boxes[:, BOX_CORNERS].reshape(-1, 2), face.hull, face.landmarks_68]
         moved = (np.concatenate(parts) @ self.to_image[:, :2].T + self.to_image[:, 2]).astype(np.float32)
@@ -203,7 +203,7 @@ class ProtocolCrop:
         return replace(face, landmarks=landmarks, hull=hull, regions=regions, landmarks_68=landmarks_68)
 
     def mask(self, mask: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """See `Cut`. Nearest neighbour; 0 beyond the stored crop."""
+        """See `CropMapping`. Nearest neighbour; 0 beyond the stored crop."""
         to_image = between_pixel_centres(self._from(mask.shape[0]))
         size = (self.side_px, self.side_px)
         return cv2.warpAffine(mask, to_image, size, flags=cv2.INTER_NEAREST)  # type: ignore[no-any-return]
