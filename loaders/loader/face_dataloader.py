@@ -1,7 +1,7 @@
 """`FaceDataLoader`: torch's DataLoader with an exact order, exact resume and throughput for face data.
 
 The parts of an epoch, in the way of the data: an `EpochSampler` orders it as batch requests; workers of torch's own
-loader turn each into a `WorkerBatch` by a `BatchDataset` (see `WorkerBatchLoader`); a `BatchFinalizer` makes of it what
+loader turn each into a `WorkerBatch` by a `BatchDataset` (see `WorkerBatchLoader`); a `BatchPostprocessor` makes of it what
 training gets; `deliver` moves the sampler's position past it.
 """
 
@@ -34,7 +34,7 @@ from ..mixture.names import Rename
 from ..sampling.balance import Balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..sampling.shuffling import Shuffling
-from ..transfer.finalizer import BatchFinalizer
+from ..transfer.postprocessor import BatchPostprocessor
 from ..workers.worker_options import WorkerOptions
 from .arguments import (
     Datasets,
@@ -273,7 +273,7 @@ class FaceDataLoader(WorkerBatchLoader):
             worker_batches = iterate_in_order(
                 self._start_workers(), steps, meter, self._describe_worker_deaths, on_last=self._note_end_of_epoch
             )
-            yield from deliver(self._batch_finalizer()(worker_batches), self._epoch_sampler, meter)
+            yield from deliver(self._batch_postprocessor()(worker_batches), self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator
             meter.add_store(self._request_preparer.take_store_counts())
@@ -282,9 +282,9 @@ class FaceDataLoader(WorkerBatchLoader):
                 kind = "clips" if self.clip else "images"
                 _log.warning(meter.replacement_report(dataset.out, kind, dataset.stores.remedies))
 
-    def _batch_finalizer(self) -> BatchFinalizer:
+    def _batch_postprocessor(self) -> BatchPostprocessor:
         device, transform = torch.device(self.device or "cpu"), self.device_transform
-        return BatchFinalizer(
+        return BatchPostprocessor(
             pool=self._batch_dataset.pool, dtype=self.dtype, channels_last=self.channels_last,
             as_dict=self.fields is not None, device=self.device,
             pin_memory=self.pin_memory and torch.cuda.is_available(),

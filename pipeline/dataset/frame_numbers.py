@@ -22,7 +22,7 @@ def frame_numbers(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int
     return index.numbers("frame_number", rows).astype(np.int64)
 
 
-def frame_names(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int64]:
+def effective_frame_numbers(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int64]:
     """What each frame is called by, int64 (rows,): the number in its image's name, else its frame index."""
     numbers = frame_numbers(index, rows)
     return np.where(numbers >= 0, numbers, index.numbers("frame_index", rows))

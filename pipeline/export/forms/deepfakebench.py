@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from ...dataset.crops import FaceGeometry, check_coverage, crop_protocol
 from ...dataset.crops.geometry import between_pixel_centres
-from ...dataset.frame_numbers import frame_names
+from ...dataset.frame_numbers import effective_frame_numbers
 from ...dataset.image_codec import decode_rgb_strictly
 from ...errors import CorruptDataError
 from ...machine import usable_cores
@@ -121,7 +121,7 @@ class DeepfakeBench:
         maps = dict(zip(map(int, kept), PROTOCOL.from_stored(faces), strict=True))
         for row, image, mask in undamaged(self._stored, kept, written):
             _, place, name = self._videos[int(self._keys(np.array([row]))[0])]
-            frame, to_image = int(frame_names(index, np.array([row]))[0]), maps[row]
+            frame, to_image = int(effective_frame_numbers(index, np.array([row]))[0]), maps[row]
             path = partial(frame_path, place, name, frame=frame)
             yield _Job(
                 row, image, mask, between_pixel_centres(to_image),
@@ -145,7 +145,7 @@ class DeepfakeBench:
 
     def _exported(self, rows: Rows) -> Iterator[ExportedVideo]:
         index = self._stored.index
-        keys, frames = self._keys(rows), frame_names(index, rows)
+        keys, frames = self._keys(rows), effective_frame_numbers(index, rows)
         has_mask = index.numbers("mask_bytes", rows) > 0
         order = np.lexsort((frames, keys))
         for positions in np.split(order, np.flatnonzero(np.diff(keys[order])) + 1):

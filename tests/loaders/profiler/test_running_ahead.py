@@ -19,7 +19,7 @@ from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.report.waits import main_cause
 from facefeed.loaders.profiler.verdict.advice import advise
-from facefeed.loaders.transfer.finalizer import BatchFinalizer
+from facefeed.loaders.transfer.postprocessor import BatchPostprocessor
 from facefeed.loaders.transfer.prefetch import one_ahead
 
 STEP, LOAD, TRANSPORT = 0.010, 0.030, 0.0002
@@ -34,10 +34,10 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaders run ahead on the CPU in the order in which they do for CUDA."""
 
-    def finalize(finalizer: BatchFinalizer, batches: Iterator[Any]) -> Iterator[Any]:
+    def finalize(finalizer: BatchPostprocessor, batches: Iterator[Any]) -> Iterator[Any]:
         return one_ahead(batches, finalizer._finalize, lambda finalized: finalized)
 
-    monkeypatch.setattr(BatchFinalizer, "__call__", finalize)
+    monkeypatch.setattr(BatchPostprocessor, "__call__", finalize)
 
 
 @pytest.mark.usefixtures("runs_ahead")

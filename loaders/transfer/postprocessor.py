@@ -1,4 +1,4 @@
-"""`BatchFinalizer`: turns worker batches into the batches of the training loop, on the CPU or on a device."""
+"""`BatchPostprocessor`: turns worker batches into the batches of the training loop, on the CPU or on a device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _IMAGES_TOO_LARGE = (
 
 
 @dataclass(kw_only=True)
-class BatchFinalizer:
+class BatchPostprocessor:
     """Turns worker batches into `(batch, number of images)`, one for one and in order.
 
     On the CPU, images stay as the worker wrote them; with `pin_memory`, batches are copied to page-locked memory. For a

@@ -17,7 +17,7 @@ from facefeed.loaders import DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.batching.shared_pool import empty_pinned
 from facefeed.loaders.batching.worker_batch import WorkerBatch
 from facefeed.loaders.normalise import normalise
-from facefeed.loaders.transfer.finalizer import BatchFinalizer
+from facefeed.loaders.transfer.postprocessor import BatchPostprocessor
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import default_collate
 
@@ -96,7 +96,7 @@ def test_a_worker_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) ->
         WorkerBatch(0, step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
         for step in range(3)
     ]
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None, dtype=dtype, channels_last=True, as_dict=as_dict, device=None, pin_memory=False
     )
     for step, (batch, count) in enumerate(finalizer(iter(worker_batches))):
@@ -149,7 +149,7 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
         WorkerBatch(0, step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
         for step in range(6)
     ]
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None,
         dtype="uint8",
         channels_last=True,
@@ -177,7 +177,7 @@ def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits(ch
         return allocated[-1]
 
     columns = {"label": np.array([1, 0]), "hull": [np.ones((3, 2), np.float32), np.zeros((4, 2), np.float32)]}
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None, dtype="uint8", channels_last=channels_last, as_dict=True, device=None, pin_memory=True,
         allocate_pinned=allocate,
     )  # fmt: skip
@@ -195,14 +195,14 @@ def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it(
     worker_batches = (
         WorkerBatch(0, step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9)
     )
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True, allocate_pinned=memory
     )
     assert sum(count for _, count in finalizer(worker_batches)) == 18
 
 
 def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> None:
-    assert BatchFinalizer.allocate_pinned is empty_pinned
+    assert BatchPostprocessor.allocate_pinned is empty_pinned
     if torch.cuda.is_available():
         assert empty_pinned((2, 3), torch.uint8).is_pinned()
     else:
@@ -212,7 +212,7 @@ def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> Non
 
 def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     collated = object()
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pin_memory=False
     )
     ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated=collated)])))
@@ -228,7 +228,7 @@ class Pinnable:
 
 
 def test_pin_memory_holds_for_the_output_of_a_collate_fn_too() -> None:
-    finalizer = BatchFinalizer(
+    finalizer = BatchPostprocessor(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device=None, pin_memory=True
     )
     ((batch, _),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated={"image": Pinnable()})])))
