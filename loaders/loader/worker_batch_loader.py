@@ -41,8 +41,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._watchdog: WorkerWatchdog | None = None
         self._iterator = None
         self._torch_iterator: Callable[[], Any] | None = None
-        self._goes_on = False  # whether requests of the next epoch follow those of the current one
-        self._next_origin: tuple[Any, ...] | None = None  # of the epoch after the current one
+        self._continues_into_next_epoch = False  # whether requests of the next epoch follow those of the current one
+        self._next_position_key: tuple[Any, ...] | None = None  # of the epoch after the current one
         self._ended_before: tuple[Any, ...] | None = None  # the same, where the current one has come to its end
         self._have_worked = False  # whether the workers that there are have made an epoch
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
@@ -66,7 +66,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             "_epoch_sampler": sampler, "_request_preparer": preparer,
             "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
             "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
-            "_goes_on": False, "_next_origin": None, "_ended_before": None, "_have_worked": False,
+            "_continues_into_next_epoch": False, "_next_position_key": None, "_ended_before": None, "_have_worked": False,
         }  # fmt: skip
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
@@ -115,12 +115,12 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         """Torch's iterator over the epoch; persistent workers first answer what they were asked before."""
         self._seed_workers()
         self._torch_iterator = None
-        self._epoch_sampler.goes_on = self._goes_on
+        self._epoch_sampler.continues_into_next_epoch = self._continues_into_next_epoch
         try:
             with starting_iterator():
                 torch_iterator = super().__iter__()
         finally:
-            self._epoch_sampler.goes_on = False
+            self._epoch_sampler.continues_into_next_epoch = False
         self._torch_iterator = weakref.ref(torch_iterator)
         return torch_iterator
 
@@ -137,21 +137,21 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         are dropped where another epoch is wanted than the next, or anything was changed meanwhile, and then workers
         stop at the end of the epoch that begins: the next ones would be dropped too.
         """
-        sampler, ended, went_on = self._epoch_sampler, self._ended_before, self._goes_on
-        origin = sampler.origin(*sampler.position)
-        self._ended_before, self._next_origin = None, sampler.origin(sampler.epoch + 1, 0)
-        self._goes_on = (
-            ended in {None, origin}
+        sampler, ended, went_on = self._epoch_sampler, self._ended_before, self._continues_into_next_epoch
+        position_key = sampler.position_key(*sampler.position)
+        self._ended_before, self._next_position_key = None, sampler.position_key(sampler.epoch + 1, 0)
+        self._continues_into_next_epoch = (
+            ended in {None, position_key}
             and self.persistent_workers
             and self.num_workers > 0
             and sampler.shuffling.mode != "none"
         )
-        are_asked = went_on and not sampler.has_stopped and self.num_workers > 0
-        return are_asked and ended == origin and self._iterator is not None
+        are_asked = went_on and not sampler.next_epoch_failed and self.num_workers > 0
+        return are_asked and ended == position_key and self._iterator is not None
 
     def _note_end_of_epoch(self) -> None:
         """Called once torch's iterator has returned an epoch's last batch."""
-        self._ended_before, self._have_worked = self._next_origin, True
+        self._ended_before, self._have_worked = self._next_position_key, True
 
     def _seed_workers(self) -> None:
         """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""

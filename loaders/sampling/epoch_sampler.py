@@ -22,7 +22,7 @@ from ..whole_numbers import optional_int, require_int
 from .balance import Balance, Unbalanced, check_balance, fitting_batch_size
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
-from .padding import first_units, first_units_with_room
+from .padding import first_units, first_units_within_video_limit
 from .ranks import checked_ranks, rank_and_world_size
 from .repeats import count_earlier
 from .row_shuffler import RowShuffler
@@ -82,9 +82,9 @@ class EpochSampler(DistributedSampler[int]):
         """Whether `set_epoch` of the current epoch came during iteration: once that ends, the epoch begins anew."""
         self.counts_repeats = False
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
-        self.goes_on = False
+        self.continues_into_next_epoch = False
         """Whether an iteration that begins now goes on with the requests of the epochs that follow, without an end."""
-        self.has_stopped = False
+        self.next_epoch_failed = False
         """Whether the last iteration that was to go on has ended, since an epoch that follows cannot be ordered."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
         self._bound_balance_cache: tuple[tuple[Any, ...], BoundBalance] | None = None
@@ -177,8 +177,8 @@ class EpochSampler(DistributedSampler[int]):
         return self.bound_balance.num_images if len(self.dataset.rows) else 0
 
     def __iter__(self) -> Iterator[BatchRequest]:  # type: ignore[override]
-        if self.goes_on:
-            self.has_stopped = False
+        if self.continues_into_next_epoch:
+            self.next_epoch_failed = False
             return self._requests_without_end(self.epoch, self.first_image)
         return self._requests(self.epoch, self.first_image)
 
@@ -199,14 +199,14 @@ class EpochSampler(DistributedSampler[int]):
             except Exception:  # once that epoch begins it is raised again: it is none of the epoch in progress
                 num_requests = 0
             if not num_requests:
-                self.has_stopped = True
+                self.next_epoch_failed = True
                 return
 
-    def origin(self, epoch: int, first_image: int) -> tuple[Any, ...]:
+    def position_key(self, epoch: int, first_image: int) -> tuple[Any, ...]:
         """All that the requests from an image of an epoch on follow from: where it is the same, so are they."""
         return (
             epoch, first_image, self.batch_size, self.rank, self.num_replicas, self.counts_repeats,
-            *self.identity().values(),
+            *self.order_identity().values(),
         )  # fmt: skip
 
     def prepare_requests_with(self, prepare: Callable[[EpochSampler, BatchRequest], BatchRequest]) -> None:
@@ -249,7 +249,7 @@ class EpochSampler(DistributedSampler[int]):
         if self.max_per_video is None:
             return np.append(positions, first_units(len(rows), unit, missing))
         videos = self.dataset.index.codes("video_id", rows)
-        return np.append(positions, first_units_with_room(
+        return np.append(positions, first_units_within_video_limit(
             videos, unit, missing, num_last=len(positions), max_per_video=self.max_per_video
         ))  # fmt: skip
 
@@ -286,7 +286,7 @@ class EpochSampler(DistributedSampler[int]):
         """Hash of the row numbers: different filters may select the same rows, and their text may be abbreviated."""
         return int.from_bytes(hashlib.blake2b(self.dataset.rows.data, digest_size=8).digest(), "little")
 
-    def identity(self) -> dict[str, Any]:
+    def order_identity(self) -> dict[str, Any]:
         """What the order depends on: a state can be loaded only where this is the same."""
         data = self.dataset
         return {
@@ -320,14 +320,14 @@ class EpochSampler(DistributedSampler[int]):
     def state(self) -> dict[str, Any]:
         """The position, and the identity of the order that it is a position in."""
         return {
-            "version": STATE_VERSION, **self.identity(), "global_batch": self.global_batch,
+            "version": STATE_VERSION, **self.order_identity(), "global_batch": self.global_batch,
             "epoch": self.epoch, "images": self.first_image,
         }  # fmt: skip
 
     def resume(self, state: Mapping[str, Any]) -> None:
         """Continues at the position of a state; raises `UsageError` where the state is of another order."""
         self.position = saved_position(
-            state, identity=self.identity(), global_batch=self.global_batch, needs_batch=self._needs_batch,
+            state, identity=self.order_identity(), global_batch=self.global_batch, needs_batch=self._needs_batch,
             num_images=self.num_images, unit_size=lambda: self.bound_balance.unit_size, num_steps=self._num_steps,
         )  # fmt: skip
         self.set_epoch_keeps_position = True

@@ -13,7 +13,7 @@ def first_units(num_images: int, unit_size: int, missing: int) -> NDArray[np.int
     return np.arange(missing * unit_size) % num_images
 
 
-def first_units_with_room(
+def first_units_within_video_limit(
     videos: NDArray[np.int32], unit_size: int, missing: int, *, num_last: int, max_per_video: int
 ) -> NDArray[np.int64]:
     """The same of the first units that leave every video of the step at `max_per_video` images or fewer.
