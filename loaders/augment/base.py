@@ -44,7 +44,7 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
     reads_mask = True
     """Whether its result may depend on the mask; where it is False, the mask need not be decoded for it."""
 
-    needs_68 = False
+    needs_landmarks_68 = False
     """Whether it works only on datasets with `landmarks_68`."""
 
     allowed_in_clips = False
@@ -60,7 +60,7 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
         """The points of the face at this step of the pipeline. Raises `UsageError` outside a `FaceCompose`."""
         return face_points_from(data, type(self).__name__)
 
-    def missing_68(self, out: Path | str = "OUT") -> UsageError:
+    def missing_landmarks_68(self, out: Path | str = "OUT") -> UsageError:
         """The error where the dataset, in `out` if that is known, has no `landmarks_68`, and it needs them."""
         dataset, remedy = "this dataset" if out == "OUT" else str(out), f"run `facefeed add {out} landmarks`"
         if is_address(out):

@@ -17,7 +17,7 @@ from .albumentations_internals import (
     resize_masks_by_centres,
 )
 from .base import StableClassName
-from .lacking import check_given
+from .required_inputs import check_required_inputs
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
@@ -112,15 +112,15 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
         """The `SelfBlend` that it contains, which makes fakes of real faces."""
         return next((transform for transform in leaves(self) if isinstance(transform, SelfBlend)), None)
 
-    def check_dataset(self, labels: Sequence[str], *, without_68: Sequence[str]) -> None:
+    def check_dataset(self, labels: Sequence[str], *, without_landmarks_68: Sequence[str]) -> None:
         """Raises `UsageError` where a transform needs what a dataset of these labels has not, or misses some faces.
 
-        `without_68`: the folders, or addresses, of datasets, of a mixture of some, that have no `landmarks_68`.
+        `without_landmarks_68`: the folders, or addresses, of datasets, of a mixture of some, that have no `landmarks_68`.
         """
-        check_given("face_transform", self, _GIVEN)
+        check_required_inputs("face_transform", self, _GIVEN)
         for transform in leaves(self):
-            if getattr(transform, "needs_68", False) and without_68:
-                raise transform.missing_68(without_68[0])
+            if getattr(transform, "needs_landmarks_68", False) and without_landmarks_68:
+                raise transform.missing_landmarks_68(without_landmarks_68[0])
             if isinstance(transform, SelfBlend):
                 self._check_applied_to_all(transform)
                 transform.check_labels(labels)

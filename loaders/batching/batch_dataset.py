@@ -76,7 +76,7 @@ class BatchDataset(FaceDataset):
         self.replace_corrupt, self.kept_columns, self.collate_fn = replace_corrupt, tuple(kept_columns), collate_fn
         self.clips, self.mask_size, self.draws_by_row = clips, mask_size, draws_by_row
         check_fields(self.fields, self.index, () if clips is None else CLIP_COLUMNS)
-        if "landmarks_68" in self.fields and not self.has_68:
+        if "landmarks_68" in self.fields and not self.has_landmarks_68:
             raise UsageError(
                 "fields: landmarks_68 would not follow the face_transform; give a list or a FaceCompose, or let it take"
                 " and return landmarks_68"

@@ -106,7 +106,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._init_rows(
             out=selected.out, index=selected.index, rows=selected.rows, select=selected.select,
             read_image=images.image, read_mask=images.mask,
-            without_68=[] if selected.has_68 else [selected.index.where],
+            without_landmarks_68=[] if selected.has_landmarks_68 else [selected.index.where],
             stores=StoreDatasets.of([selected.index], [images]),
         )  # fmt: skip
 
@@ -132,11 +132,11 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
 
     def _init_rows(
         self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
-        read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_68: list[str],
+        read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_landmarks_68: list[str],
         stores: StoreDatasets,
     ) -> None:  # fmt: skip
         """Sets what is of the rows, of one dataset or of several; raises `UsageError` where transforms need what they
-        have not. `without_68`: folders, or addresses, of the datasets whose rows have no `landmarks_68`.
+        have not. `without_landmarks_68`: folders, or addresses, of the datasets whose rows have no `landmarks_68`.
         """
         self.out, self.index, self.labels = out, index, index.labels
         self._real_class = real_class(index.labels)
@@ -146,7 +146,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         protocol = None if self.crop is None else crop_protocol(self.crop)
         self._crop_mappings = crop_mappings_of(index, protocol, self.image_size)
         if (check := getattr(self.face_transform, "check_dataset", None)) is not None:
-            check(self.labels, without_68=without_68)
+            check(self.labels, without_landmarks_68=without_landmarks_68)
 
     def _checked_image_size(
         self, image_size: int | Literal["auto"] | None, protocol: CropProtocol | None
@@ -161,7 +161,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return optional_int("image_size", image_size, minimum=1, example=224)
 
     @property
-    def has_68(self) -> bool:
+    def has_landmarks_68(self) -> bool:
         """Whether faces come with `landmarks_68`: rows have them, and `face_transform` moves them."""
         return self._gives_68 and "landmarks_68" in self.index.schema.names
 
@@ -285,7 +285,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """
         face = self.load_resized(row, into=into)
         if self.face_transform is not None:
-            names = (*FACE_FIELDS, "landmarks_68") if self.has_68 else FACE_FIELDS
+            names = (*FACE_FIELDS, "landmarks_68") if self.has_landmarks_68 else FACE_FIELDS
             names = (*names, "label") if self._gives_label else names
             pairing = {"partner": partner} if blend is None else {"partner": partner, "blend": blend}
             face = apply_face_transform(self.face_transform, face, names, pairing)
@@ -323,7 +323,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             hull=index.points("hull", row),
             regions=index.regions(row),
         )
-        if self.has_68:
+        if self.has_landmarks_68:
             face = replace(face, landmarks_68=index.points("landmarks_68", row))
         return mapping.points(face)
 

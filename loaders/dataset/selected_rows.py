@@ -65,7 +65,7 @@ class SelectedRows:
         return cls(out=path, index=index, images=images, rows=rows, select=select)
 
     @property
-    def has_68(self) -> bool:
+    def has_landmarks_68(self) -> bool:
         """Whether the rows have `landmarks_68`."""
         return "landmarks_68" in self.index.schema.names
 

@@ -74,7 +74,7 @@ class MixtureDataset(FaceDataset):
             select=_JoinedRows([part.select for part in parts], mixed.offsets),
             read_image=_ByDataset([each.image for each in images], mixed.offsets),
             read_mask=_ByDataset([each.mask for each in images], mixed.offsets),
-            without_68=[part.index.where for part in parts if not part.has_68],
+            without_landmarks_68=[part.index.where for part in parts if not part.has_landmarks_68],
             stores=StoreDatasets.of(mixed.indexes, images),
         )  # fmt: skip
         if crop is None:

@@ -107,8 +107,8 @@ class Gallery:
         pipeline = read_pipeline(file)
         dataset = FaceDataset(out, split=split, image_size=SIDE_PX)
         if isinstance(pipeline, FaceCompose):
-            without_68 = [] if "landmarks_68" in dataset.index.schema.names else [str(out)]
-            pipeline.check_dataset(dataset.labels, without_68=without_68)
+            without_landmarks_68 = [] if "landmarks_68" in dataset.index.schema.names else [str(out)]
+            pipeline.check_dataset(dataset.labels, without_landmarks_68=without_landmarks_68)
         positions = select_positions(dataset, faces)
         if not positions:
             raise UsageError(f"{out}: has no faces in split {split}; try another --split")

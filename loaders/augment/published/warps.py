@@ -150,7 +150,7 @@ class MouthCrop(Warp):
     averages the points over 12 frames of the video first; here each frame has its own.
     """
 
-    needs_68 = True
+    needs_landmarks_68 = True
 
     def __init__(self, size_px: int = _DEFAULT_SIZE_PX, p: float = 1.0) -> None:
         super().__init__(p=p)
@@ -161,7 +161,7 @@ class MouthCrop(Warp):
     def matrix(self, face: FacePoints, size: tuple[int, int]) -> tuple[Matrix | None, tuple[int, int]]:  # noqa: ARG002
         """The alignment with the mean face, moved so that the mouth is in the centre."""
         if not face.is_dense:
-            raise self.missing_68()
+            raise self.missing_landmarks_68()
         points = face.landmarks_68
         matrix = (
             fit_similarity(points[list(STABLE_POINTS)], MEAN_FACE)

@@ -68,7 +68,7 @@ def test_all_that_is_refused_is_a_transform() -> None:
 def test_holes_by_the_mask_which_fakes_alone_would_have_are_refused() -> None:
     transform = A.ConstrainedCoarseDropout(mask_indices=[1], p=1)
     with pytest.raises(UsageError, match="needs a mask, which real faces and some fakes have not"):
-        FaceCompose([transform]).check_dataset(["real"], without_68=[])
+        FaceCompose([transform]).check_dataset(["real"], without_landmarks_68=[])
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -77,10 +77,10 @@ def test_a_transform_works_on_a_face_with_and_without_mask_or_is_refused_at_once
     transform = of_name(name)
     if name in LACKING:
         with pytest.raises(UsageError, match=LACKING[name]):
-            FaceCompose([A.OneOf([A.NoOp(), A.Sequential([transform])])]).check_dataset(["real"], without_68=[])
+            FaceCompose([A.OneOf([A.NoOp(), A.Sequential([transform])])]).check_dataset(["real"], without_landmarks_68=[])
         return
     compose = FaceCompose([transform])
-    compose.check_dataset(["real", "fake"], without_68=[])
+    compose.check_dataset(["real", "fake"], without_landmarks_68=[])
     for mask in (None, np.eye(SIDE, dtype=np.uint8)):
         assert compose(**a_face(mask))["landmarks"].shape == (5, 2)
 
@@ -100,7 +100,7 @@ def test_a_transform_works_on_an_image_alone_or_is_refused_at_once(name: str) ->
 
 def test_what_is_never_applied_needs_nothing() -> None:
     FaceCompose([A.MaskDropout(p=0), A.OneOf([A.RandomCropNearBBox()], p=0), SelfBlend()]).check_dataset(
-        ["real", "fake"], without_68=[]
+        ["real", "fake"], without_landmarks_68=[]
     )
     adapter_of(A.Compose([A.FDA(p=0)]))
 

@@ -12,7 +12,7 @@ _CROP: Final = "take RegionCrop in face_transform, which crops to a part of the 
 _DROPOUT: Final = "take RegionDropout in face_transform, which blacks out a part of the face, or A.CoarseDropout"
 
 
-def check_given(option: str, transform: Any, given: Collection[str]) -> None:
+def check_required_inputs(option: str, transform: Any, given: Collection[str]) -> None:
     """Raises `UsageError` where a transform at any depth needs data other than `given`, with what to take instead.
 
     `option`: the argument that the transform is given to.
