@@ -11,7 +11,7 @@ from rich import filesize
 
 from ...pipeline.console import duration_text
 from .messages import Subject
-from .results import PeakMemory, Row, Spread
+from .results import PeakMemory, RungResult, Spread
 from .rungs import BEST
 from .scheduler import ONE_REPEAT, Ladder
 
@@ -20,7 +20,7 @@ ACCURACY, AUC = ("accuracy", "acc"), ("auc", "auroc")
 """Names under which modules log these metrics."""
 
 
-def rung_label(row: Row) -> str:
+def rung_label(row: RungResult) -> str:
     """Returns a rung's name, with the levers of the best set, and marked if it failed."""
     name = f"{BEST}: {row.rung.levers}" if row.rung.name == BEST and row.rung.levers else row.rung.name
     return f"{name} (failed)" if row.outcome == "failed" else name
@@ -36,7 +36,7 @@ def factor_text(factor: float) -> str:
     return f"{factor:,.{digits}f}x"
 
 
-def spread_text(row: Row, ladder: Ladder) -> str:
+def spread_text(row: RungResult, ladder: Ladder) -> str:
     """Formats the range of speed-ups; a single repeat has none."""
     speed_up = row.speed_up(ladder.base)
     if speed_up is None or len(row.repeats) == 1:
@@ -49,7 +49,7 @@ def speed_up_text(spread: Spread | None) -> str:
     return UNKNOWN if spread is None else factor_text(spread.median)
 
 
-def epoch_text(row: Row) -> str:
+def epoch_text(row: RungResult) -> str:
     """Formats an epoch's duration, with a tilde if it is extrapolated from some steps."""
     seconds = row.spread(lambda repeat: repeat.epoch_seconds)
     if seconds is None:
@@ -58,30 +58,30 @@ def epoch_text(row: Row) -> str:
     return f"{'' if is_whole else '~'}{duration_text(seconds.median)}"
 
 
-def throughput_text(row: Row) -> str:
+def throughput_text(row: RungResult) -> str:
     """Formats samples per second."""
     rate = row.spread(lambda repeat: repeat.samples_per_second)
     return UNKNOWN if rate is None else f"{rate.median:,.{0 if rate.median >= 100 else 1}f}"
 
 
-def num_devices_text(row: Row) -> str:
+def num_devices_text(row: RungResult) -> str:
     """Formats the number of devices; one without a strategy."""
     return UNKNOWN if not row.repeats else str(max(repeat.devices for repeat in row.repeats.values()))
 
 
-def metric_text(row: Row, *names: str) -> str:
+def metric_text(row: RungResult, *names: str) -> str:
     """Formats a validation metric, 0 to 1."""
     metric = row.metric(*names)
     return UNKNOWN if metric is None else f"{metric.median:.2f}"
 
 
-def stall_text(row: Row) -> str:
+def stall_text(row: RungResult) -> str:
     """Formats the fraction of time that steps waited for data."""
     stall = row.spread(lambda repeat: repeat.stall_share)
     return UNKNOWN if stall is None else f"{stall.median:.0%}"
 
 
-def loss_text(row: Row) -> str:
+def loss_text(row: RungResult) -> str:
     """Formats the mean loss over the measured steps; it shows a lever that breaks training."""
     if any(repeat.loss is not None and not math.isfinite(repeat.loss) for repeat in row.repeats.values()):
         return "not finite"
@@ -89,25 +89,25 @@ def loss_text(row: Row) -> str:
     return UNKNOWN if loss is None else f"{loss.median:.3f}"
 
 
-def peak_memory(row: Row) -> PeakMemory | None:
+def peak_memory(row: RungResult) -> PeakMemory | None:
     """Returns the peak memory of the repeat with the most."""
     memory = [repeat.memory for repeat in row.repeats.values()]
     return max(memory, key=lambda memory: (memory.reserved_bytes or 0, memory.host_bytes), default=None)
 
 
-def device_memory_text(row: Row) -> str:
+def device_memory_text(row: RungResult) -> str:
     """Formats the memory that torch reserved on the GPU."""
     memory = peak_memory(row)
     return UNKNOWN if memory is None or memory.reserved_bytes is None else filesize.decimal(memory.reserved_bytes)
 
 
-def tensor_memory_text(row: Row) -> str:
+def tensor_memory_text(row: RungResult) -> str:
     """Formats the GPU memory of tensors."""
     memory = peak_memory(row)
     return UNKNOWN if memory is None or memory.allocated_bytes is None else filesize.decimal(memory.allocated_bytes)
 
 
-def host_memory_text(row: Row) -> str:
+def host_memory_text(row: RungResult) -> str:
     """Formats the host memory of the process and its workers."""
     memory = peak_memory(row)
     return UNKNOWN if memory is None else filesize.decimal(memory.host_bytes)
@@ -154,7 +154,7 @@ def table(ladder: Ladder) -> list[dict[str, str]]:
     return [{head: cell for head, cell in row.items() if head in known} for row in rows]
 
 
-def _cells(row: Row, ladder: Ladder) -> dict[str, str]:
+def _cells(row: RungResult, ladder: Ladder) -> dict[str, str]:
     against = row.speed_up(ladder.base)
     warm_up = row.spread(lambda repeat: repeat.warm_up_seconds)
     return {
@@ -176,7 +176,7 @@ def _cells(row: Row, ladder: Ladder) -> dict[str, str]:
     }
 
 
-def note_text(row: Row, ladder: Ladder) -> str:
+def note_text(row: RungResult, ladder: Ladder) -> str:
     """Describes a rung relative to the naive one."""
     over = ladder.over_naive(row)
     return "" if over is None or row is ladder.naive else f"{_factor_phrase(over)} on the fly"

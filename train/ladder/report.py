@@ -15,7 +15,7 @@ from ...pipeline.console import printable
 from ...pipeline.json_records import finite_or_null
 from . import formatting
 from .messages import Subject
-from .results import Row, Spread
+from .results import RungResult, Spread
 from .scheduler import Ladder
 
 SCHEMA_VERSION = 1
@@ -64,7 +64,7 @@ def as_plain_values(report: Report) -> dict[str, Any]:
     return {name: finite_or_null(item) for name, item in contents.items()}
 
 
-def _rung_values(row: Row, ladder: Ladder) -> dict[str, Any]:
+def _rung_values(row: RungResult, ladder: Ladder) -> dict[str, Any]:
     memory = formatting.peak_memory(row)
     return {
         "name": row.rung.name,

@@ -99,7 +99,7 @@ class Spread:
 
 
 @dataclass
-class Row:
+class RungResult:
     """A rung with its repeats, by round number.
 
     reason: why it was refused or failed; None if it ran.
@@ -126,7 +126,7 @@ class Row:
         first = next(iter([*called, *ending]), None)
         return None if first is None else self.spread(lambda repeat: repeat.metrics.get(first))
 
-    def speed_up(self, base: Row | None) -> Spread | None:
+    def speed_up(self, base: RungResult | None) -> Spread | None:
         """Returns the speed-up over `base`, over rounds in which both ran; None without any."""
         if base is None:
             return None
@@ -135,7 +135,7 @@ class Row:
         theirs = base.spread(lambda repeat: repeat.samples_per_second, shared)
         return ours.ratio_to(theirs) if ours is not None and theirs is not None else None
 
-    def pays(self, base: Row | None) -> bool:
+    def pays(self, base: RungResult | None) -> bool:
         """Whether even the slowest repeat is faster than the fastest of `base`.
 
         False for a single repeat, which has no spread, and for a non-finite loss: broken training may well be fast.

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from ...pipeline.errors import FacefeedError
 from ..levers.registry import RESULT_CHANGING
-from .results import Measurement, Row, Spread
+from .results import Measurement, RungResult, Spread
 from .rungs import BEST, Rung
 
 ONE_REPEAT = "a gain cannot be told from noise by one repeat; give --repeats 3"
@@ -46,29 +46,29 @@ class Ladder:
     of the best set, and why other levers that pay are not in it.
     """
 
-    rows: list[Row]
+    rows: list[RungResult]
     named: tuple[str, ...] = ()
     combination: Combination = field(default_factory=lambda: Combination(()))
 
     @property
-    def base(self) -> Row | None:
+    def base(self) -> RungResult | None:
         """The baseline of levers: the same training without any; None if it did not run."""
         without_levers = (row for row in self.rows if not row.rung.levers and row.rung.data != "naive")
         return next((row for row in without_levers if row.repeats), None)
 
     @property
-    def naive(self) -> Row | None:
+    def naive(self) -> RungResult | None:
         """The rung that decodes videos in every step; None if it did not run."""
         return next((row for row in self.rows if row.rung.data == "naive" and row.repeats), None)
 
     @property
-    def fastest(self) -> Row | None:
+    def fastest(self) -> RungResult | None:
         """The row with the greatest speed-up of those that pay and may be used; None without any."""
         candidates = [row for row in self.paying if row.rung.name == BEST or self.may_take(row.rung.levers)]
         return max(candidates, key=self.speed, default=None)
 
     @property
-    def paying(self) -> list[Row]:
+    def paying(self) -> list[RungResult]:
         """Rows that are faster than the base beyond the spread of the repeats, fastest first."""
         paying = [row for row in self.rows if row.rung.levers and row.pays(self.base)]
         return sorted(paying, key=self.speed, reverse=True)
@@ -78,12 +78,12 @@ class Ladder:
         """Whether any rung ran more than once; else there is no spread, and no gain can be told from noise."""
         return any(len(row.repeats) > 1 for row in self.rows)
 
-    def speed(self, row: Row) -> float:
+    def speed(self, row: RungResult) -> float:
         """Returns the median speed-up over the base; 0 if unknown."""
         speed_up = row.speed_up(self.base)
         return 0.0 if speed_up is None else speed_up.median
 
-    def over_naive(self, row: Row) -> Spread | None:
+    def over_naive(self, row: RungResult) -> Spread | None:
         """Returns the speed-up over the naive rung; without common rounds, computed through the base."""
         direct = row.speed_up(self.naive)
         if direct is not None or self.base is None:
@@ -107,7 +107,7 @@ def run_ladder(
     fails is not run again. named: levers that the user requested, which may all be part of the best set. on_update:
     called with the ladder so far after every repeat.
     """
-    rows = [Row(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal) for rung in rungs]
+    rows = [RungResult(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal) for rung in rungs]
     ladder = Ladder(rows, named=tuple(named))
     _rounds(ladder, rows, runner, range(repeats), on_update)
     if not any(row.rung.levers for row in rows):
@@ -121,7 +121,7 @@ def run_ladder(
 
 
 def _rounds(
-    ladder: Ladder, rows: Sequence[Row], runner: RungRunner, rounds: range, on_update: Callable[[Ladder], None]
+    ladder: Ladder, rows: Sequence[RungResult], runner: RungRunner, rounds: range, on_update: Callable[[Ladder], None]
 ) -> None:
     for number in rounds:
         for row in rows if number % 2 == 0 else reversed(rows):
@@ -134,7 +134,7 @@ def _rounds(
             on_update(ladder)
 
 
-def _best_set(ladder: Ladder, runner: RungRunner) -> Row:
+def _best_set(ladder: Ladder, runner: RungRunner) -> RungResult:
     """Returns the row of the levers that pay, combined; refused if there is nothing to combine."""
     texts = [row.rung.levers for row in ladder.paying]
     allowed = [text for text in texts if ladder.may_take(text)]
@@ -142,12 +142,12 @@ def _best_set(ladder: Ladder, runner: RungRunner) -> Row:
     try:
         combination = runner.combine(allowed) if len(allowed) > 1 else Combination(tuple(allowed))
     except RungError as error:
-        return Row(Rung(name=BEST, data=data), outcome="failed", reason=str(error))
+        return RungResult(Rung(name=BEST, data=data), outcome="failed", reason=str(error))
     changing = {text: "changes what is learned; name it by --levers to have it in the set" for text in texts
                 if text not in allowed}  # fmt: skip
     ladder.combination = Combination(combination.levers, {**combination.left_out, **changing})
     rung = Rung(name=BEST, data=data, levers=",".join(combination.levers), refusal=_best_set_refusal(ladder))
-    return Row(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal)
+    return RungResult(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal)
 
 
 def _best_set_refusal(ladder: Ladder) -> str | None:

@@ -21,7 +21,7 @@ from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.page.html import write_page
 from facefeed.train.ladder.page.sections import sections
 from facefeed.train.ladder.report import Report, as_plain_values, show
-from facefeed.train.ladder.results import Row
+from facefeed.train.ladder.results import RungResult
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Ladder, run_ladder
 from facefeed.train.levers.registry import LADDER_TEXTS
@@ -52,9 +52,9 @@ def whole() -> Report:
 
 def nasty() -> Report:
     """Everything called what nobody should call it."""
-    failed = Row(Rung(name=f"freeze:{NASTY}", data="own", levers=f"freeze:{NASTY}"), outcome="failed")
+    failed = RungResult(Rung(name=f"freeze:{NASTY}", data="own", levers=f"freeze:{NASTY}"), outcome="failed")
     failed.reason = f"ValueError: {NASTY}{ESCAPE}"
-    base = Row(Rung(name=PRECOMPUTED, data="precomputed"), {0: measured(5.0)})
+    base = RungResult(Rung(name=PRECOMPUTED, data="precomputed"), {0: measured(5.0)})
     subject = Subject(out=f"out/{NASTY}", videos=NASTY, module=f"{NASTY}.py:Net", changes=(NASTY,))
     return report_of(Ladder([base, failed]), subject, complete=False)
 
@@ -63,7 +63,7 @@ def on_a_gpu() -> Report:
     rows = []
     for name, levers, speed, size in (("as it is", "", 10.0, 9_000_000_000), ("fp16", "fp16", 21.0, 5_000_000_000)):
         measurement = measured(speed, gpu_bytes=size)
-        rows.append(Row(Rung(name=name, data="own", levers=levers), {0: measurement, 1: measurement}))
+        rows.append(RungResult(Rung(name=name, data="own", levers=levers), {0: measurement, 1: measurement}))
     return report_of(Ladder(rows), replace(SUBJECT, out=None, module="nets.py:UNet"), machine={"gpus": ("H200",)})
 
 
@@ -71,15 +71,15 @@ def broken() -> Report:
     """A lever that is fast and learns nothing."""
     base, lever = measured(10.0, loss=0.5), measured(30.0, loss=math.nan)
     rows = [
-        Row(Rung(name="as it is", data="own"), {0: base, 1: base}),
-        Row(Rung(name="fp16", data="own", levers="fp16"), {0: lever, 1: lever}),
+        RungResult(Rung(name="as it is", data="own"), {0: base, 1: base}),
+        RungResult(Rung(name="fp16", data="own", levers="fp16"), {0: lever, 1: lever}),
     ]
     return report_of(Ladder(rows))
 
 
 def nothing() -> Report:
     """The base failed in the first round."""
-    row = Row(Rung(name=PRECOMPUTED, data="precomputed"), outcome="failed", reason="its process ended with code 1")
+    row = RungResult(Rung(name=PRECOMPUTED, data="precomputed"), outcome="failed", reason="its process ended with code 1")
     return report_of(Ladder([row]))
 
 
@@ -281,7 +281,7 @@ def test_a_loss_that_is_not_finite_is_seen_and_pays_nothing(pages: dict[str, Pat
 
 def test_a_ladder_on_several_devices_says_how_many_each_rung_had() -> None:
     rows = [
-        Row(Rung(name=name, data="own", levers=levers), {0: measured(10.0 * devices, devices=devices)})
+        RungResult(Rung(name=name, data="own", levers=levers), {0: measured(10.0 * devices, devices=devices)})
         for name, levers, devices in (("as it is", "", 1), ("ddp", "ddp", 4), ("zero:2", "zero:2", 4))
     ]
     report = report_of(Ladder(rows))

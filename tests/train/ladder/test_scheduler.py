@@ -7,13 +7,13 @@ from collections.abc import Sequence
 
 import pytest
 from assets_ladder import FakeRungRunner, measured, rungs
-from facefeed.train.ladder.results import Row, Spread
+from facefeed.train.ladder.results import RungResult, Spread
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Combination, Ladder, RungError, run_ladder
 from facefeed.train.levers.registry import LADDER_TEXTS, NOT_ON_LADDER
 
 
-def row_of(ladder: Ladder, name: str) -> Row:
+def row_of(ladder: Ladder, name: str) -> RungResult:
     return next(row for row in ladder.rows if row.rung.name == name)
 
 
@@ -134,7 +134,7 @@ def test_what_has_no_end_has_no_epoch() -> None:
 
 
 def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None:
-    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
     base.repeats = dict(enumerate(map(measured, (100.0, 110.0, 90.0))))
     fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
     speed_up = fast.speed_up(base)
@@ -144,7 +144,7 @@ def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None
 
 
 def test_a_gain_within_the_spread_is_none() -> None:
-    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
     base.repeats = dict(enumerate(map(measured, (100.0, 134.0, 90.0))))
     fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
     assert fast.speed_up(base) == Spread(pytest.approx(132 / 134), pytest.approx(1.5), pytest.approx(2.0))  # type: ignore[arg-type]
@@ -152,7 +152,7 @@ def test_a_gain_within_the_spread_is_none() -> None:
 
 
 def test_only_rounds_in_which_both_ran_are_compared() -> None:
-    base, fast = Row(Rung(name=PRECOMPUTED, data="precomputed")), Row(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
     base.repeats = dict(enumerate(map(measured, (100.0, 100.0, 50.0, 50.0))))
     fast.repeats = {2: measured(75.0), 3: measured(75.0)}
     assert fast.speed_up(base) == Spread(pytest.approx(1.5), pytest.approx(1.5), pytest.approx(1.5))  # type: ignore[arg-type]
@@ -166,7 +166,7 @@ def test_the_best_set_is_held_against_the_naive_rung_by_way_of_the_base() -> Non
 
 
 def test_a_metric_is_found_by_its_name_and_one_that_is_nan_is_left_out() -> None:
-    row = Row(Rung(name="x", data="own"))
+    row = RungResult(Rung(name="x", data="own"))
     metrics = {"val/video_auc": 0.9, "val/auc": 0.7, "valid_acc": 0.6}
     row.repeats = {0: measured(1.0, metrics=metrics), 1: measured(1.0, metrics={"val/auc": math.nan})}
     assert row.metric("auc") == Spread(0.7, 0.7, 0.7)

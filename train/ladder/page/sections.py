@@ -8,7 +8,7 @@ from typing import Final
 from ....pipeline.page.figures import BLUE, MUTED, Bar, bar_chart
 from ....pipeline.page.html import Section, Table
 from .. import formatting
-from ..results import PeakMemory, Row, Spread
+from ..results import PeakMemory, RungResult, Spread
 from ..rungs import BEST
 from ..scheduler import ONE_REPEAT, Ladder
 
@@ -68,14 +68,14 @@ def _speed_ups(ladder: Ladder) -> Section | None:
     )  # fmt: skip
 
 
-def _spread_note(row: Row, ladder: Ladder) -> str:
+def _spread_note(row: RungResult, ladder: Ladder) -> str:
     return formatting.spread_text(row, ladder) if len(row.repeats) > 1 else "measured once"
 
 
 def _memory(ladder: Ladder) -> Section | None:
     rows = [row for row in ladder.rows if row.repeats]
     on_device = any(formatting.device_memory_text(row) != formatting.UNKNOWN for row in rows)
-    to_text: Callable[[Row], str] = formatting.device_memory_text if on_device else formatting.host_memory_text
+    to_text: Callable[[RungResult], str] = formatting.device_memory_text if on_device else formatting.host_memory_text
     sizes = [(row, row.spread(lambda repeat: _size_bytes(repeat.memory, on_device=on_device))) for row in rows]
     bars = [
         _bar(row, Spread(*[size.most / 1e9] * 3), ladder, text=to_text(row)) for row, size in sizes if size is not None
@@ -93,7 +93,7 @@ def _size_bytes(memory: PeakMemory, *, on_device: bool) -> float | None:
     return memory.reserved_bytes if on_device else memory.host_bytes
 
 
-def _bar(row: Row, spread: Spread, ladder: Ladder, *, text: str, note: str = "") -> Bar:
+def _bar(row: RungResult, spread: Spread, ladder: Ladder, *, text: str, note: str = "") -> Bar:
     has_spread = spread.least < spread.most
     return Bar(
         name=formatting.rung_label(row), value=spread.median, text=text, note=note, colour=_colour(row, ladder),
@@ -101,7 +101,7 @@ def _bar(row: Row, spread: Spread, ladder: Ladder, *, text: str, note: str = "")
     )  # fmt: skip
 
 
-def _colour(row: Row, ladder: Ladder) -> str:
+def _colour(row: RungResult, ladder: Ladder) -> str:
     if row.rung.data == "naive":
         return _NAIVE
     if not row.rung.levers:
