@@ -153,13 +153,13 @@ class Progress:
             self.totals.failed.update(str(outcome.reason) for outcome in done if outcome.outcome == "failed")
         self._show()
 
-    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
+    def on_done_elsewhere(self, unit: Unit, *, is_duplicate: bool) -> None:
         """Counts a unit that another process has finished; its inputs are no longer to be processed here."""
         with self._lock:
             self._running_units.pop(unit.unit_id, None)
             self._finished_units.append(unit.unit_id)
-            self.totals.units_in_vain += in_vain
-            self.totals.units_done_elsewhere += not in_vain
+            self.totals.units_in_vain += is_duplicate
+            self.totals.units_done_elsewhere += not is_duplicate
             self._expected -= len(unit.inputs_to_decode)
             self._done_before += len(unit.inputs_to_decode)
         self._show()

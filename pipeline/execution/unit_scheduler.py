@@ -41,8 +41,8 @@ class Observer(Protocol):
     def on_receipt(self, receipt: Receipt) -> None:
         """A unit is done by this run."""
 
-    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
-        """Another process has finished a unit; `in_vain`: this run has processed it too, for nothing."""
+    def on_done_elsewhere(self, unit: Unit, *, is_duplicate: bool) -> None:
+        """Another process has finished a unit; `is_duplicate`: this run has processed it too, for nothing."""
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         """A unit failed or its worker was lost, for `reason`; `action` says what the scheduler does about it."""
@@ -69,7 +69,7 @@ class UnitScheduler:
         With a `supply`, a worker whose whole job ends is no sign of a fault of its unit.
         """
         self._pool, self._job, self._observer, self._clock = pool, job, observer, clock
-        self._queue = UnitQueue(job, partial(observer.on_done_elsewhere, in_vain=False))
+        self._queue = UnitQueue(job, partial(observer.on_done_elsewhere, is_duplicate=False))
         self._retries: deque[Attempt] = deque()  # failed on one worker
         self._suspects: deque[Attempt] = deque()  # single-input units whose worker was lost
         self._abandoned: list[tuple[Unit, str]] = []
@@ -258,7 +258,7 @@ class UnitScheduler:
             self._observer.on_lost(attempt.unit, "another process has split it", "processing its halves")
             self._queue.add_halves(attempt)
         elif result.work != "done" and not attempt.failed_on:  # else the other attempt may be one of this run
-            self._observer.on_done_elsewhere(attempt.unit, in_vain=result.work == "in_vain")
+            self._observer.on_done_elsewhere(attempt.unit, is_duplicate=result.work == "in_vain")
         else:
             self._observer.on_receipt(result.receipt)
 

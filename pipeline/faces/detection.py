@@ -117,7 +117,7 @@ class FaceDetector(Protocol):
         ...
 
 
-def detect_faces(detector: FaceDetector, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
+def run_detector(detector: FaceDetector, frames: Sequence[NDArray[np.uint8]]) -> list[Faces]:
     """The faces of frames (H, W, 3) uint8; raises `UsageError` where the detector does not answer for each of them."""
     detections = detector.detect(frames)
     if len(detections) != len(frames):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..faces import FaceDetector, Faces
-from ..faces.detection import detect_faces
+from ..faces.detection import run_detector
 from ..faces.landmarks import FaceShape
 from ..planning.options import JobSpec
 
@@ -35,7 +35,7 @@ class FaceSearch:
 
     def __call__(self, frames: Frames) -> list[LocatedFaces]:
         """The faces to keep of each frame, with their shapes."""
-        detections = detect_faces(self._detector, frames)
+        detections = run_detector(self._detector, frames)
         if not self._min_landmark_score:
             kept = [self._keep(faces) for faces in detections]
             return list(zip(kept, self.shapes(frames, kept), strict=True))
@@ -47,9 +47,9 @@ class FaceSearch:
         """The faces to keep of each frame."""
         if self._min_landmark_score:
             return [faces for faces, _ in self(frames)]
-        return [self._keep(faces) for faces in detect_faces(self._detector, frames)]
+        return [self._keep(faces) for faces in run_detector(self._detector, frames)]
 
-    def of_known(self, rgb: NDArray[np.uint8], faces: Faces) -> tuple[NDArray[np.intp], list[FaceShape]]:
+    def shapes_of_known_faces(self, rgb: NDArray[np.uint8], faces: Faces) -> tuple[NDArray[np.intp], list[FaceShape]]:
         """The indices of those of a frame's known faces that pass, and their shapes."""
         (shapes,) = self.shapes([rgb], [faces])
         indices = self._passing_indices(shapes)

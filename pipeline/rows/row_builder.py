@@ -184,7 +184,7 @@ class RowBuilder:
         located = iter(search(to_search))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
-                passing, shapes = search.of_known(frame.rgb, known.faces)
+                passing, shapes = search.shapes_of_known_faces(frame.rgb, known.faces)
                 tracked = TrackedFaces(known.faces.select(passing), known.track_ids[passing])
                 tracker.update_with_ids(frame.rgb, tracked.faces, tracked.track_ids, frame.pts_seconds)
             else:

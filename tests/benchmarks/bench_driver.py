@@ -92,8 +92,8 @@ class Memory:
         if self.done % self.every == 0:
             self.private_mb.append(round(psutil.Process().memory_full_info().uss / 1e6, 1))
 
-    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
-        raise AssertionError((unit.unit_id, in_vain))
+    def on_done_elsewhere(self, unit: Unit, *, is_duplicate: bool) -> None:
+        raise AssertionError((unit.unit_id, is_duplicate))
 
     def on_lost(self, unit: Unit, why: str, then: str) -> None:
         raise AssertionError((unit.unit_id, why, then))

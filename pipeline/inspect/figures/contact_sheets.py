@@ -53,7 +53,7 @@ class StripPictures:
 
 @dataclass(frozen=True)
 class ContactSheets:
-    """All pictures of the page. `random`: by class. `num_fakes`, `num_with_mask`: see `SourcePairs`.
+    """All pictures of the page. `random`: by class. `num_fakes`, `num_with_mask`: see `SourcePairSamples`.
 
     `rows_read`, `unreadable`, `missing_rows`: see `PictureReader`.
     """

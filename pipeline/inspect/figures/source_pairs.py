@@ -30,7 +30,7 @@ class SourcePair(NamedTuple):
     manipulated: float | None
 
 
-class SourcePairs(NamedTuple):
+class SourcePairSamples(NamedTuple):
     """`unchanged`: pairs whose `manipulated` is below `MANIPULATED_THRESHOLD`; `changed`: all others.
 
     `num_fakes`: faces that were made from a source or have a mask; `num_with_mask`: those of them that have a mask.
@@ -42,7 +42,7 @@ class SourcePairs(NamedTuple):
     num_with_mask: int
 
 
-def find_source_pairs(index: Index, rng: Rng, count: int) -> SourcePairs:
+def find_source_pairs(index: Index, rng: Rng, count: int) -> SourcePairSamples:
     """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
     manipulated = manipulation_of_fakes(index)
     has_mask = ~np.isnan(manipulated)
@@ -59,7 +59,7 @@ def find_source_pairs(index: Index, rng: Rng, count: int) -> SourcePairs:
             if source is not None or (video < 0 and has_mask[row]):
                 yield SourcePair(row, source, float(manipulated[row]) if has_mask[row] else None)
 
-    return SourcePairs(
+    return SourcePairSamples(
         changed=list(islice(pairs(is_fake & ~is_unchanged), count)),
         unchanged=list(islice(pairs(is_unchanged), count)),
         num_fakes=int(is_fake.sum()),

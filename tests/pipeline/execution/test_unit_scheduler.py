@@ -39,8 +39,8 @@ class Reported:
             if outcome.outcome == "failed":
                 self.failed[outcome.video_id] += 1
 
-    def on_done_elsewhere(self, unit: Unit, *, in_vain: bool) -> None:
-        (self.in_vain if in_vain else self.done_elsewhere).append(unit.unit_id)
+    def on_done_elsewhere(self, unit: Unit, *, is_duplicate: bool) -> None:
+        (self.in_vain if is_duplicate else self.done_elsewhere).append(unit.unit_id)
 
     def on_lost(self, unit: Unit, reason: str, action: str) -> None:
         self.lost += 1

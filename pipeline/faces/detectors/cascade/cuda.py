@@ -18,7 +18,7 @@ from ....errors import StoppedError
 from .pyramid import PIXEL_MEAN, PIXEL_SCALE, pool_bins, window_bins
 from .roi_cascade import detect_in_rois
 from .rois import Rois, Tiles
-from .stages import PNET_SCORE, Detections, PNetCells, detect_faces
+from .stages import PNET_SCORE, Detections, PNetCells, run_cascade
 
 Array = NDArray[Any]
 Rgb = NDArray[np.uint8]
@@ -66,7 +66,7 @@ class DeviceEngine:
             batch_size = _frames_at_once(height, width)
             for first in range(0, len(group), batch_size):
                 batch = DeviceFrameBatch(group[first : first + batch_size], self._networks)
-                detections += detect_faces(batch, min_face_px)
+                detections += run_cascade(batch, min_face_px)
         return detections
 
     def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:

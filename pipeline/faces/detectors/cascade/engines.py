@@ -21,7 +21,7 @@ from .cpu import CpuFrameBatch, CpuRoiBatch
 from .networks import OpenVinoNetworks
 from .roi_cascade import detect_in_rois
 from .rois import Rois
-from .stages import Detections, detect_faces
+from .stages import Detections, run_cascade
 
 Rgb = NDArray[np.uint8]
 
@@ -125,7 +125,7 @@ class CpuEngine:
 
     def _detect_frame(self, rgb: Rgb, min_face_px: int) -> Detections:
         with self._borrow_networks() as networks:
-            (detections,) = detect_faces(CpuFrameBatch(rgb, networks), min_face_px)
+            (detections,) = run_cascade(CpuFrameBatch(rgb, networks), min_face_px)
         return detections
 
     @contextmanager

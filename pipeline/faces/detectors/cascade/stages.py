@@ -68,7 +68,7 @@ Detections = tuple[Array, Array, Array]
 """Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as facenet's `MTCNN.detect` returns them."""
 
 
-def detect_faces(batch: FrameBatch, min_face_px: int) -> list[Detections]:
+def run_cascade(batch: FrameBatch, min_face_px: int) -> list[Detections]:
     """Return the faces of each frame, in the order of facenet's last non-maximum suppression."""
     candidates = _run_pnet(batch, min_face_px)
     if candidates is not None:

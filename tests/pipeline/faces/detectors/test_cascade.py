@@ -20,7 +20,7 @@ from facefeed.pipeline.faces.detectors.cascade.networks import OpenVinoNetworks
 from facefeed.pipeline.faces.detectors.cascade.pyramid import pool_bins, pyramid_scales
 from facefeed.pipeline.faces.detectors.cascade.roi_cascade import RoiBatch, detect_in_rois
 from facefeed.pipeline.faces.detectors.cascade.rois import Rois
-from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, detect_faces, face_scores
+from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, run_cascade, face_scores
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
 from numpy.typing import NDArray
@@ -179,8 +179,8 @@ def test_windows_are_resized_and_scored_as_by_facenet(
 
 def test_a_batch_on_a_device_gives_the_results_of_single_frames(faces: Rgb, device_nets: DeviceNetworks) -> None:
     frames = [faces, np.ascontiguousarray(faces[:, ::-1]), noise(*faces.shape[:2]), faces // 2]
-    together = detect_faces(DeviceFrameBatch(frames, device_nets), 40)
-    alone = [detect_faces(DeviceFrameBatch([rgb], device_nets), 40)[0] for rgb in frames]
+    together = run_cascade(DeviceFrameBatch(frames, device_nets), 40)
+    alone = [run_cascade(DeviceFrameBatch([rgb], device_nets), 40)[0] for rgb in frames]
     assert len(together[0][0]) > 5
     for some, others in zip(together, alone, strict=True):
         for batched, single in zip(some, others, strict=True):
@@ -195,7 +195,7 @@ def test_the_whole_cascade_finds_what_facenets_finds_in_its_order(
     expected = [kind().eval() for kind in (PNet, RNet, ONet)]
     with torch.inference_mode():
         (boxes,), (points,) = detect_face(faces, min_face_px, *expected, [0.6, 0.7, 0.7], 0.709, torch.device("cpu"))
-    ((detected, scores, landmarks),) = detect_faces(batch_of(faces, nets, device_nets), min_face_px)
+    ((detected, scores, landmarks),) = run_cascade(batch_of(faces, nets, device_nets), min_face_px)
     assert len(boxes) > 5
     np.testing.assert_allclose(detected, boxes[:, :4].astype(np.float32), atol=2e-3)
     np.testing.assert_allclose(scores, boxes[:, 4].astype(np.float32), atol=1e-5)
@@ -225,7 +225,7 @@ def test_detections_in_rois_are_those_of_the_full_search(
 ) -> None:
     """Of many faces of several sizes, at the border too, in two frames; a place may be off by a part of the face."""
     frames = [faces, np.ascontiguousarray(faces[:, ::-1])]
-    whole = [detect_faces(CpuFrameBatch(rgb, nets), 20)[0] for rgb in frames]
+    whole = [run_cascade(CpuFrameBatch(rgb, nets), 20)[0] for rgb in frames]
     sides = [(boxes[:, 2:] - boxes[:, :2]).repeat(2, 1) for boxes, *_ in whole]
     boxes = np.concatenate([boxes + shift * side for (boxes, *_), side in zip(whole, sides, strict=True)])
     rois = rois_at(np.repeat([0, 1], [len(detections[0]) for detections in whole]), boxes)
