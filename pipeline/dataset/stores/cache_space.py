@@ -57,7 +57,7 @@ def is_same_file(descriptor: int, path: Path) -> bool:
     return (there.st_dev, there.st_ino) == (opened.st_dev, opened.st_ino)
 
 
-class StateLock:
+class RevisionLock:
     """Shared lock on the folder of a state, which is not evicted while this object exists. Picklable."""
 
     def __init__(self, folder: Path) -> None:
@@ -73,7 +73,7 @@ class StateLock:
     exists = False
     """Whether the state exists and is locked."""
 
-    def __reduce__(self) -> tuple[type[StateLock], tuple[Path]]:
+    def __reduce__(self) -> tuple[type[RevisionLock], tuple[Path]]:
         return type(self), (self.folder,)
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:  # `os` may be gone before this object

@@ -20,7 +20,7 @@ from ..manifest import Manifest, OutPaths
 from ..open_dataset import open_dataset
 from .address import StoreAddress, is_address
 from .blocks import BLOCK_BYTES, BlockCache
-from .cache_space import IN_USE, CacheSpace, StateLock, try_lock
+from .cache_space import IN_USE, CacheSpace, RevisionLock, try_lock
 from .counts import StoreCounter
 from .fetching import fetch_file
 from .reader import StoreReader
@@ -99,15 +99,15 @@ def open_store(url: str, options: StoreOptions) -> OpenStore:
 
     """
     address, space = StoreAddress(url, options.storage_options), options.space()
-    source = _StateCache(RemoteFiles(address, StoreCounter()), space)
-    in_use = source.open_state()
+    source = _RevisionCache(RemoteFiles(address, StoreCounter()), space)
+    in_use = source.open_revision()
     manifest, index = open_dataset(in_use.folder)
-    index.restore, index.address = Restore(source, in_use.folder), str(address)
+    index.restore, index.address = RevisionRestorer(source, in_use.folder), str(address)
     rows = hashlib.sha256(f"{manifest.fingerprint} {BLOCK_BYTES}".encode()).hexdigest()[:16]
     blocks = BlockCache(
         RemoteFiles(address, StoreCounter()), space, source.root / "blocks" / rows, block_bytes=BLOCK_BYTES
     )
-    reader = StoreReader(blocks, IsCurrent(source.files, manifest.fingerprint), in_use)
+    reader = StoreReader(blocks, RevisionCheck(source.files, manifest.fingerprint), in_use)
     return OpenStore(folder=in_use.folder, index=index, reader=reader)
 
 
@@ -117,7 +117,7 @@ def read_manifest(out: str | Path, options: StoreOptions) -> Manifest:
 
 
 @dataclass(frozen=True)
-class IsCurrent:
+class RevisionCheck:
     """Whether the store still has a state of a dataset; assumed where its manifest cannot be read."""
 
     files: RemoteFiles
@@ -133,20 +133,20 @@ class IsCurrent:
 
 
 @dataclass(frozen=True)
-class Restore:
+class RevisionRestorer:
     """Fetches a state again where somebody has removed it from the cache, if the store still has it."""
 
-    source: _StateCache
+    source: _RevisionCache
     folder: Path
 
     def __call__(self) -> None:
         """Restores the state; called before another process opens the index."""
         if not (self.folder / IN_USE).exists():
-            self.source.open_state()
+            self.source.open_revision()
 
 
 @dataclass(frozen=True)
-class _StateCache:
+class _RevisionCache:
     """Manifest and index of a dataset in a store, and where its states lie in the cache."""
 
     files: RemoteFiles
@@ -156,14 +156,14 @@ class _StateCache:
     def root(self) -> Path:
         return self.space.root / self.files.address.key
 
-    def open_state(self) -> StateLock:
+    def open_revision(self) -> RevisionLock:
         """The current state, fetched unless the cache has it."""
         for _ in range(_ATTEMPTS - 1):
             with suppress(CorruptDataError):
-                return self._open_state()
-        return self._open_state()
+                return self._open_revision()
+        return self._open_revision()
 
-    def _open_state(self) -> StateLock:
+    def _open_revision(self) -> RevisionLock:
         manifest = self._read_manifest()
         try:
             version = self.files.stat("index.arrow").version
@@ -173,16 +173,16 @@ class _StateCache:
             ) from error
         folder = self.root / "states" / hashlib.sha256(manifest + version.encode()).hexdigest()[:16]
         with stop_on_disk_error(folder):
-            if (in_use := StateLock(folder)).exists:
+            if (in_use := RevisionLock(folder)).exists:
                 return in_use
             folder.parent.mkdir(parents=True, exist_ok=True)
             lock = os.open(folder.parent / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             try:
                 if not try_lock(lock, _OPEN_TIMEOUT_SECONDS):
                     raise StoppedError(f"{folder.parent}: another process has been fetching the index for an hour")
-                if not (in_use := StateLock(folder)).exists:
+                if not (in_use := RevisionLock(folder)).exists:
                     self._fetch(folder, manifest, version)
-                    in_use = StateLock(folder)
+                    in_use = RevisionLock(folder)
             finally:
                 os.close(lock)
         if not in_use.exists:

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from ..byte_ranges import MissingFileError, Range
 from .blocks import Block, BlockCache
-from .cache_space import StateLock
+from .cache_space import RevisionLock
 from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .remote_files import MissingInStoreError, RemoteFiles
@@ -24,7 +24,7 @@ class StoreReader:
     `is_current`: whether the store still has this state of the dataset. `in_use`: keeps its index in the cache.
     """
 
-    def __init__(self, cache: BlockCache, is_current: Callable[[], bool], in_use: StateLock | None = None) -> None:
+    def __init__(self, cache: BlockCache, is_current: Callable[[], bool], in_use: RevisionLock | None = None) -> None:
         self._cache, self.is_current, self._in_use = cache, is_current, in_use
         self.where = str(cache.files.address)
         self.remedy = "run `facefeed verify` on the folder that it was copied from, and copy the file again"
