@@ -73,7 +73,7 @@ class Seen:
     crowded: set[str] = field(default_factory=set)
 
 
-def looked_at(program: str, pages: Sequence[Path], folder: Path, *, hover: dict[Path, str]) -> dict[Path, Seen]:
+def render_pages(program: str, pages: Sequence[Path], folder: Path, *, hover: dict[Path, str]) -> dict[Path, Seen]:
     """Opens pages one after the other in one browser. hover: the label of the figure that the mouse moves over."""
     browser = subprocess.Popen(
         [program, f"--user-data-dir={folder}", *_FLAGS], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL

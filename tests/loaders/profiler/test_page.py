@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, render_pages
 from assets_paths import needs_program
 from assets_profiles import (
     STEP,
@@ -88,7 +88,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def rendered(pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     hover = {pages["starved"]: "images a second of each loader"}
-    views = looked_at(program, list(pages.values()), tmp_path_factory.mktemp("browser"), hover=hover)
+    views = render_pages(program, list(pages.values()), tmp_path_factory.mktemp("browser"), hover=hover)
     return {name: views[path] for name, path in pages.items()}
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from assets_browser import LAPTOP, PHONE, PROGRAMS, looked_at
+from assets_browser import LAPTOP, PHONE, PROGRAMS, render_pages
 from assets_paths import needs_program
 from click.testing import CliRunner
 from facefeed.loaders.profiler.estimate.estimator import Estimator
@@ -411,7 +411,7 @@ def test_the_page_is_whole_in_a_browser(tmp_path: Path) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     page = tmp_path / "page.html"
     assert selftest_page.write_page([GOOD, BAD, NOT_RUN], page) == page.stat().st_size < 4e6
-    view = looked_at(program, [page], tmp_path / "browser", hover={})[page]
+    view = render_pages(program, [page], tmp_path / "browser", hover={})[page]
     assert min(view.drawn.values()) > 20
     assert view.complaints == []
     assert [url for url in view.requests if not url.startswith("data:")] == []

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from assets_dataset import ROWS, make_dataset
 from assets_loaders import loader
-from assets_ranks import RankSaw, go_through, in_ranks
+from assets_ranks import RankRecord, run_epochs, in_ranks
 from facefeed.loaders.sampling.balance import Pairs, Quotas
 
 QUOTAS = {"batch_size": 8, "balance": Quotas({"real": 1, "fake": 3})}
@@ -24,7 +24,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "quotas": QUOTAS,
     "pairs": PAIRS,
 }
-Runs = dict[str, list[RankSaw]]
+Runs = dict[str, list[RankRecord]]
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def runs(request: pytest.FixtureRequest, dataset: Path, tmp_path_factory: pytest.TempPathFactory) -> Runs:
     """What each rank saw by name of the setting. That they came to an end proves that all took the same steps."""
     folder = tmp_path_factory.mktemp("group")
-    ranks = in_ranks(request.param, go_through, folder, dataset, list(SETTINGS.values()))
+    ranks = in_ranks(request.param, run_epochs, folder, dataset, list(SETTINGS.values()))
     return {name: [rank[number] for rank in ranks] for number, name in enumerate(SETTINGS)}
 
 
@@ -47,7 +47,7 @@ def faces(dataset: Path, **options: Any) -> list[str]:
     return [face for batch in batches for face in batch["face_id"]]
 
 
-def faces_of(rank: RankSaw, epoch: int) -> list[str]:
+def faces_of(rank: RankRecord, epoch: int) -> list[str]:
     return [face for step in rank.epochs[epoch] for face in step]
 
 
@@ -131,5 +131,5 @@ def test_the_ranks_steps_put_together_are_the_steps_of_a_single_rank(runs: Runs,
 
 def test_ranks_with_workers_see_what_they_see_without(dataset: Path, tmp_path: Path) -> None:
     settings = [{"batch_size": 16}, {"batch_size": 16, "num_workers": 1}]
-    for without_workers, with_workers in in_ranks(2, go_through, tmp_path / "group", dataset, settings):
+    for without_workers, with_workers in in_ranks(2, run_epochs, tmp_path / "group", dataset, settings):
         assert with_workers == without_workers

@@ -96,10 +96,10 @@ def test_a_worker_batch_becomes_what_the_loop_gets(as_dict: bool, dtype: str) ->
         WorkerBatch(0, step, 2, None, images + step, {"label": torch.tensor([step, 1]).numpy(), "names": ["a", None]})
         for step in range(3)
     ]
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None, dtype=dtype, channels_last=True, as_dict=as_dict, device=None, pin_memory=False
     )
-    for step, (batch, count) in enumerate(finalizer(iter(worker_batches))):
+    for step, (batch, count) in enumerate(postprocessor(iter(worker_batches))):
         expected = normalise(images + step) if dtype == "float32" else (images + step).movedim(-1, -3)
         assert count == 2
         assert torch.equal(images_of(batch), expected)
@@ -149,7 +149,7 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
         WorkerBatch(0, step, 2, None, torch.full((2, 4, 4, 3), step, dtype=torch.uint8), {"label": np.array([step, 1])})
         for step in range(6)
     ]
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None,
         dtype="uint8",
         channels_last=True,
@@ -159,7 +159,7 @@ def test_a_copy_that_a_device_has_still_to_make_reads_the_batch_that_it_was_aske
         allocate_pinned=memory,
     )
     copied = []
-    for number, ((images, _), _) in enumerate(finalizer(iter(worker_batches))):
+    for number, ((images, _), _) in enumerate(postprocessor(iter(worker_batches))):
         copied.append(memory.copy_later(images))
         del images  # the loop goes on while the copy is still in the device's queue
         if number == 4:
@@ -177,12 +177,12 @@ def test_every_column_comes_in_page_locked_memory_so_that_no_copy_of_it_waits(ch
         return allocated[-1]
 
     columns = {"label": np.array([1, 0]), "hull": [np.ones((3, 2), np.float32), np.zeros((4, 2), np.float32)]}
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None, dtype="uint8", channels_last=channels_last, as_dict=True, device=None, pin_memory=True,
         allocate_pinned=allocate,
     )  # fmt: skip
     images = torch.arange(96, dtype=torch.uint8).view(2, 4, 4, 3)
-    ((batch, _),) = finalizer(iter([WorkerBatch(0, 0, 2, None, images, {**columns, "names": ["a", None]})]))
+    ((batch, _),) = postprocessor(iter([WorkerBatch(0, 0, 2, None, images, {**columns, "names": ["a", None]})]))
     given = [batch["image"], batch["label"], *batch["hull"]]
     assert [tensor.data_ptr() for tensor in given] == [tensor.data_ptr() for tensor in allocated]
     assert torch.equal(batch["image"], images.movedim(-1, -3))
@@ -195,10 +195,10 @@ def test_page_locked_memory_is_given_back_to_its_allocator_when_nobody_holds_it(
     worker_batches = (
         WorkerBatch(0, step, 2, None, torch.zeros((2, 4, 4, 3), dtype=torch.uint8), {}) for step in range(9)
     )
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None, dtype="uint8", channels_last=True, as_dict=True, device=None, pin_memory=True, allocate_pinned=memory
     )
-    assert sum(count for _, count in finalizer(worker_batches)) == 18
+    assert sum(count for _, count in postprocessor(worker_batches)) == 18
 
 
 def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> None:
@@ -212,10 +212,10 @@ def test_host_memory_is_that_of_torchs_allocator_which_waits_for_copies() -> Non
 
 def test_what_a_collate_fn_made_is_handed_on_as_it_is() -> None:
     collated = object()
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device="cpu", pin_memory=False
     )
-    ((batch, count),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated=collated)])))
+    ((batch, count),) = list(postprocessor(iter([WorkerBatch(0, 0, 5, None, collated=collated)])))
     assert batch is collated
     assert count == 5
 
@@ -228,10 +228,10 @@ class Pinnable:
 
 
 def test_pin_memory_holds_for_the_output_of_a_collate_fn_too() -> None:
-    finalizer = BatchPostprocessor(
+    postprocessor = BatchPostprocessor(
         pool=None, dtype="float32", channels_last=True, as_dict=False, device=None, pin_memory=True
     )
-    ((batch, _),) = list(finalizer(iter([WorkerBatch(0, 0, 5, None, collated={"image": Pinnable()})])))
+    ((batch, _),) = list(postprocessor(iter([WorkerBatch(0, 0, 5, None, collated={"image": Pinnable()})])))
     assert batch == {"image": "page-locked"}
 
 

@@ -23,7 +23,7 @@ from assets_loaders import (
     FIELDS,
     FailingStart,
     StartsLate,
-    While,
+    FailWhileFileExists,
     has_ended,
     is_sending,
     loader,
@@ -104,7 +104,7 @@ def test_of_workers_that_have_made_an_epoch_it_is_not_asked_whether_they_can_sta
     dataset: Path, tmp_path: Path
 ) -> None:
     now = tmp_path / "now"
-    deadly = While(poisoned("kill", dataset, 1), now)  # an image that the first batch of the next epoch has too
+    deadly = FailWhileFileExists(poisoned("kill", dataset, 1), now)  # an image that the first batch of the next epoch has too
     batches = loader(dataset, num_workers=1, prefetch_factor=1, transform=deadly)
     for step, _ in enumerate(batches):
         if step == len(batches) - 2:
@@ -247,7 +247,7 @@ def test_workers_that_a_kept_exception_keeps_do_not_write_to_the_batches_of_the_
 ) -> None:
     fault = tmp_path / "fault"
     fault.touch()
-    transform = While(poisoned("raise", dataset, 4), fault)
+    transform = FailWhileFileExists(poisoned("raise", dataset, 4), fault)
     batches = loader(dataset, num_workers=2, persistent_workers=False, dtype="uint8", transform=transform)
     others = multiprocessing.active_children()  # those of loaders that other tests' exceptions keep
     with pytest.raises(ZeroDivisionError) as kept:  # as a notebook keeps the last one

@@ -21,7 +21,7 @@ from assets_loaders import (
     DEADLINE_SECONDS,
     FIELDS,
     CountedImages,
-    Hold,
+    BlockUntilFileExists,
     Noise,
     NoteStart,
     Seen,
@@ -348,7 +348,7 @@ def test_a_worker_makes_as_many_batches_ahead_as_it_is_set_to(dataset: Path, tmp
 
 def test_a_batch_that_does_not_come_in_time_is_an_error(dataset: Path, tmp_path: Path) -> None:
     go_file = tmp_path / "go on"
-    batches = loader(dataset, num_workers=1, timeout=1, transform=Hold(poisoned("hold", dataset, 5), go_file))
+    batches = loader(dataset, num_workers=1, timeout=1, transform=BlockUntilFileExists(poisoned("hold", dataset, 5), go_file))
     with pytest.raises(RuntimeError, match="timed out after 1 seconds"):
         list(batches)
     go_file.touch()

@@ -21,7 +21,7 @@ import assets_dataset
 import cv2
 import numpy as np
 import pytest
-from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, render_pages
 from assets_dataset import NO_ROWS, Clip, make_dataset, open_run_state
 from assets_paths import needs_program
 from facefeed.pipeline.commit.finalize import publish_manifest
@@ -151,7 +151,7 @@ def chromium() -> str:
 
 @pytest.fixture(scope="module")
 def seen(chromium: str, pages: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Seen]:
-    results = looked_at(chromium, list(pages.values()), tmp_path_factory.mktemp("browser"), hover={})
+    results = render_pages(chromium, list(pages.values()), tmp_path_factory.mktemp("browser"), hover={})
     return {name: results[path] for name, path in pages.items()}
 
 

@@ -87,7 +87,7 @@ class TwoPartError(Exception):
 
 
 @dataclass(frozen=True)
-class Poison:
+class FailOnImage:
     """Does its deed on one image, known by its pixels, and nothing on others."""
 
     deed: str
@@ -106,10 +106,10 @@ class Poison:
 
 
 @dataclass(frozen=True)
-class While:
-    """Does the deed of a `Poison` as long as a file is there."""
+class FailWhileFileExists:
+    """Does the deed of a `FailOnImage` as long as a file is there."""
 
-    poison: Poison
+    poison: FailOnImage
     exists: Path
 
     def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -117,10 +117,10 @@ class While:
 
 
 @dataclass(frozen=True)
-class Hold:
-    """Lets the image of a `Poison` through when a file is there."""
+class BlockUntilFileExists:
+    """Lets the image of a `FailOnImage` through when a file is there."""
 
-    image: Poison
+    image: FailOnImage
     until: Path
 
     def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
@@ -173,11 +173,11 @@ class StartsLate:
             time.sleep(0.01)
 
 
-def poisoned(deed: str, out: Path, step: int, **options: Any) -> Poison:
+def poisoned(deed: str, out: Path, step: int, **options: Any) -> FailOnImage:
     """A transform that does its deed on an image of a step of epoch 0."""
     batches = loader(out, num_workers=0, dtype="uint8", **options)
     image = list(batches)[step]["image"][1].permute(1, 2, 0).contiguous()
-    return Poison(deed, zlib.crc32(image.numpy()))
+    return FailOnImage(deed, zlib.crc32(image.numpy()))
 
 
 # ---- a training process

@@ -11,7 +11,7 @@ import pytest
 import torch
 from assets_clock import Clock
 from assets_profiles import STEP
-from assets_ranks import meet
+from assets_ranks import all_reduce_step
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, ranks, step_clock, steps
 from facefeed.loaders.profiler.measure.steps import EmulatedRank
 from facefeed.loaders.profiler.profile import profile
@@ -70,7 +70,7 @@ def profiled_with_workers(rank: int, workers: list[int], epoch_batches: list[int
     done = list[int]()
 
     def step(_: Any) -> None:
-        meet(len(done))
+        all_reduce_step(len(done))
         done.append(1)
 
     loader = DataLoader(

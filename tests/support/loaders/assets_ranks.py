@@ -47,7 +47,7 @@ def _rank(rank: int, count: int, work: Callable[..., Any], folder: Path, argumen
     torch.distributed.destroy_process_group()
 
 
-def meet(number: int) -> None:
+def all_reduce_step(number: int) -> None:
     """A step of training: fails, or times out, unless every rank is at the same step."""
     total = torch.tensor([number])
     torch.distributed.all_reduce(total)
@@ -55,7 +55,7 @@ def meet(number: int) -> None:
 
 
 @dataclass(frozen=True)
-class RankSaw:
+class RankRecord:
     """One rank's way through some epochs: what it knew before, then faces and labels by epoch and step."""
 
     length: int
@@ -64,7 +64,7 @@ class RankSaw:
     labels: list[list[list[int]]]
 
 
-def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[RankSaw]:
+def run_epochs(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[RankRecord]:
     """Two epochs with each of some settings, every step together with the other ranks."""
     records = []
     for number, options in enumerate(settings):
@@ -76,16 +76,16 @@ def go_through(rank: int, out: Path, settings: list[dict[str, Any]]) -> list[Ran
             faces.append([])
             labels.append([])
             for step, batch in enumerate(batches):
-                meet(10_000 * number + 1_000 * epoch + step + 1)
+                all_reduce_step(10_000 * number + 1_000 * epoch + step + 1)
                 faces[-1].append(ids(batch))
                 labels[-1].append(batch["label"].tolist())
-        records.append(RankSaw(length, padded, faces, labels))
+        records.append(RankRecord(length, padded, faces, labels))
     return records
 
 
 def ranks_here(_rank: int) -> int:
     """How many ranks this host has, where no launcher says it."""
-    meet(1)
+    all_reduce_step(1)
     return count_local_ranks({})
 
 
@@ -95,6 +95,6 @@ def stop_after(rank: int, out: Path, steps: int, options: dict[str, Any]) -> tup
     running = iter(batches)
     first_batches = []
     for step in range(steps):
-        meet(step + 1)
+        all_reduce_step(step + 1)
         first_batches += seen([next(running)])
     return first_batches, batches.state_dict()

@@ -9,7 +9,7 @@ from lightning.pytorch import LightningModule
 from torch.utils.data import DataLoader, TensorDataset
 
 
-class OfFaces(LightningModule):  # type: ignore[misc]  # Lightning is not followed
+class FaceBatchModule(LightningModule):  # type: ignore[misc]  # Lightning is not followed
     """Trains on `(images, labels)` from any loader."""
 
     def __init__(self) -> None:
@@ -28,7 +28,7 @@ class OfFaces(LightningModule):  # type: ignore[misc]  # Lightning is not follow
         return torch.optim.SGD(self.parameters(), 0.01)
 
 
-class OnItsOwn(LightningModule):  # type: ignore[misc]
+class OwnDataModule(LightningModule):  # type: ignore[misc]
     """Has 12 batches of 8 of its own, and prints, which a ladder must not take for its protocol."""
 
     def __init__(self) -> None:
@@ -46,14 +46,14 @@ class OnItsOwn(LightningModule):  # type: ignore[misc]
         return torch.optim.SGD(self.parameters(), 0.0)
 
 
-class Breaks(OnItsOwn):
+class Breaks(OwnDataModule):
     def training_step(self, batch: Any, number: int) -> torch.Tensor:
         if number == 3:
             raise ValueError("step 3\nis one too many")
         return super().training_step(batch, number)
 
 
-class Fiddly(OnItsOwn):
+class RequiresArgument(OwnDataModule):
     def __init__(self, needed: int) -> None:
         super().__init__()
 

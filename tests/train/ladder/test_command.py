@@ -27,7 +27,7 @@ SUBJECT = Subject(out="out", videos="videos", module=None)
 
 def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tmp_path: Path) -> None:
     page = tmp_path / "ladder.html"
-    args = ["--module", f"{MODULE}:OnItsOwn", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]
+    args = ["--module", f"{MODULE}:OwnDataModule", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]
     code = "from facefeed.train.ladder.cli import ladder; ladder()"
     completed = subprocess.run(
         [sys.executable, "-c", code, *args, "--page", str(page), "--json"], capture_output=True, text=True, check=False

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # Lightning's own advice is n
 MODULES = SUPPORT / "train" / "assets_ladder_modules.py"
 SMALL = ("model.backbone=test_resnet", "data.image_size=32", "data.batch_size=16", "data.num_workers=0")
 FACES = Subject(out="", videos=None, module=None, recipe="quick", changes=SMALL)
-OWN = Subject(out=None, videos=None, module=f"{MODULES}:OnItsOwn", recipe="quick")
+OWN = Subject(out=None, videos=None, module=f"{MODULES}:OwnDataModule", recipe="quick")
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +103,7 @@ def test_the_best_weights_are_kept_where_they_are_removed_with_the_rung(out: str
 
 
 def test_a_users_module_gets_images_and_labels(out: str) -> None:
-    subject = Subject(out=out, videos=None, module=f"{MODULES}:OfFaces", recipe="quick", changes=SMALL[1:])
+    subject = Subject(out=out, videos=None, module=f"{MODULES}:FaceBatchModule", recipe="quick", changes=SMALL[1:])
     result, _ = measured(RungRequest(subject=subject, task="measure", steps=2))
     assert result.metrics.keys() == {"valid_acc"}
 
@@ -140,7 +140,7 @@ def test_what_goes_wrong_in_the_module_is_reported_by_its_name(tmp_path: Path) -
 def test_a_module_that_stops_at_once_fails_its_rung_with_a_sentence(tmp_path: Path) -> None:
     stops = tmp_path / "stops.py"
     stops.write_text(
-        "from assets_ladder_modules import OnItsOwn\n\nclass Stops(OnItsOwn):\n"
+        "from assets_ladder_modules import OwnDataModule\n\nclass Stops(OwnDataModule):\n"
         "    def on_train_batch_end(self, *_):\n        self.trainer.should_stop = True\n"
     )
     subject = replace(OWN, module=f"{stops}:Stops")
@@ -314,11 +314,11 @@ def test_a_set_takes_of_levers_that_were_measured_together_those_that_it_lacks()
         ("nowhere.py:Net", False, "nowhere.py does not exist; name an existing file"),
         (f"{MODULES}:Nothing", False, "no LightningModule of the name 'Nothing'; it has"),
         (f"{MODULES}:NoModule", False, "no LightningModule of the name 'NoModule'"),
-        (f"{MODULES}:Fiddly", False, "a constructor without arguments"),
+        (f"{MODULES}:RequiresArgument", False, "a constructor without arguments"),
         (f"{MODULES}", False, "must be PATH:CLASS"),
         (__file__ + "c:Net", False, "must be PATH:CLASS"),
-        (f"{MODULES}:OnItsOwn", True, "brings its own batches; leave OUT out"),
-        (f"{MODULES}:OfFaces", False, "give OUT"),
+        (f"{MODULES}:OwnDataModule", True, "brings its own batches; leave OUT out"),
+        (f"{MODULES}:FaceBatchModule", False, "give OUT"),
     ],
 )
 def test_a_module_that_cannot_be_used_is_refused_with_the_reason(

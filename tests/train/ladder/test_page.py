@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, looked_at
+from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, render_pages
 from assets_docs import key_differences, keys
 from assets_ladder import FakeRungRunner, measured, rungs
 from assets_paths import needs_program
@@ -126,7 +126,7 @@ def test_the_page_opens_in_a_browser_without_complaint_and_asks_no_network(
     pages: dict[str, Path], tmp_path: Path
 ) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
-    seen: dict[Path, Seen] = looked_at(program, list(pages.values()), tmp_path, hover={})
+    seen: dict[Path, Seen] = render_pages(program, list(pages.values()), tmp_path, hover={})
     for path, view in seen.items():
         assert (view.complaints, view.requests) == ([], []), path
         assert all(content <= window for window, content in view.widths.items()), path  # nothing sticks out
