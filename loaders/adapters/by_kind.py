@@ -57,7 +57,7 @@ def adapter_of(transform: Any) -> Adapter:
             "take that of torchvision.transforms.v2"
         )
     if is_albumentations(transform):
-        from ..augment.required_inputs import check_required_inputs  # noqa: PLC0415 (half a second that others need not spend)
+        from ..augment.required_inputs import check_required_inputs  # noqa: PLC0415 (half a second)
 
         check_required_inputs("transform", transform, ("image",))
     return _adapter_of_function(transform)

@@ -115,7 +115,8 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
     def check_dataset(self, labels: Sequence[str], *, without_landmarks_68: Sequence[str]) -> None:
         """Raises `UsageError` where a transform needs what a dataset of these labels has not, or misses some faces.
 
-        `without_landmarks_68`: the folders, or addresses, of datasets, of a mixture of some, that have no `landmarks_68`.
+        `without_landmarks_68`: the folders, or addresses, of datasets, of a mixture of some, that have no
+        `landmarks_68`.
         """
         check_required_inputs("face_transform", self, _GIVEN)
         for transform in leaves(self):

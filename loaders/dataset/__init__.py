@@ -9,7 +9,7 @@ Must not know: the order of an epoch, batches, worker processes.
 | selected_rows, selection | opens OUT and selects rows; by split, filters and frames per video |
 | store_datasets | datasets in object stores, and the requests that reading takes |
 | decode, jpeg_rows | decodes an image or a mask; takes rows of blocks out of a JPEG, so that no others are decoded |
-| cuts | the stored crop resized, or the image of a crop protocol, with its points and mask |
+| crop_mappings | the stored crop resized, or the image of a crop protocol, with its points and mask |
 | columns | the columns of a batch besides its images |
 | replacement | which row replaces a damaged one |
 | overlap | overlap of boxes, pair by pair |

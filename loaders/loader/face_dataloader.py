@@ -1,8 +1,8 @@
 """`FaceDataLoader`: torch's DataLoader with an exact order, exact resume and throughput for face data.
 
 The parts of an epoch, in the way of the data: an `EpochSampler` orders it as batch requests; workers of torch's own
-loader turn each into a `WorkerBatch` by a `BatchDataset` (see `WorkerBatchLoader`); a `BatchPostprocessor` makes of it what
-training gets; `deliver` moves the sampler's position past it.
+loader turn each into a `WorkerBatch` by a `BatchDataset` (see `WorkerBatchLoader`); a `BatchPostprocessor` makes of it
+what training gets; `deliver` moves the sampler's position past it.
 """
 
 from __future__ import annotations

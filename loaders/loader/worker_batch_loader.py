@@ -66,7 +66,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
             "_epoch_sampler": sampler, "_request_preparer": preparer,
             "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
             "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
-            "_continues_into_next_epoch": False, "_next_position_key": None, "_ended_before": None, "_have_worked": False,
+            "_continues_into_next_epoch": False, "_next_position_key": None, "_ended_before": None,
+            "_have_worked": False,
         }  # fmt: skip
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:

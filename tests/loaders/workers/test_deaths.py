@@ -104,7 +104,8 @@ def test_of_workers_that_have_made_an_epoch_it_is_not_asked_whether_they_can_sta
     dataset: Path, tmp_path: Path
 ) -> None:
     now = tmp_path / "now"
-    deadly = FailWhileFileExists(poisoned("kill", dataset, 1), now)  # an image that the first batch of the next epoch has too
+    # An image that the first batch of the next epoch has too.
+    deadly = FailWhileFileExists(poisoned("kill", dataset, 1), now)
     batches = loader(dataset, num_workers=1, prefetch_factor=1, transform=deadly)
     for step, _ in enumerate(batches):
         if step == len(batches) - 2:
