@@ -54,7 +54,7 @@ class MeasuredLoop:
         self._loader = loader if instrumented is None else with_torch_loader(loader, instrumented)
         self._face_sampler: Any = instrumented.sampler if isinstance(instrumented, FaceDataLoader) else None
         self.is_pipeline = instrumented is not None and self._loader is not instrumented
-        iterate = None if torch_loader is None or self.is_pipeline else type(torch_loader).__iter__
+        iterate: Any = None if torch_loader is None or self.is_pipeline else type(torch_loader).__iter__
         self._may_run_ahead = iterate is FaceDataLoader.__iter__
         self._may_change_batches = iterate not in (DataLoader.__iter__, FaceDataLoader.__iter__)
         self.sees_batches = torch_loader is not None
