@@ -166,9 +166,7 @@ def intercept_batches(loader: Any, on_batch: Callable[[Any, float], Any], clock:
 
 def keeps_iterator(loader: Any) -> bool:
     """Whether a loader goes on with one iterator of torch's over all its epochs, besides that of persistent workers."""
-    return any(
-        isinstance(value, _BaseDataLoaderIter) for name, value in vars(loader).items() if name != "_iterator"
-    )
+    return any(isinstance(value, _BaseDataLoaderIter) for name, value in vars(loader).items() if name != "_iterator")
 
 
 def end_requests(loader: Any) -> bool:

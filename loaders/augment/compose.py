@@ -17,12 +17,12 @@ from .albumentations_internals import (
     resize_masks_by_centres,
 )
 from .base import StableClassName
-from .required_inputs import check_required_inputs
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
 from .published.self_blend import SelfBlend
 from .published.xray import FaceXRay
+from .required_inputs import check_required_inputs
 
 _GIVEN: Final = (*FACE_KEYS, "landmarks_68", "partner", "label", POINTS, INITIAL_POINTS)
 """What transforms find in the data of every face of a dataset, if only as None; not all faces have a mask."""

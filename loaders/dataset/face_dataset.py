@@ -294,7 +294,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
     def load_resized(self, row: int, *, into: NDArray[np.uint8] | None = None) -> Face:
         """Loads one row of the index, resized or cut, untransformed; with its mask if a transform uses it."""
         mapping = self._crop_mappings(row)
-        image = self._load_image(row, cut, into)
+        image = self._load_image(row, mapping, into)
         mask = self._load_mask(row, mapping) if self._wants_mask else None
         return replace(self._with_points(row, image, mapping), mask=mask, label=self._label(row))
 

@@ -247,9 +247,7 @@ def check_cluster_options(
     if isinstance(workers, tuple):
         _check_range(workers, cluster)
     elif workers is not None and not (type(workers) is int and workers >= 1):
-        raise UsageError(
-            f"workers={workers!r}: must be at least 1; leave it out for the default for this machine"
-        )
+        raise UsageError(f"workers={workers!r}: must be at least 1; leave it out for the default for this machine")
 
 
 def _check_range(workers: tuple[int, ...], cluster: object) -> None:

@@ -62,7 +62,9 @@ def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     second_result = run(out, "--recipe", "quick", *TINY, "--set", "data.batch_size=8", "--json")
     assert json.loads(second_result.stdout) == report
     assert second_result.stderr.splitlines() == [line for line in lines if not line.startswith("{")]
-    frozen = FrozenRow(pattern="net.*", name="net.fc", tensors=2, numbers=18, batch_norms=0)  # of no lever of the recipe
+    frozen = FrozenRow(
+        pattern="net.*", name="net.fc", tensors=2, numbers=18, batch_norms=0
+    )  # of no lever of the recipe
     present = {*keys({**report, "frozen": [asdict(frozen)]})}
     assert key_differences(present, "A training") == (set(), set())
     events = [json.loads(line) for line in lines if line.startswith("{")]

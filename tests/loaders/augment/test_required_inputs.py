@@ -77,7 +77,9 @@ def test_a_transform_works_on_a_face_with_and_without_mask_or_is_refused_at_once
     transform = of_name(name)
     if name in LACKING:
         with pytest.raises(UsageError, match=LACKING[name]):
-            FaceCompose([A.OneOf([A.NoOp(), A.Sequential([transform])])]).check_dataset(["real"], without_landmarks_68=[])
+            FaceCompose([A.OneOf([A.NoOp(), A.Sequential([transform])])]).check_dataset(
+                ["real"], without_landmarks_68=[]
+            )
         return
     compose = FaceCompose([transform])
     compose.check_dataset(["real", "fake"], without_landmarks_68=[])

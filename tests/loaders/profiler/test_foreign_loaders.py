@@ -1,4 +1,4 @@
-"""DataLoaders of other libraries, and of one's own: those that pass on other batches than torch's, or keep iterators."""
+"""DataLoaders of other libraries, and one's own: those that pass on other batches than torch's, or keep iterators."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from assets_dataset import ROWS, make_dataset
 from assets_loaders import loader
-from assets_ranks import RankRecord, run_epochs, in_ranks
+from assets_ranks import RankRecord, in_ranks, run_epochs
 from facefeed.loaders.sampling.balance import Pairs, Quotas
 
 QUOTAS = {"batch_size": 8, "balance": Quotas({"real": 1, "fake": 3})}

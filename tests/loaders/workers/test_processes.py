@@ -20,8 +20,8 @@ from assets_dataset import LONG, VAL, copy_dataset, make_dataset
 from assets_loaders import (
     DEADLINE_SECONDS,
     FIELDS,
-    CountedImages,
     BlockUntilFileExists,
+    CountedImages,
     Noise,
     NoteStart,
     Seen,
@@ -348,7 +348,9 @@ def test_a_worker_makes_as_many_batches_ahead_as_it_is_set_to(dataset: Path, tmp
 
 def test_a_batch_that_does_not_come_in_time_is_an_error(dataset: Path, tmp_path: Path) -> None:
     go_file = tmp_path / "go on"
-    batches = loader(dataset, num_workers=1, timeout=1, transform=BlockUntilFileExists(poisoned("hold", dataset, 5), go_file))
+    batches = loader(
+        dataset, num_workers=1, timeout=1, transform=BlockUntilFileExists(poisoned("hold", dataset, 5), go_file)
+    )
     with pytest.raises(RuntimeError, match="timed out after 1 seconds"):
         list(batches)
     go_file.touch()

@@ -79,7 +79,9 @@ def broken() -> Report:
 
 def nothing() -> Report:
     """The base failed in the first round."""
-    row = RungResult(Rung(name=PRECOMPUTED, data="precomputed"), outcome="failed", reason="its process ended with code 1")
+    row = RungResult(
+        Rung(name=PRECOMPUTED, data="precomputed"), outcome="failed", reason="its process ended with code 1"
+    )
     return report_of(Ladder([row]))
 
 

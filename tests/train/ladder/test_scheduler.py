@@ -134,7 +134,10 @@ def test_what_has_no_end_has_no_epoch() -> None:
 
 
 def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None:
-    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = (
+        RungResult(Rung(name=PRECOMPUTED, data="precomputed")),
+        RungResult(Rung(name="x", data="precomputed", levers="x")),
+    )
     base.repeats = dict(enumerate(map(measured, (100.0, 110.0, 90.0))))
     fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
     speed_up = fast.speed_up(base)
@@ -144,7 +147,10 @@ def test_a_speed_up_is_of_medians_and_its_spread_spans_any_two_repeats() -> None
 
 
 def test_a_gain_within_the_spread_is_none() -> None:
-    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = (
+        RungResult(Rung(name=PRECOMPUTED, data="precomputed")),
+        RungResult(Rung(name="x", data="precomputed", levers="x")),
+    )
     base.repeats = dict(enumerate(map(measured, (100.0, 134.0, 90.0))))
     fast.repeats = dict(enumerate(map(measured, (150.0, 132.0, 180.0))))
     assert fast.speed_up(base) == Spread(pytest.approx(132 / 134), pytest.approx(1.5), pytest.approx(2.0))  # type: ignore[arg-type]
@@ -152,7 +158,10 @@ def test_a_gain_within_the_spread_is_none() -> None:
 
 
 def test_only_rounds_in_which_both_ran_are_compared() -> None:
-    base, fast = RungResult(Rung(name=PRECOMPUTED, data="precomputed")), RungResult(Rung(name="x", data="precomputed", levers="x"))
+    base, fast = (
+        RungResult(Rung(name=PRECOMPUTED, data="precomputed")),
+        RungResult(Rung(name="x", data="precomputed", levers="x")),
+    )
     base.repeats = dict(enumerate(map(measured, (100.0, 100.0, 50.0, 50.0))))
     fast.repeats = {2: measured(75.0), 3: measured(75.0)}
     assert fast.speed_up(base) == Spread(pytest.approx(1.5), pytest.approx(1.5), pytest.approx(1.5))  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ from facefeed.pipeline.faces.detectors.cascade.networks import OpenVinoNetworks
 from facefeed.pipeline.faces.detectors.cascade.pyramid import pool_bins, pyramid_scales
 from facefeed.pipeline.faces.detectors.cascade.roi_cascade import RoiBatch, detect_in_rois
 from facefeed.pipeline.faces.detectors.cascade.rois import Rois
-from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, run_cascade, face_scores
+from facefeed.pipeline.faces.detectors.cascade.stages import FrameBatch, face_scores, run_cascade
 from facenet_pytorch.models.mtcnn import ONet, PNet, RNet
 from facenet_pytorch.models.utils.detect_face import detect_face, generateBoundingBox
 from numpy.typing import NDArray
