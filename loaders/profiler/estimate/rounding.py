@@ -13,7 +13,8 @@ def rounded_up(bound: float, decimals: int) -> float:
     >>> rounded_up(0.00831, 4), rounded_up(0.3, 1)
     (0.0084, 0.3)
     """
-    return math.ceil(bound * 10**decimals - _LAST_DIGITS) / 10.0**decimals
+    scale = 10.0**decimals
+    return float(math.ceil(bound * scale - _LAST_DIGITS) / scale)
 
 
 def rounded_down(bound: float, decimals: int) -> float:
@@ -22,4 +23,5 @@ def rounded_down(bound: float, decimals: int) -> float:
     >>> rounded_down(3.396, 2), rounded_down(0.3, 1)
     (3.39, 0.3)
     """
-    return math.floor(bound * 10**decimals + _LAST_DIGITS) / 10.0**decimals
+    scale = 10.0**decimals
+    return float(math.floor(bound * scale + _LAST_DIGITS) / scale)

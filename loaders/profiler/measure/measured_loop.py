@@ -59,8 +59,8 @@ class MeasuredLoop:
         self._may_change_batches = iterate not in (DataLoader.__iter__, FaceDataLoader.__iter__)
         self.sees_batches = torch_loader is not None
         # Of the copy, which counts its default workers now: ranks may have started since the loader was made.
-        self._num_workers = instrumented.num_workers if instrumented is not None else 0
-        self._prefetch_factor = (instrumented.prefetch_factor or 0) if self._num_workers else 0
+        self._num_workers = getattr(instrumented, "num_workers", 0)
+        self._prefetch_factor = (getattr(instrumented, "prefetch_factor", 0) or 0) if self._num_workers else 0
         self._in_order = bool(getattr(torch_loader, "in_order", True))
         self._persistent_workers = bool(getattr(torch_loader, "persistent_workers", False))
         self._iterator: Iterator[Any] | None = None

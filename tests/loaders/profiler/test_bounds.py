@@ -91,7 +91,7 @@ def test_waits_in_a_few_long_runs_have_a_lower_bound_alone() -> None:
     assert np.mean(held) >= 0.92  # 0.95, less two standard errors of 200 runs
     assert (
         str(bootstrap_ratio(np.ones(100), np.full(100, 2.0), block=10).without_upper_if_few_blocks(100, 10))
-        == "50.00% (95% >= 42.86%)"
+        == "50.00% (95% >= 42.85%)"
     )
 
 

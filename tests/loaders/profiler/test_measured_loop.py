@@ -361,15 +361,15 @@ def test_settings_that_are_tried_are_those_that_the_loader_runs_with(dataset: Pa
 def test_a_loader_that_was_made_before_its_ranks_started_is_recorded_with_the_workers_that_it_runs_with(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made for one rank with three cores, and run as one of three."""
-    monkeypatch.setattr(worker_options, "default_num_workers", lambda _ranks: 3)
+    """Made for one rank with two cores, and run as one of two."""
+    monkeypatch.setattr(worker_options, "default_num_workers", lambda _ranks: 2)
     loader = FaceDataLoader(dataset, 5, image_size=16)
     monkeypatch.setattr(worker_batch_loader, "default_num_workers", lambda _ranks: 1)
     loop = MeasuredLoop(loader)
     assert loop.max_in_flight == 2
     recording = loop.record(2, lambda _: None)
     assert recording.num_workers == loop._loader.num_workers == 1
-    assert loader.num_workers == 3
+    assert loader.num_workers == 2
     loop.close()
 
 

@@ -48,7 +48,7 @@ def test_no_headroom_is_claimed_of_workers_whose_images_were_read_from_storage_a
     assert (verdict.headroom, verdict.headroom_lower) == (None, None)
     assert "sustains" not in str(verdict)
     assert "the loader reads up to two windows of 512 images ahead" in str(verdict)
-    assert Gate(min_headroom=1.1).failures(verdict) == ["headroom not known, wanted 1.10x"]
+    assert Gate(min_headroom=1.1).failures(verdict) == ["headroom not known, wanted 1.1x"]
 
 
 def test_windows_of_clips_are_counted_in_clips(dataset: Path) -> None:

@@ -66,6 +66,7 @@ class TwoWorkers:
 
     clock: Clock
     on_timing: Callable[[BatchTiming], None]
+    num_workers = prefetch_factor = 2
 
     def __iter__(self) -> Iterator[Any]:
         return one_ahead(self._received(), lambda batch: batch, lambda batch: batch)

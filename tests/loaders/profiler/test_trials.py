@@ -107,11 +107,11 @@ class Stream(IterableDataset[int]):
 def test_an_epoch_of_no_known_length_that_ends_before_a_step_is_steady_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    six_an_epoch = replace(recording_of(uneven(40, 0.028), workers=4), segment_step=np.arange(40) % 6)
+    six_an_epoch = replace(recording_of(uneven(40, 0.028), prefetch=4), segment_step=np.arange(40) % 6)
     monkeypatch.setattr(MeasuredLoop, "record", lambda *_args, **_options: six_an_epoch)
     monkeypatch.setattr(MeasuredLoop, "drain", lambda _loop: None)
     with pytest.raises(UsageError, match="an epoch has 6 batches, and 8 can be made ahead"):
-        trials_of_two_workers().measure("stream", DataLoader(Stream(), num_workers=4, prefetch_factor=2))
+        trials_of_two_workers().measure("stream", DataLoader(Stream(), num_workers=2, prefetch_factor=4))
 
 
 def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
