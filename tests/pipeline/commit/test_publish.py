@@ -131,9 +131,13 @@ def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fau
     def fails(*_: object, **__: object) -> None:
         raise OSError(fault, os.strerror(fault))
 
-    target = {"check_unit_file": "pq.ParquetFile", "adopt": "hashlib.file_digest", "receipt": "os.fsync"}[where]
+    target = {
+        "check_unit_file": "commit.publish.pq.ParquetFile",
+        "adopt": "files.hashlib.file_digest",
+        "receipt": "commit.publish.os.fsync",
+    }[where]
     with monkeypatch.context() as patch:
-        patch.setattr(f"facefeed.pipeline.commit.publish.{target}", fails)
+        patch.setattr(f"facefeed.pipeline.{target}", fails)
         with pytest.raises(StoppedError, match=os.strerror(fault)):
             unit_run(job, unit)
     assert list(job.paths.faces.rglob("*.parquet")) == files, "nothing is set aside for a disk's fault"

@@ -537,13 +537,14 @@ def row_of_the_source(
     columns: dict[str, NDArray[Any]], boxes: dict[int, tuple[int, ...]], scale: int = 1
 ) -> int | None:
     """Which of all rows but the first is the face of that one, whose pictures are `scale` times as large."""
-    size = {"frame_width": 200, "frame_height": 100}
+    scales = np.array([scale, *[1] * (len(boxes) - 1)])
+    columns = {**columns, "frame_width": 200 * scales, "frame_height": 100 * scales}
 
     class _Rows:
         schema = pa.schema([("frame_index", pa.int32()), ("frame_number", pa.int64())])
 
-        def value(self, column: str, row: int) -> Any:
-            return boxes[row] if column == "box_xyxy" else size[column] * (scale if row == 0 else 1)
+        def boxes(self, _column: str, rows: NDArray[np.int64]) -> NDArray[np.float32]:
+            return np.array([boxes[row] for row in np.asarray(rows).tolist()], np.float32)
 
         def numbers(self, column: str, rows: NDArray[np.int64]) -> NDArray[Any]:
             return columns[column][rows]
