@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -66,12 +67,18 @@ class MeasuredLoop:
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
         self._ends_in, self._was_told_to_end = 0, False  # requests; 0: where its epochs end
+        self._num_in_epoch, self._epoch_lengths = 0, list[int]()  # batches so far; of epochs that ended by themselves
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
     def max_in_flight(self) -> int:
         """Most batches that are requested but not yet returned."""
         return self._num_workers * self._prefetch_factor
+
+    @property
+    def seen_epoch_batches(self) -> int | None:
+        """Batches of an epoch: the median of those that have ended by themselves; None before one has."""
+        return statistics.median_low(self._epoch_lengths) if self._epoch_lengths else None
 
     def drain(self) -> None:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
@@ -236,6 +243,8 @@ class MeasuredLoop:
         iterator = self._open_iterator() if self._iterator is None else self._iterator
         batch = self._next_or_self(iterator)
         if batch is self:
+            if not self._was_told_to_end:
+                self._epoch_lengths.append(self._num_in_epoch)
             # Freed first, as after a `for` loop: an epoch that was made to end here still has its dataset open.
             del iterator
             self._iterator = None
@@ -247,6 +256,7 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
+        self._num_in_epoch = 1 if is_first else self._num_in_epoch + 1
         self._note_arrivals()
         return batch, is_first
 

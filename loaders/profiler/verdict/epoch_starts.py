@@ -61,12 +61,6 @@ def epoch_boundaries(segment_step: NDArray[np.int64]) -> list[int]:
     return [int(index) + 1 for index in np.flatnonzero(segment_step[1:] == 0)]
 
 
-def seen_epoch_batches(boundaries: Sequence[int]) -> int | None:
-    """Batches of an epoch by its boundaries: the median; before a single one at least as many; None without any."""
-    lengths = np.diff(boundaries) if len(boundaries) > 1 else np.array(boundaries)
-    return int(np.median(lengths)) if len(lengths) else None
-
-
 def seen_start_waits(
     steps: StepSeries, boundaries: Sequence[int], *, num_start_steps: int, mean_wait_seconds: float
 ) -> list[float]:

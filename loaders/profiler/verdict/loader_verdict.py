@@ -23,7 +23,7 @@ from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
 from ..measure.variants import torch_loader_of
 from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error
-from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_epoch_batches, seen_start_waits
+from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_start_waits
 from .job import judge_job, report_of_rank
 from .judge import judge
 from .read_ahead import without_hidden_reads
@@ -193,7 +193,8 @@ class LoaderMeasurement:
         job_steps = self._job_steps(live)
         boundaries = max(self.ranks.all_gather(epoch_boundaries(live.segment_step)), key=len)
         lengths = self.ranks.all_gather(self.num_epoch_batches or num_epoch_batches(self.loader))
-        num_batches = seen_epoch_batches(boundaries) if None in lengths else max(filter(None, lengths))
+        seen_lengths = filter(None, self.ranks.all_gather(self.loop.seen_epoch_batches))
+        num_batches = min(seen_lengths, default=None) if None in lengths else max(filter(None, lengths))
         if num_batches is None:
             return None
         mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
