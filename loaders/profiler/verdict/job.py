@@ -15,6 +15,7 @@ from .epoch_starts import EpochStarts
 from .judge import (
     MAX_UNEXPLAINED_SHARE,
     classify,
+    clock_contradicts,
     shares_contradict,
     steady_figures,
     too_few_steps_reasons,
@@ -182,7 +183,9 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
     for name in _LARGEST_IF_KNOWN_TO_ALL:
         values = [getattr(verdict, name) for verdict in verdicts]
         largest_if_known[name] = None if None in values else max(values)
-    if not steady.is_surely_fed_once_steady:
+    if clock_contradicts(largest_if_known["fastest_step_seconds"], steady):
+        largest_if_known["fastest_step_seconds"] = None
+    if not steady.is_surely_fed_once_steady or largest_if_known["fastest_step_seconds"] is None:
         largest_if_known["fastest_step_upper_seconds"] = None
     return replace(
         verdicts[0],

@@ -52,6 +52,8 @@ def judge(
         if can_be_modelled and steady.num_steps and not (num_ranks > 1 and contradiction)
         else (None, None)
     )
+    if clock_contradicts(fastest_step_seconds, steady, FED_BELOW / num_ranks):
+        fastest_step_seconds = fastest_step_upper_seconds = None
     # For a job, `judge_job` checks the number of steps of all ranks together.
     too_few = too_few_steps_reasons(steady) if num_ranks == 1 else ()
     # Once its queue is empty, a device that surely waits too long waits even longer.
@@ -162,6 +164,20 @@ def _fastest_fed_step(
     if len(known) < num_parts:
         return overall, None
     return overall, max(overall, *known)
+
+
+def clock_contradicts(
+    fastest_step_seconds: float | None, steady: SteadyFigures, max_wait_share: float = FED_BELOW
+) -> bool:
+    """Whether steps wait for more than a share of the time, and faster ones would not, by the queue's model.
+
+    Both may be within their bounds, where these are wide. But nothing faster is known to be fed then.
+    """
+    return (
+        fastest_step_seconds is not None
+        and steady.wait_share.value > max_wait_share
+        and fastest_step_seconds < steady.mean_step_seconds
+    )
 
 
 def too_few_steps_reasons(steady: SteadyFigures) -> tuple[str, ...]:

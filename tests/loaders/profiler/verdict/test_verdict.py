@@ -18,8 +18,10 @@ from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.epoch_starts import EpochStarts
 from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.job import judge_job, report_of_rank
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
+from facefeed.loaders.profiler.verdict.what_if import WhatIfModel
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -52,6 +54,24 @@ def test_handing_over_counts_as_far_as_the_device_waits_for_it() -> None:
     short = judge(recording_of(np.full(4000, STEP / 20), step=STEP / 2), emulated=False, num_cores=4)
     assert short.kind is VerdictKind.FED
     assert "· transport 8.0% ·" in str(short)
+
+
+def test_no_headroom_is_claimed_where_the_present_step_waits_and_the_model_says_that_a_faster_one_would_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    waiting = recording_of(np.full(4000, 2.2 * STEP))
+    assert judge(waiting, emulated=True, num_cores=4).headroom == pytest.approx(0.9, abs=0.02)
+    monkeypatch.setattr(WhatIfModel, "fastest_step_seconds", lambda _model, _share: 0.9 * STEP)
+    verdict = judge(waiting, emulated=True, num_cores=4)
+    assert (verdict.wait_share.value, verdict.headroom) == (pytest.approx(0.09, abs=0.005), None)
+    assert "sustains" not in str(verdict)
+    job, _ = judge_job(
+        [
+            report_of_rank(number, replace(verdict, fastest_step_seconds=0.9 * STEP), waiting, waiting, None)
+            for number in (0, 1)
+        ]
+    )
+    assert (job.wait_share.value, job.headroom) == (pytest.approx(0.09, abs=0.005), None)
 
 
 def test_a_step_can_be_no_faster_than_a_batch_is_handed_over() -> None:
