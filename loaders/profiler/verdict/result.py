@@ -16,7 +16,7 @@ class Trial:
     """Another loader under the same step: its name, recording and verdict."""
 
     name: str
-    recording: Recording
+    recording: Recording = field(repr=False)
     verdict: Verdict
 
 
@@ -103,9 +103,9 @@ class Profile:
     """
 
     verdict: Verdict
-    live: Recording
-    preloaded: Recording
-    preloaded_on_device: Recording | None
+    live: Recording = field(repr=False)
+    preloaded: Recording = field(repr=False)
+    preloaded_on_device: Recording | None = field(repr=False)
     opening_seconds: float
     first_batch_seconds: float
     step_name: str

@@ -50,6 +50,12 @@ def page(profile: Profile, folder: Path) -> str:
     return plain(unescape((folder / "page.html").read_text()))
 
 
+def test_a_result_at_the_prompt_shows_no_series_of_steps() -> None:
+    result = fed()
+    assert "FED" in repr(result)
+    assert len(repr(result)) < 4000  # each of 4,000 steps has ten times
+
+
 def judged(profile: Profile, *, epoch: EpochStarts | None = None, confidence: float = 0.95) -> Profile:
     """The profile with a verdict that takes epochs into account."""
     verdict = judge(
