@@ -114,9 +114,9 @@ def _sweep(profile: Profile) -> list[str]:
     if not profile.sweep:
         return []
     rows = [
-        f"    {result.num_workers:7} {result.prefetch_factor or '-':>6}  {result.verdict.wait_share.value:7.2%} "
-        f"{_upper(result.verdict.wait_share):>8} {_upper(result.verdict.epoch_wait_share):>10}"
-        f" {result.images_per_second:9,.0f}  {result.verdict.kind}"
+        f"    {result.num_workers:7} {result.prefetch_factor or '-':>6}  {_value(result.verdict.wait_share):>7} "
+        f"{_upper(result.verdict.wait_share):>8} {_value(result.verdict.epoch_wait_share):>8} "
+        f"{_upper(result.verdict.epoch_wait_share):>8} {result.images_per_second:9,.0f}  {result.verdict.kind}"
         for result in profile.sweep
     ]
     rows += [
@@ -126,10 +126,15 @@ def _sweep(profile: Profile) -> list[str]:
     note = profile.sweep_note
     again = f"as above: it failed when measured again ({note})" if note else "measured again"
     return [
-        "    workers  ahead    waits  at most   epoch <=  images/s",
+        "  fed ones first, the cheapest on top; then by waiting (steady or per epoch)",
+        "    workers  ahead    waits  at most    epoch  at most  images/s",
         *rows,
         f"  of {profile.sweep[0].loader_arguments}, {again}:",
     ]
+
+
+def _value(bounded: BoundedEstimate | None) -> str:
+    return "-" if bounded is None else f"{bounded.value:.2%}"
 
 
 def _upper(bounded: BoundedEstimate | None) -> str:

@@ -175,9 +175,9 @@ def test_what_is_wrong_with_every_setting_is_refused_before_the_first_is_tried(d
 
 def test_terminal_report_and_page_have_every_setting(best_profile: Profile, tmp_path: Path) -> None:
     lines = console_report(best_profile, Gate()).splitlines()
-    assert [line.split()[:2] for line in lines[1:6]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
-    assert lines[6] == "  of num_workers=3, prefetch_factor=2, measured again:"
-    assert lines[1].split()[-1] == "FED"
+    assert [line.split()[:2] for line in lines[2:7]] == [["3", "2"], ["3", "4"], ["2", "4"], ["2", "2"], ["0", "-"]]
+    assert lines[7] == "  of num_workers=3, prefetch_factor=2, measured again:"
+    assert lines[2].split()[-1] == "FED"
     assert max(map(len, lines)) <= 80
     rows = report_values(best_profile, Gate())["sweep"]
     assert (rows[0]["num_workers"], rows[0]["prefetch_factor"], rows[0]["word"]) == (3, 2, "FED")
