@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 
 class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share such as 0.01 or 1%."""
+    """A share such as 0.01 or 1%. `example`: two forms of one, for messages."""
 
     name = "share"
+
+    def __init__(self, example: str) -> None:
+        self.example = example
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """A number between 0 and 1."""
@@ -38,23 +41,26 @@ class _Share(click.ParamType):  # type: ignore[type-arg]
         except ValueError:
             number = -1.0
         if not 0 < number < 1:
-            self.fail(f"{value!r}: must be a share such as 1% or 0.01", param, ctx)
+            self.fail(f"{value!r}: must be a share such as {self.example}", param, ctx)
         return number
 
 
 class _Factor(click.ParamType):  # type: ignore[type-arg]
-    """A positive number such as 1.3."""
+    """A finite number above 0. `example`: one, for messages."""
 
     name = "factor"
 
+    def __init__(self, example: str) -> None:
+        self.example = example
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A finite number above 0."""
+        """The number."""
         try:
             number = float(value)
         except ValueError:
             number = math.nan
         if not 0 < number < math.inf:
-            self.fail(f"{value!r}: must be a number above 0, such as 1.3", param, ctx)
+            self.fail(f"{value!r}: must be a number above 0, such as {self.example}", param, ctx)
         return number
 
 
@@ -93,7 +99,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 
 @click.command()
 @click.argument("out", type=DatasetArgument(), required=False)
-@click.option("--step-ms", type=click.FloatRange(min=0, min_open=True), default=10.0, show_default=True, metavar="MS",
+@click.option("--step-ms", type=_Factor("20"), default=10.0, show_default=True, metavar="MS",
               help="How long the device takes for a training step.")  # fmt: skip
 @click.option("--host-share", type=click.FloatRange(0, 1), default=0.2, show_default=True, metavar="SHARE",
               help="Part of the step in which it keeps a core of the host busy: CPU time over wall time of your own "
@@ -119,11 +125,11 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 @click.option("--videos", type=click.Path(path_type=Path), metavar="SRC", help="What OUT was made from, for --against.")
 @click.option("--verify", is_flag=True, help="Follow the advice, setting by setting, until the device is fed.")
 @click.option("--quick", is_flag=True, help="The verdict alone, without what explains it.")
-@click.option("--max-wait", "max_wait_share", type=_Share(), metavar="SHARE",
+@click.option("--max-wait", "max_wait_share", type=_Share("1% or 0.01"), metavar="SHARE",
               help="Exit with 1 unless waiting surely is at most this, such as 1%.")  # fmt: skip
-@click.option("--min-headroom", type=_Factor(), metavar="X",
+@click.option("--min-headroom", type=_Factor("1.3"), metavar="X",
               help="Exit with 1 unless the step could be so many times faster.")  # fmt: skip
-@click.option("--confidence", type=_Share(), default=0.95, show_default=True, metavar="SHARE")
+@click.option("--confidence", type=_Share("95% or 0.95"), default=0.95, show_default=True, metavar="SHARE")
 @click.option("--page", type=_FILE, default=Path("profile.html"), show_default=True, help="Where the page is written.")
 @click.option("--trace", type=_FILE, metavar="FILE.json", help="A timeline for ui.perfetto.dev or chrome://tracing.")
 @click.option("--report", type=_FILE, metavar="FILE.json", help="Where all figures are written.")
@@ -136,10 +142,10 @@ def profile(out: str | Path | None, *, self_test: bool, **options: Any) -> None:
     be ruled out, 4 if nothing can be concluded; with --max-wait or --min-headroom these alone decide between 0 and 1.
     """
     os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")  # it would call the network on import
-    if self_test == (out is not None):
-        raise click.UsageError("give OUT, or --self-test, which needs none")
     if self_test:
         _refuse_options_of_a_profile()
+    elif out is None:
+        raise click.UsageError("give OUT, or --self-test, which needs none")
     sys.exit(_self_test(options["page"], as_json=options["as_json"]) if out is None else _profile(out, **options))
 
 
@@ -171,7 +177,8 @@ def _refuse_options_of_a_profile() -> None:
     for parameter in context.command.params:
         given = context.get_parameter_source(str(parameter.name)) is ParameterSource.COMMANDLINE
         if given and parameter.name not in _OPTIONS_OF_THE_SELF_TEST:
-            raise click.UsageError(f"{parameter.opts[0]}: the self-test has loaders and steps of its own; leave it out")
+            name = parameter.opts[0] if isinstance(parameter, click.Option) else parameter.human_readable_name
+            raise click.UsageError(f"{name}: the self-test has loaders and steps of its own; leave it out")
 
 
 def _check_options(request: ProfileRequest, against: str | None, axes: list[str]) -> None:
@@ -236,7 +243,7 @@ def _check_files(files: list[tuple[str, Path | None]]) -> None:
         if path is None:
             continue
         if not can_create_files_in(path.parent):
-            raise click.UsageError(f"{option} {path}: cannot be written there; name a file in a folder that is")
+            raise click.UsageError(f"{option} {path}: cannot be written: the folder does not exist, or is read-only")
         if path.resolve() in used_paths:
             raise click.UsageError(f"{option} {path}: is named twice; give each its own file")
         used_paths.add(path.resolve())

@@ -213,7 +213,7 @@ def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None
     assert {option.name: option.default for option in command.params}["steps"] == DEFAULT_STEPS
 
 
-@pytest.mark.parametrize("options", [["--report", "x.json"], ["--ranks", "2"], ["--max-wait", "1%"], ["--quick"]])
+@pytest.mark.parametrize("options", [["OUT"], ["--report", "x.json"], ["--ranks", "2"], ["--max-wait", "1%"], ["--quick"]])
 def test_an_option_that_the_self_test_would_ignore_is_refused(options: list[str]) -> None:
     result = CliRunner().invoke(main, ["profile", "--self-test", *options])
     assert result.exit_code == 2
@@ -221,10 +221,10 @@ def test_an_option_that_the_self_test_would_ignore_is_refused(options: list[str]
 
 
 @pytest.mark.parametrize(("option", "value"), [("--max-wait", "2"), ("--max-wait", "x"), ("--confidence", "95")])
-def test_a_share_that_is_none_is_refused(dataset: Path, option: str, value: str) -> None:
+def test_a_share_that_is_none_is_refused_with_one_that_may_be_meant(dataset: Path, option: str, value: str) -> None:
     result = CliRunner().invoke(main, ["profile", str(dataset), option, value])
     assert result.exit_code == 2
-    assert "must be a share such as 1% or 0.01" in result.stderr
+    assert f"must be a share such as {'95% or 0.95' if option == '--confidence' else '1% or 0.01'}" in result.stderr
 
 
 def test_the_highest_confidence_can_be_given_in_percent() -> None:
@@ -242,7 +242,7 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--page", "nowhere/x.html"], "--page nowhere/x.html: cannot be written there"),
+        (["--page", "nowhere/x.html"], "--page nowhere/x.html: cannot be written: the folder does not exist"),
         (["--page", "x.html", "--report", "x.html"], "--report x.html: is named twice"),
         (["--workers", "0", "--prefetch", "2"], "there is nobody to work ahead"),
         (["--confidence", "99.95%"], "--confidence 0.9995: must be at most 0.999, the highest"),
@@ -250,8 +250,9 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
         (["--verify", "--quick"], "--verify follows advice, which --quick does not give"),
         (["--min-headroom", "inf"], "'inf': must be a number above 0, such as 1.3"),
         (["--min-headroom", "nan"], "'nan': must be a number above 0, such as 1.3"),
-        (["--page", "/proc/x.html"], "--page /proc/x.html: cannot be written there"),
-        (["--step-ms", "inf"], "needs more than 0 seconds"),
+        (["--page", "/proc/x.html"], "--page /proc/x.html: cannot be written: the folder does not exist, or is read-only"),
+        (["--step-ms", "inf"], "'inf': must be a number above 0, such as 20"),
+        (["--step-ms", "0"], "'0': must be a number above 0, such as 20"),
     ],
 )
 def test_what_cannot_work_is_reported_before_anything_is_measured(
