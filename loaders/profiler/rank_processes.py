@@ -19,9 +19,9 @@ import torch
 from torch import distributed
 
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.interrupts import stop_signals_deferred
+from ...pipeline.interrupts import exit_with_parent, stop_signals_deferred
 from ...pipeline.machine import usable_cores
-from ..workers.processes import exit_with_parent, worker_context
+from ..workers.processes import worker_context
 from .request import ProfileRequest
 from .verdict.job import slowest_rank
 from .verdict.loader_verdict import Progress

@@ -16,8 +16,7 @@ import cv2
 
 from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.interrupts import exit_with_parent as exit_with_parent  # noqa: PLC0414 (for ranks of a profile)
-from ...pipeline.interrupts import sigint_blocked_in_children
+from ...pipeline.interrupts import exit_with_parent, sigint_blocked_in_children
 from ...pipeline.machine import usable_cores
 from .local_ranks import share_of_cores
 
