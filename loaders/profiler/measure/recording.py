@@ -52,23 +52,23 @@ class Recording(StepTimes):
     def unexplained_share(self) -> float:
         """Closure: share of the steady state's time on a second clock that its parts do not explain, 0 to 1.
 
-        The parts: steps, batches not ready, sampler, no core free, and of the rest of each wait at most the usual
-        transport. The time: from the beginning of one step to the next on CLOCK_MONOTONIC_RAW, which nothing else
-        reads.
+        The parts: steps, batches not ready, sampler, no core free, and of the rest of all waits at most what transport
+        takes on average. The time: from the beginning of one step to the next on CLOCK_MONOTONIC_RAW, which nothing
+        else reads.
         """
-        is_steady, usual_transport_seconds = self.is_steady, 0.0
+        is_steady, mean_transport_seconds = self.is_steady, 0.0
         if self.batch_timings and is_steady.any():
             transport_seconds = self.host_transport_seconds - (
                 self.excess_transport_seconds if self.num_workers else self.sampler_seconds
             )
-            usual_transport_seconds = max(float(np.median(transport_seconds[is_steady])), 0.0)
-        explained_wait_seconds = self.not_ready_seconds + self.sampler_wait_seconds + self.late_seconds
-        explained_wait_seconds = explained_wait_seconds + np.clip(
-            self.wait_seconds - explained_wait_seconds, 0.0, usual_transport_seconds
-        )
+            mean_transport_seconds = max(float(np.mean(transport_seconds[is_steady])), 0.0)
         is_consecutive = is_steady[1:] & is_steady[:-1] & ~self._is_segment_break
         total_seconds = float(np.diff(self.step_begin_raw_at)[is_consecutive].sum())
-        explained_seconds = float((self.step_seconds[:-1] + explained_wait_seconds[1:])[is_consecutive].sum())
+        parts_seconds = self.not_ready_seconds + self.sampler_wait_seconds + self.late_seconds
+        rest_seconds = float(np.maximum(self.wait_seconds - parts_seconds, 0.0)[1:][is_consecutive].sum())
+        explained_seconds = float((self.step_seconds[:-1] + parts_seconds[1:])[is_consecutive].sum())
+        # Of all of them together: the transfer of a small batch takes half as long as the next one, or twice.
+        explained_seconds += min(rest_seconds, mean_transport_seconds * int(is_consecutive.sum()))
         return abs(total_seconds - explained_seconds) / total_seconds if total_seconds else 1.0
 
     @property

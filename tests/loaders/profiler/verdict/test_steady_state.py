@@ -264,6 +264,15 @@ def test_a_part_that_is_left_out_of_a_steps_time_is_missed(part: str, monkeypatc
     assert closure_without(part, delayed, monkeypatch) > 0.02
 
 
+def test_transfers_that_are_not_alike_are_accounted_for() -> None:
+    """Batches of which every other one takes .4 ms to receive, and the others 1.1, under steps of 1 ms."""
+    recording = recording_of(np.full(1000, 0.0002), 0.001, lead=0)
+    uneven = delay_batches(recording, np.where(np.arange(1000) % 2, 0.0007, 0.0))
+    verdict = judge(uneven, emulated=False, num_cores=4)
+    assert verdict.unexplained_share < 0.005
+    assert verdict.kind is VerdictKind.STARVED
+
+
 def delay_batches(recording: Recording, seconds: Any) -> Recording:
     """The same, every batch handed over later by so much, and all that follows as well."""
     shift_before, shift_after = np.cumsum(seconds) - seconds, np.cumsum(seconds)
