@@ -213,7 +213,9 @@ def test_the_command_takes_as_many_steps_as_a_profile_does_from_python() -> None
     assert {option.name: option.default for option in command.params}["steps"] == DEFAULT_STEPS
 
 
-@pytest.mark.parametrize("options", [["OUT"], ["--report", "x.json"], ["--ranks", "2"], ["--max-wait", "1%"], ["--quick"]])
+@pytest.mark.parametrize(
+    "options", [["OUT"], ["--report", "x.json"], ["--ranks", "2"], ["--max-wait", "1%"], ["--quick"]]
+)
 def test_an_option_that_the_self_test_would_ignore_is_refused(options: list[str]) -> None:
     result = CliRunner().invoke(main, ["profile", "--self-test", *options])
     assert result.exit_code == 2
@@ -250,7 +252,10 @@ def test_a_step_that_takes_no_time_is_refused() -> None:
         (["--verify", "--quick"], "--verify follows advice, which --quick does not give"),
         (["--min-headroom", "inf"], "'inf': must be a number above 0, such as 1.3"),
         (["--min-headroom", "nan"], "'nan': must be a number above 0, such as 1.3"),
-        (["--page", "/proc/x.html"], "--page /proc/x.html: cannot be written: the folder does not exist, or is read-only"),
+        (
+            ["--page", "/proc/x.html"],
+            "--page /proc/x.html: cannot be written: the folder does not exist, or is read-only",
+        ),
         (["--step-ms", "inf"], "'inf': must be a number above 0, such as 20"),
         (["--step-ms", "0"], "'0': must be a number above 0, such as 20"),
     ],

@@ -31,7 +31,8 @@ def sweep(profile: Profile) -> Section | None:
         key="sweep",
         title="Settings that were measured",
         read="First those that feed the device, the cheapest of them at the top, then by how long the device waits "
-        f"once steady or over an epoch, whichever is longer; a whisker spans the {confidence} bounds. All the rest of this page is about the first, {again}.",
+        f"once steady or over an epoch, whichever is longer; a whisker spans the {confidence} bounds. "
+        f"All the rest of this page is about the first, {again}.",
         plots={"waiting with each setting": waits_plot(rows)},
         table=Table(
             ("settings", "", "waiting", f"bounds ({confidence})", "of an epoch", "headroom", "images/s", "steps"),
