@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from numbers import Real
 from typing import Any
 
 from ...pipeline.errors import UsageError
+from ..real_numbers import as_float
 from ..validation import check_options
 from .estimate.bounds import MAX_CONFIDENCE
 
@@ -19,9 +19,10 @@ def check_arguments(
     _check_loader("", loader)
     if not callable(step):
         raise UsageError(f"step={step!r}: must be a function of a batch; without a GPU try EmulatedDevice(0.02)")
-    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
+    number = as_float(confidence)
+    if not 0 < number < 1:
         raise UsageError(f"confidence={confidence!r}: must be between 0 and 1; try 0.95")
-    if float(confidence) > MAX_CONFIDENCE:
+    if number > MAX_CONFIDENCE:
         raise UsageError(
             f"confidence={confidence!r}: must be at most {MAX_CONFIDENCE}, the highest that the resampled bounds "
             "resolve; try 0.99"

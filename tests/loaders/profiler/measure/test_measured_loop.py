@@ -544,6 +544,7 @@ def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
         ({"confidence": 95}, "confidence=95: must be between 0 and 1"),
         ({"confidence": 0.9999}, r"confidence=0\.9999: must be at most 0\.999, the highest that .* resolve; try 0\.99"),
         ({"confidence": "0.9"}, "confidence='0.9': must be between 0 and 1"),
+        ({"confidence": 10**400}, "must be between 0 and 1"),
         ({"loader": "faces"}, r"^'faces': is a path; .* FaceDataLoader\('faces'\)"),
         ({"step": None}, "step=None: must be a function of a batch"),
         ({"steps": 60.5}, r"steps=60\.5: must be a whole number of at least 50"),
