@@ -19,6 +19,7 @@ Must not know: video, detection, Dask.
 | evaluate, cli | evaluation of a checkpoint on datasets; the commands `train` and `evaluate` |
 | lightning_internals, torch_internals | all code that depends on private parts of Lightning and of torch |
 | machine | GPUs, cores and optional libraries of this machine |
+| process_groups | ends torch's process groups before the interpreter does |
 | step_images | images of a training step over all ranks |
 | warning | the category of warnings that a run shows |
 

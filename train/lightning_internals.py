@@ -31,6 +31,16 @@ def train_iterator(trainer: Any) -> Any:
     return iterators[0] if len(iterators) == 1 else None
 
 
+def detach_callbacks(trainer: Any) -> None:
+    """Removes from callbacks what a Trainer has set on them: the log methods of its module, which it is held by.
+
+    A callback of a user would keep both alive, and the ranks' process groups with them.
+    """
+    for callback in trainer.callbacks:
+        for name in ("log", "log_dict"):
+            vars(callback).pop(name, None)
+
+
 class AlignProgress(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Makes the counts of a resumed fit those of `loader`, once, at its start: of batches, and of epochs.
 

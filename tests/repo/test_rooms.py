@@ -197,7 +197,8 @@ LAYERS = {
     """,
     "train": """
         warning
-        checkpoints deepspeed_internals lightning_internals machine metrics step_images torch_internals
+        checkpoints deepspeed_internals lightning_internals machine metrics process_groups step_images
+        torch_internals
         levers starvation
         config
         datamodule slurm

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import random
@@ -163,6 +164,15 @@ def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str 
         os._exit(error.exit_code)
     finally:
         Path(f"{run}-{name}-draws{rank}").write_text(json.dumps(draws.steps))
+    threads_before = gloo_threads()
+    atexit._run_exitfuncs()  # type: ignore[attr-defined]  # a forked process ends without
+    Path(f"{run}-{name}-threads{rank}").write_text(json.dumps([threads_before, gloo_threads()]))
+
+
+def gloo_threads() -> list[str]:
+    """The names of this process's threads that run collective calls."""
+    names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
+    return [name for name in names if "gloo" in name]
 
 
 class _Writes:
@@ -226,6 +236,14 @@ def test_ranks_draw_other_random_numbers_and_resume_each_its_own(folder: Path) -
     uninterrupted, resumed = draws(folder, "whole", "whole"), draws(folder, "killed", "rest")
     assert all(first != second for first, second in zip(*uninterrupted, strict=True))
     assert resumed == [steps[3:] for steps in uninterrupted]  # the checkpoint is that of the third step
+
+
+def test_a_rank_that_is_done_ends_its_threads_before_the_interpreter_does(folder: Path) -> None:
+    """One that freed a tensor later would abort the process, and the job would have failed. That is under DDP."""
+    for rank in (0, 1):
+        while_training, at_exit = json.loads((folder / f"uneven-whole-threads{rank}").read_text())
+        assert while_training
+        assert not at_exit
 
 
 def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) -> None:

@@ -14,6 +14,7 @@ from lightning.pytorch import seed_everything
 from ... import levers
 from ...config.recipes import Config
 from ...levers import Lever
+from ...process_groups import destroy_process_groups_at_exit
 from ..messages import RungRequest
 from ..results import Measurement, PeakMemory
 from ..scheduler import RungError
@@ -46,6 +47,7 @@ def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], No
         module, rung_levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, rung_levers)
     )
     trainer.fit(module, datamodule=data_module)
+    destroy_process_groups_at_exit()
     if not stopwatch.steps:
         raise RungError(
             "the fit ended by itself before its warm-up was over, so no step was measured; remove what stops it, such "
