@@ -12,7 +12,7 @@ from ..measure.recording import Recording
 from .epoch_starts import EpochStarts
 from .steady_state import draining_queue_reason
 from .step_series import STARVED_FLOORS, StepSeries, starved_threshold_seconds
-from .verdict import FED_BELOW, SteadyFigures, Verdict, VerdictKind
+from .verdict import FED_BELOW, STARVED_ABOVE, SteadyFigures, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
 MAX_UNEXPLAINED_SHARE = 0.02
@@ -46,12 +46,16 @@ def judge(
     can_be_modelled = bool(recording.steady_batch_timings) and recording.in_order
     model_check = ModelCheck.fit(recording, num_cores, confidence) if can_be_modelled and steady.num_steps > 1 else None
     contradiction = _contradiction_reason(model_check)
+    # What waits too long in both halves by the clock does so whatever the model says. Nor does its rank's model decide
+    # on a job. But what such a model predicts counts for nothing then.
+    is_starved_by_clock = model_check is not None and model_check.is_surely_starved
     fastest_step_seconds, fastest_step_upper_seconds = (
         _fastest_fed_step(recording, steady, num_cores, num_ranks)
-        # A job may be judged despite the contradiction, but not by what this model predicts.
-        if can_be_modelled and steady.num_steps and not (num_ranks > 1 and contradiction)
+        if can_be_modelled and steady.num_steps and not (contradiction and (num_ranks > 1 or is_starved_by_clock))
         else (None, None)
     )
+    if contradiction and is_starved_by_clock:
+        contradiction, remarks = "", (*remarks, f"{contradiction}: headroom is not known")
     if clock_contradicts(fastest_step_seconds, steady, FED_BELOW / num_ranks):
         fastest_step_seconds = fastest_step_upper_seconds = None
     # For a job, `judge_job` checks the number of steps of all ranks together.
@@ -124,6 +128,11 @@ class ModelCheck:
         return cls(
             model_wait_share=WhatIfModel.fit(halves[0], num_cores).wait_share(), first_half=first, second_half=second
         )
+
+    @property
+    def is_surely_starved(self) -> bool:
+        """Whether the clock alone shows over 2 % of waiting in either half."""
+        return min(self.first_half.lower, self.second_half.lower) > STARVED_ABOVE
 
     @property
     def contradicts(self) -> bool:

@@ -74,6 +74,22 @@ def test_no_headroom_is_claimed_where_the_present_step_waits_and_the_model_says_
     assert (job.wait_share.value, job.headroom) == (pytest.approx(0.09, abs=0.005), None)
 
 
+def test_a_device_that_waits_too_long_in_both_halves_is_starved_whatever_the_model_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(WhatIfModel, "wait_share", lambda _model, **_options: 0.3)
+    starved = judge(recording_of(np.full(4000, 2.2 * STEP)), emulated=True, num_cores=4)
+    assert (starved.kind, starved.reasons, starved.headroom) == (VerdictKind.STARVED, (), None)
+    assert starved.remarks == (
+        "the queue's model, from the first half, says 30.0% of waiting, the clock of the second half 9.1%: headroom is "
+        "not known",
+    )
+    fed = judge(recording_of(np.full(4000, STEP)), emulated=True, num_cores=4)
+    assert fed.kind is VerdictKind.INCONCLUSIVE
+    assert fed.reasons == ("the queue's model, from the first half, says 30.0% of waiting, the clock of the second "
+                           "half 0.0%",)  # fmt: skip
+
+
 def test_a_step_can_be_no_faster_than_a_batch_is_handed_over() -> None:
     verdict = judge(recording_of(np.full(4000, 1e-7)), emulated=False)
     assert "headroom 25.3x (>= 25.2x, 1 % waiting at 0.4 ms)" in str(verdict)
