@@ -120,7 +120,7 @@ def _verdict_values(verdict: Verdict) -> dict[str, Any]:
 def _curve_point_values(point: CurvePoint) -> dict[str, Any]:
     return {
         "step": point.step_seconds, "predicted": point.predicted_wait_share, "measured": point.measured_wait_share,
-        "pace": point.load_ratio,
+        "measured_lower": point.measured_wait_share_lower, "pace": point.load_ratio,
     }  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.variants import torch_loader_of, with_less_work, with_settings
 from ..verdict.advice import Advice, acceptable_wait_share, advise
 from ..verdict.epoch_length import most_in_flight, short_epoch_batches, short_epoch_error
+from ..verdict.headroom import without_contradicted_headroom
 from ..verdict.loader_verdict import LoaderMeasurement
 from ..verdict.result import CurvePoint, Profile, Trial
 from ..verdict.step_series import StepSeries
@@ -56,7 +57,13 @@ class Trials:
         self.loop.close()
         torch_loader = torch_loader_of(self.loader)
         variants = with_less_work(torch_loader) if isinstance(torch_loader, FaceDataLoader) else {}
-        explained = replace(profile, curve=curve, cold_cache=cold, advice=self.advise(profile))
+        explained = replace(
+            profile,
+            verdict=without_contradicted_headroom(profile.verdict, curve),
+            curve=curve,
+            cold_cache=cold,
+            advice=self.advise(profile),
+        )
         return self.with_trials_of(explained, variants)
 
     def advise(self, profile: Profile) -> tuple[Advice, ...]:
@@ -192,13 +199,14 @@ class Trials:
             if not recording.is_steady.any():
                 continue
             mean_step_seconds = float(recording.step_seconds[recording.is_steady].mean())
-            measured = self.measurement.judge(recording).wait_share.value
+            measured = self.measurement.judge(recording).wait_share
             load_ratio = float(recording.load_seconds[recording.is_steady].mean()) / load_seconds
             points.append(
                 CurvePoint(
                     step_seconds=mean_step_seconds,
                     predicted_wait_share=model.wait_share(step_seconds=mean_step_seconds),
-                    measured_wait_share=measured,
+                    measured_wait_share=measured.value,
+                    measured_wait_share_lower=measured.lower,
                     load_ratio=load_ratio,
                 )
             )

@@ -24,9 +24,9 @@ from ..measure.unseen_queue import drain_unseen_queue
 from ..measure.variants import torch_loader_of
 from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_start_waits
+from .headroom import without_hidden_reads
 from .job import judge_job, report_of_rank
 from .judge import judge
-from .read_ahead import without_hidden_reads
 from .result import Profile
 from .steady_state import draining_queue_reason, unseen_queue_remarks
 from .step_series import StepSeries

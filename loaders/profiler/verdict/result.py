@@ -37,12 +37,14 @@ STEP_PART_LABELS = {
 class CurvePoint:
     """A point of the wait curve: mean step time, and the share of waiting as predicted and as measured, 0 to 1.
 
+    measured_wait_share_lower: lower bound of what was measured.
     load_ratio: load time of a batch here over that at the profiled step.
     """
 
     step_seconds: float
     predicted_wait_share: float
     measured_wait_share: float
+    measured_wait_share_lower: float
     load_ratio: float = 1.0
 
 

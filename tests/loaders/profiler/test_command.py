@@ -126,11 +126,12 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
 def test_what_was_not_measured_is_null_in_the_report_and_never_nan() -> None:
     """A trial that ended before its queue was filled has no steady state."""
     profile_without = replace(starved(), first_batch_seconds=math.nan, curve=(
-        CurvePoint(step_seconds=0.01, predicted_wait_share=0.1, measured_wait_share=math.nan, load_ratio=math.inf),
+        CurvePoint(step_seconds=0.01, predicted_wait_share=0.1, measured_wait_share=math.nan,
+                   measured_wait_share_lower=0.0, load_ratio=math.inf),
     ))  # fmt: skip
     values = report_values(profile_without, Gate())
     assert json.loads(json.dumps(values, allow_nan=False))["first_batch_seconds"] is None
-    assert values["curve"][0] == {"step": 0.01, "predicted": 0.1, "measured": None, "pace": None}
+    assert values["curve"][0] == {"step": 0.01, "predicted": 0.1, "measured": None, "measured_lower": 0.0, "pace": None}
 
 
 def test_a_dataset_in_a_store_is_profiled_like_a_folder(

@@ -95,7 +95,12 @@ def profile_of(live: Recording, *, emulated: bool = True, **more: Any) -> Profil
         steps = [verdict.fastest_step_seconds * factor for factor in (0.4, 0.7, 1.0, 1.4, 2.0)]
         shares = [WhatIfModel.fit(live, 4).wait_share(step_seconds=step) for step in steps]
         curve = tuple(
-            CurvePoint(step_seconds=step, predicted_wait_share=share, measured_wait_share=min(share + 0.01, 1.0))
+            CurvePoint(
+                step_seconds=step,
+                predicted_wait_share=share,
+                measured_wait_share=min(share + 0.01, 1.0),
+                measured_wait_share_lower=share,
+            )
             for step, share in zip(steps, shares, strict=True)
         )
     values: dict[str, Any] = {"advice": tuple(advise(live, 4)), "curve": curve, "num_cores": 4, **more}

@@ -17,8 +17,8 @@ from facefeed.loaders.profiler.measure import page_cache
 from facefeed.loaders.profiler.measure.variants import with_longer_epoch
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict.gate import Gate
+from facefeed.loaders.profiler.verdict.headroom import without_hidden_reads
 from facefeed.loaders.profiler.verdict.judge import judge
-from facefeed.loaders.profiler.verdict.read_ahead import without_hidden_reads
 from facefeed.loaders.profiler.verdict.verdict import Verdict
 
 FROM_STORAGE, FROM_MEMORY = 20_000, 20
