@@ -13,6 +13,7 @@ from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
 from .dataset.manifest import OutPaths
+from .dataset.stores.address import without_credentials
 from .planning.content_hash import conflicting_content_text, equal_inputs_json, repeated_content_text
 
 if TYPE_CHECKING:
@@ -101,7 +102,9 @@ def print_summary(summary: Summary, src: str | Path, out: Path) -> None:
             "dataset, or the same command without --part, also if SRC has changed since parts ended"
         )
         return
-    console.print(escape(printable(f"{src} -> {out / 'faces'}   (account: {OutPaths(out).manifest})")))
+    console.print(
+        escape(printable(f"{without_credentials(src)} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
+    )
     console.print(escape(printable(f"next: facefeed verify {shlex.quote(str(out))}")))
 
 

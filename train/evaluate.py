@@ -13,7 +13,7 @@ import torch
 
 from ..loaders import FaceDataset
 from ..pipeline.console import plural
-from ..pipeline.dataset.stores.address import as_out, is_address, name_of
+from ..pipeline.dataset.stores.address import as_out, is_address, name_of, without_credentials
 from ..pipeline.errors import UsageError
 from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
@@ -87,7 +87,8 @@ def evaluate(
     for name, out, dataset_or_error in zip(names, outs, prepared, strict=True):
         if isinstance(dataset_or_error, UsageError):
             evaluations.append(Evaluation(
-                dataset=str(out), name=name, split=split, faces=0, videos=0, metrics={}, reason=str(dataset_or_error)
+                dataset=without_credentials(out), name=name, split=split, faces=0, videos=0, metrics={},
+                reason=str(dataset_or_error),
             ))  # fmt: skip
             continue
         dataset, new_labels = dataset_or_error
@@ -197,7 +198,7 @@ def _label_mapping(model: FaceClassifier, dataset: FaceDataset, out: str | Path)
 def _display_names(outs: Sequence[str | Path]) -> list[str]:
     """Returns the name of each dataset; where two are the same, the path as given."""
     short = [name_of(out) for out in outs]
-    return [name if short.count(name) == 1 else str(out) for name, out in zip(short, outs, strict=True)]
+    return [name if short.count(name) == 1 else without_credentials(out) for name, out in zip(short, outs, strict=True)]
 
 
 def _evaluate_dataset(
@@ -220,7 +221,7 @@ def _evaluate_dataset(
     counts = metrics.nan_note(), _unlabelled_note(dataset, new_labels), _damage_note(loader.stats().corrupt)
     notes = [*(f"{name}: {note}" for note in counts if note is not None), *notes]
     return Evaluation(
-        dataset=str(out if is_address(out) else dataset.out), name=name, split=split,
+        dataset=without_credentials(out) if is_address(out) else str(dataset.out), name=name, split=split,
         faces=len(metrics.faces), videos=len(metrics.videos),
         metrics=metrics.result(), notes=notes,
     )  # fmt: skip

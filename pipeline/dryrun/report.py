@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ..console import duration_text, plural, printable, stderr_console
 from ..dataset.schema import SPLITS
+from ..dataset.stores.address import without_credentials
 from .forecast import Forecast, Range
 from .machine_load import is_busy
 from .run import DryRunResult
@@ -43,7 +44,7 @@ def print_dry_run(result: DryRunResult, src: str | Path, allowed: int) -> None:
     console = stderr_console()
     survey = result.survey
     evidence = f" (found: {survey.recognised_by})" if survey.recognised_by else ""
-    console.print(escape(printable(f"{src}: layout {survey.layout}{evidence}")))
+    console.print(escape(printable(f"{without_credentials(src)}: layout {survey.layout}{evidence}")))
     length = duration_text(3600 * survey.hours)
     hours = (
         ""

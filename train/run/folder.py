@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ...pipeline.console import stderr_console
-from ...pipeline.dataset.stores.address import is_address
+from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from ...pipeline.files import DISK_IS_FULL, make_folder, sync_folder, write_durably
@@ -158,7 +158,10 @@ def _config_record(config: Config, out: str | Path, notes: Sequence[str], ranks:
     return {
         "version": _VERSION,
         "facefeed": version("facefeed"),
-        "dataset": {"path": str(out) if is_address(out) else os.path.realpath(out), "fingerprint": fingerprint},
+        "dataset": {
+            "path": without_credentials(out) if is_address(out) else os.path.realpath(out),
+            "fingerprint": fingerprint,
+        },
         "config": asdict(config),
         "ranks": ranks,
         "notes": [*notes],

@@ -15,7 +15,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 from rich.console import Console
 
-from ...pipeline.dataset.stores.address import as_out
+from ...pipeline.dataset.stores.address import as_out, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
 from .. import levers
 from ..config.recipes import Config
@@ -25,8 +25,10 @@ from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
+from ..lightning_internals import detach_callbacks
 from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
+from ..process_groups import destroy_process_groups_at_exit
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
 from .folder import RunFolder
@@ -181,6 +183,7 @@ class _Session:
             # Before the test, which loads the callbacks' states of the tested checkpoint.
             training_result = self._training_result()
             trainer.test(module, data, ckpt_path=training_result["checkpoint"], verbose=False)
+            self._release_process_groups()
             if not is_first:
                 return None
             result = Result(**training_result, **self._tested_result())
@@ -196,9 +199,10 @@ class _Session:
                 "the learning rate, or look for such numbers in the batches"
             )
         return {
-            "run": str(self._folder.root), "dataset": str(self._dataset_path), "config": asdict(self._config),
-            "epochs": trainer.current_epoch, "steps": trainer.global_step, "images": throughput.images,
-            "seconds": throughput.seconds, "images_per_second": throughput.images_per_second, "stall": throughput.stall,
+            "run": str(self._folder.root), "dataset": without_credentials(self._dataset_path),
+            "config": asdict(self._config), "epochs": trainer.current_epoch, "steps": trainer.global_step,
+            "images": throughput.images, "seconds": throughput.seconds,
+            "images_per_second": throughput.images_per_second, "stall": throughput.stall,
             "memory": levers.peak_memory(), "lever_metrics": levers.metrics(trainer), "checkpoint": str(weights),
             "frozen": [asdict(row) for row in self._frozen],
         }  # fmt: skip
@@ -221,6 +225,11 @@ class _Session:
             "test_videos": len(metrics.videos) if metrics else 0,
         }
 
+    def _release_process_groups(self) -> None:
+        """Call it where all ranks end alike."""
+        detach_callbacks(self._trainer)
+        destroy_process_groups_at_exit()
+
     @contextmanager
     def converting_errors(self) -> Iterator[None]:
         """Context that converts errors to those with an exit code; other ranks than the first exit silently."""
@@ -231,6 +240,7 @@ class _Session:
             ):
                 yield
         except _ON_ALL_RANKS as error:
+            self._release_process_groups()
             if self._trainer.is_global_zero:
                 raise
             # If a rank that Lightning started exits with an error, Lightning kills the first rank before it reports.

@@ -13,7 +13,9 @@ from typing import Any
 from ...errors import UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_USER = re.compile(r"(?<=://)[^/@]*@")
+_USER = re.compile(r"(?<=://)[^/]*@")
+_CONTAINER_BEFORE_HOST = ("abfs", "abfss", "wasb", "wasbs")
+"""Schemes of which what stands before the @ is no user."""
 _SHOWN_OPTIONS = ("endpoint_url", "region_name", "anon", "protocol", "project")
 _SHORTEST_SECRET = 4
 
@@ -26,6 +28,11 @@ def is_address(out: Any) -> bool:
 def as_out(out: str | Path) -> str | Path:
     """A path, or an address as it is."""
     return out if is_address(out) else Path(out)
+
+
+def without_credentials(place: str | Path) -> str:
+    """A folder or an address as text for people and files."""
+    return str(StoreAddress(place)) if isinstance(place, str) and is_address(place) else str(place)
 
 
 def name_of(out: str | Path) -> str:
@@ -57,7 +64,13 @@ class StoreAddress:
         return f"StoreAddress({str(self)!r})"
 
     def __str__(self) -> str:
-        return _USER.sub("", self.url).partition("?")[0]
+        return self.url.replace(self._user, "", 1).partition("?")[0]
+
+    @property
+    def _user(self) -> str:
+        """The user and password before the host, with the @; empty without."""
+        found = None if self.protocol in _CONTAINER_BEFORE_HOST else _USER.search(self.url)
+        return found[0] if found else ""
 
     @property
     def protocol(self) -> str:
@@ -74,7 +87,7 @@ class StoreAddress:
 
     def redact(self, text: str) -> str:
         """A text of somebody else's error without the values of options that may be credentials."""
-        for secret in [*_secrets(self.options), *(match[0] for match in [_USER.search(self.url)] if match)]:
+        for secret in filter(None, [*_secrets(self.options), self._user]):
             text = text.replace(secret, "***")
         return text
 

@@ -1,0 +1,25 @@
+"""An address as people see it: without what only the store may know."""
+
+from __future__ import annotations
+
+import pytest
+from facefeed.pipeline.dataset.stores.address import StoreAddress, without_credentials
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("https://me:hidden@host/videos", "https://host/videos"),
+        ("https://me:hid@den@host/videos", "https://host/videos"),
+        ("sftp://me@host/faces@home", "sftp://host/faces@home"),
+        ("https://host/videos?token=hidden", "https://host/videos"),
+        ("abfss://container@account.dfs.core.windows.net/set", "abfss://container@account.dfs.core.windows.net/set"),
+    ],
+)
+def test_an_address_is_shown_without_credentials_and_with_all_that_names_its_folder(url: str, shown: str) -> None:
+    assert (without_credentials(url), str(StoreAddress(url))) == (shown, shown)
+
+
+def test_a_librarys_error_is_shown_without_the_password_of_an_address() -> None:
+    address = StoreAddress("https://me:hid@den@host/videos")
+    assert address.redact("404: https://me:hid@den@host/videos") == "404: https://***host/videos"
