@@ -29,9 +29,9 @@ def outline_folder() -> Iterator[Path]:
         lock = _lock(folder)
         yield folder
     finally:
+        _remove(folder)
         if lock is not None:
             os.close(lock)
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _lock_file(folder: Path) -> Path:
@@ -47,12 +47,21 @@ def _lock(folder: Path) -> int:
     return descriptor
 
 
+def _remove(folder: Path) -> None:
+    """Removes a folder, its lock file last: without one, what a kill leaves of it would stay for ever."""
+    with suppress(OSError):
+        for path in folder.iterdir():
+            if path != _lock_file(folder):
+                shutil.rmtree(path, ignore_errors=True)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 def _remove_abandoned() -> None:
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # without a lock file, or another user's
             descriptor = os.open(_lock_file(folder), os.O_RDWR | os.O_CLOEXEC)
             try:
                 if try_lock(descriptor, 0):
-                    shutil.rmtree(folder, ignore_errors=True)
+                    _remove(folder)
             finally:
                 os.close(descriptor)

@@ -18,6 +18,20 @@ with open_source(sys.argv[1]):
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
+KILLED_AS_IT_REMOVES = """
+import os, pathlib, shutil, signal, sys
+from facefeed.pipeline.stored_source.source import open_source
+
+def kill(path, **options):
+    for file in pathlib.Path(path).iterdir():  # in any order
+        if file.is_file():
+            file.unlink()
+    os.kill(os.getpid(), signal.SIGKILL)
+
+with open_source(sys.argv[1]):
+    shutil.rmtree = kill
+"""
+
 
 @pytest.fixture
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -36,8 +50,8 @@ def src(tmp_path: Path) -> str:
     return f"file://{tmp_path}/videos"
 
 
-def run_until_killed(src: str) -> None:
-    ended = subprocess.run([sys.executable, "-c", KILLED_RUN, src], check=False)
+def run_until_killed(src: str, script: str = KILLED_RUN) -> None:
+    ended = subprocess.run([sys.executable, "-c", script, src], check=False)
     assert ended.returncode == -signal.SIGKILL
 
 
@@ -47,6 +61,13 @@ def test_what_a_killed_run_left_is_removed_by_the_next_one(src: str, temporary: 
     with open_source(src):
         assert not left.exists()
     assert [*temporary.iterdir()] == []
+
+
+def test_what_a_run_left_that_was_killed_as_it_removed_its_files_is_removed_too(src: str, temporary: Path) -> None:
+    run_until_killed(src, KILLED_AS_IT_REMOVES)
+    (left,) = temporary.iterdir()
+    with open_source(src):
+        assert not left.exists()
 
 
 def test_a_run_that_goes_on_keeps_what_it_has(src: str, temporary: Path) -> None:
