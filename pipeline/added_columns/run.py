@@ -17,7 +17,7 @@ from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
 from ..dataset.added_columns import ColumnSet, read_column_sets
 from ..dataset.index import Index, current_index_path
-from ..dataset.manifest import Manifest, OutPaths
+from ..dataset.manifest import Manifest, OtherVersionError, OutPaths
 from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
@@ -187,6 +187,8 @@ def _is_unreadable(out: Path, name: str) -> bool:
 def _needs_a_run(out: Path) -> bool:
     try:
         return UnfinishedRun.find(out) is not None
+    except OtherVersionError:  # its sets may be sound
+        raise
     except CorruptDataError:
         return True
 

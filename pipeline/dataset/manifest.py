@@ -205,6 +205,10 @@ def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | N
     return receipt if (receipt.unit, receipt.config_hash) == (unit, config_hash) else None
 
 
+class OtherVersionError(CorruptDataError):
+    """The manifest is that of another version of facefeed; what it describes may be sound."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Manifest:
     """Totals of a finished dataset; `inputs.total = ok + partial + no_faces + failed` always holds.
@@ -273,7 +277,7 @@ class Manifest:
             version, schema = data.pop("version"), data["schema"]
             if version != MANIFEST_VERSION or schema not in READABLE_VERSIONS:
                 readable = " and ".join(map(str, READABLE_VERSIONS))
-                raise CorruptDataError(
+                raise OtherVersionError(
                     f"{path}: is of version {version}, schema {schema}; this facefeed reads version "
                     f"{MANIFEST_VERSION}, schema {readable}: read it with the facefeed that made it, or make a new OUT "
                     "with `facefeed precompute`"

@@ -137,6 +137,16 @@ def test_a_record_that_says_nothing_is_found_and_can_be_removed(copy: Path) -> N
     assert "brightness" not in Index(copy).schema.names
 
 
+def test_a_set_of_a_dataset_of_another_version_is_not_removed(copy: Path) -> None:
+    """It may be sound, and read by the version that made it."""
+    manifest = copy / "manifest.json"
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "version": 2}))
+    (copy / "columns/colour/_set.json").write_text("{}")
+    with pytest.raises(CorruptDataError, match="is of version 2"):
+        remove_columns(copy, "colour")
+    assert (copy / "columns/colour/_set.json").exists()
+
+
 def test_a_copy_of_a_set_in_its_folder_is_removed_by_the_command_that_the_error_names(copy: Path) -> None:
     shutil.copytree(copy / "columns/colour", copy / "columns/colour old")
     with pytest.raises(CorruptDataError, match=r"run `facefeed remove .* 'colour old'`"):
