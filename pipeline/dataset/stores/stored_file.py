@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Self
@@ -17,7 +17,9 @@ _VERSION_KEYS = (
 """Of these, in their order, the names of folders in caches are made: another key would have them fetched again."""
 
 _TIME_KEYS = ("LastModified", "Last-Modified", "last_modified", "updated", "mtime", "created")
-_ETAG_KEYS = ("ETag", "etag")
+_CONTENT_KEYS = ("md5Hash", "blob_id", "ETag", "etag")
+"""Hashes first: some ETags change where only what is said of a file does."""
+
 _LAST_SECOND = (1 << 31) - 1
 """Latest time that every file system stores; some store whole seconds alone."""
 
@@ -27,14 +29,15 @@ class StoredFile:
     """A file in a store. `name`: its path below the address. `version`: a hash that changes with its content.
 
     `modified_ns`: when it was last modified, in nanoseconds; 0 where the store has no times. `mtime_ns`: the mtime that
-    it has as an input, and that its copies get. It follows from the ETag, which changes with the content and not where
-    a file is only touched; without one it is `modified_ns`.
+    it has as an input, and that its copies get. It follows from a hash of the content, or else from the ETag, which
+    changes with the content, and on some web servers where a file is only touched; without either it is `modified_ns`.
+    Files that differ in `modified_ns` alone are equal.
     """
 
     name: str
     size_bytes: int
     mtime_ns: int
-    modified_ns: int
+    modified_ns: int = field(compare=False)
     version: str
 
     @classmethod
@@ -43,18 +46,18 @@ class StoredFile:
         version = repr([info.get(key) for key in _VERSION_KEYS])
         modified_ns = _modified_ns(info)
         return cls(
-            name=name, size_bytes=info["size"], mtime_ns=_etag_ns(info) or modified_ns, modified_ns=modified_ns,
+            name=name, size_bytes=info["size"], mtime_ns=_content_ns(info) or modified_ns, modified_ns=modified_ns,
             version=hashlib.sha256(version.encode()).hexdigest(),
         )  # fmt: skip
 
 
-def _etag_ns(info: Mapping[str, Any]) -> int:
-    """A time that follows from the ETag, in nanoseconds; 0 without one."""
-    etag = next((info[key] for key in _ETAG_KEYS if info.get(key)), None)
-    if etag is None:
+def _content_ns(info: Mapping[str, Any]) -> int:
+    """A time that follows from a hash of the content or the ETag, in nanoseconds; 0 without either."""
+    content = next((info[key] for key in _CONTENT_KEYS if info.get(key)), None)
+    if content is None:
         return 0
     # A listing may lack the quotes that it has where the same file is asked for.
-    digest = hashlib.sha256(str(etag).strip('"').encode()).digest()
+    digest = hashlib.sha256(str(content).strip('"').encode()).digest()
     return (1 + int.from_bytes(digest[:8]) % _LAST_SECOND) * 1_000_000_000
 
 

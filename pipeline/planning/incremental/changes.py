@@ -98,8 +98,8 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     """
     planned = run_state.plan.planned_videos()
     if job.stored_files is not None:
-        of_web_server = job.stored_files.address.protocol in WEB
-        find_unchanged = partial(planned_by_other_times, listing.root, planned, of_web_server=of_web_server)
+        were_without_times = job.stored_files.address.protocol in (*WEB, "hf")
+        find_unchanged = partial(planned_by_other_times, listing.root, planned, were_without_times=were_without_times)
         return find_changes(listing, planned, find_unchanged)
     roots = job.roots
     changes = find_changes(listing, planned, partial(find_unchanged_content, run_state, roots, comparing))

@@ -10,22 +10,22 @@ from ...video.image_folder import list_frames
 
 
 def planned_by_other_times(
-    root: Path, planned: Mapping[str, tuple[Entry, str]], entries: Sequence[Entry], *, of_web_server: bool
+    root: Path, planned: Mapping[str, tuple[Entry, str]], entries: Sequence[Entry], *, were_without_times: bool
 ) -> set[str]:
     """Ids of those `entries` that were planned with the time at which they were last modified, or without any.
 
-    The former were all before ETags took the place of these times, the latter files of web servers before their times
-    were read.
+    The former were all before ETags took the place of these times, the latter files of web servers and of Hugging Face
+    before their times and hashes were read.
 
     Args:
         root: the outline of the store: its files were last accessed when those in the store were last modified.
         planned: entry and split of each planned input.
         entries: inputs that differ in their mtime alone.
-        of_web_server: whether they lie on one.
+        were_without_times: whether the store is one of these two.
 
     """
     before = (planned[entry.video_id][0] for entry in entries)
-    return {each.video_id for each in before if (of_web_server and not each.mtime_ns) or _has_its_time(root, each)}
+    return {each.video_id for each in before if (were_without_times and not each.mtime_ns) or _has_its_time(root, each)}
 
 
 def _has_its_time(root: Path, planned: Entry) -> bool:

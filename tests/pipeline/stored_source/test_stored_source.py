@@ -479,7 +479,7 @@ def test_what_was_planned_by_times_before_etags_counted_is_done_once(
     for image in source.rglob("*.png"):
         upload_again(server, monkeypatch, image.relative_to(source).as_posix(), image.read_bytes())
     with monkeypatch.context() as patch, in_process(process), suppress(StoppedError):
-        patch.setattr(stored_file, "_ETAG_KEYS", ())
+        patch.setattr(stored_file, "_CONTENT_KEYS", ())
         precompute(URL, out, storage_options=server.options, **SETTINGS)
     changes = run(URL, out, storage_options=server.options).changes
     assert (len(changes.touched), changes.changed) == (len(NAMES) + 1, [])

@@ -35,6 +35,17 @@ def test_a_time_that_is_none_is_unknown(time: dict[str, Any]) -> None:
     assert stored(**time).mtime_ns == 0
 
 
+@pytest.mark.parametrize("hashed", [{"md5Hash": "5d41402a"}, {"blob_id": "5d41402a"}])
+def test_a_hash_of_the_content_counts_and_not_the_etag_that_another_label_changes(hashed: dict[str, str]) -> None:
+    assert stored(**hashed, etag="one").mtime_ns == stored(**hashed, etag="two").mtime_ns != 0
+
+
+def test_a_file_that_a_server_gives_another_time_whenever_it_is_asked_is_the_same_by_its_etag() -> None:
+    first, second = (stored(ETag="5d41402a", **{"Last-Modified": f"Sun, 13 Sep 2020 12:26:{s} GMT"}) for s in (40, 41))
+    assert first == second
+    assert stored(mtime=40) != stored(mtime=41)
+
+
 def test_the_mtime_follows_from_the_etag_and_can_be_stored_anywhere() -> None:
     listed, asked = stored(ETag="5d41402a", LastModified="2020-09-13"), stored(ETag='"5d41402a"', mtime=5)
     assert listed.mtime_ns == asked.mtime_ns
