@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -19,6 +19,8 @@ from .outline_folder import outline_folder
 
 _ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
 _QUERY = re.compile(r"\?\w+=")
+_TABLES = (".csv", ".parquet", ".json")
+"""Suffixes of what layouts read as a source in one file."""
 
 _ABOVE, _LEVELS_ABOVE = "above", 16
 """The folders above what stands for the store: where a table leads there by `..`, it means no path of this machine."""
@@ -136,10 +138,9 @@ def _folder_of(address: StoreAddress) -> tuple[RemoteFiles, str | None]:
     folder, _, name = address.url.rpartition("/")
     if PurePosixPath(name).suffix and not folder.endswith("/"):
         parent = RemoteFiles(StoreAddress(folder, address.options), StoreCounter())
-        try:
+        with suppress(MissingInStoreError):
             parent.stat(name)
-        except MissingInStoreError:
-            pass
-        else:
-            return parent, name
+            # A web server may answer with a page for a folder's name, whatever dots that has.
+            if PurePosixPath(name).suffix.lower() in _TABLES or not parent.is_page(name):
+                return parent, name
     return RemoteFiles(address, StoreCounter()), None

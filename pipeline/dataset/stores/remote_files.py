@@ -107,6 +107,10 @@ class RemoteFiles:
         info: dict[str, Any] = self._attempt(name, lambda files, path, limit: files.info(path, **limit))
         return info
 
+    def is_page(self, name: str) -> bool:
+        """Whether a web server returns a page of HTML under that name; raises as `read`."""
+        return self._info(name).get("mimetype") == "text/html"
+
     def list(self, below: str = "") -> Iterator[StoredFile]:
         """All files, or those below a folder, in no particular order; none where there is no such folder.
 

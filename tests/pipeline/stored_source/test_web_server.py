@@ -18,6 +18,8 @@ from assets_clips import write_clip
 from assets_in_process import in_process, new_folder
 from assets_stores import without_delays
 from assets_tiny_source import NAMES, TinySource
+from click.testing import CliRunner
+from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.stores import stored_file
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
@@ -162,7 +164,11 @@ def test_links_that_sort_a_page_are_no_files(tmp_path: Path) -> None:
     assert [(stored.name, stored.size_bytes) for stored in found] == [("a.mp4", 4)]
 
 
-def test_a_folder_with_a_dot_in_its_name_is_no_table(source: TinySource) -> None:
+@pytest.mark.parametrize("redirects", [True, False])
+def test_a_folder_with_a_dot_in_its_name_is_no_table(
+    source: TinySource, monkeypatch: pytest.MonkeyPatch, redirects: bool
+) -> None:
+    monkeypatch.setattr(Quiet, "redirects", redirects)
     folder = source.folder.rename(source.folder.with_name("faceforensics.v2"))
     out, local = new_folder() / "out", new_folder() / "out"
     with serve(folder.parent) as url:
@@ -256,3 +262,17 @@ def test_credentials_in_an_address_are_in_no_row(source: TinySource, url: str) -
     out = new_folder() / "out"
     run(f"{url.replace('//', '//me:hidden@')}/fake/table.csv", out)
     assert {*rows(out)["source_id"].to_pylist()} == {f"{url}/real/a.mp4", None}
+
+
+@pytest.mark.parametrize("option", ["--max-failed=1", "--dry-run"])
+def test_credentials_in_an_address_are_in_no_line_that_a_command_prints(
+    source: TinySource, url: str, option: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    out = new_folder() / "out"
+    with in_process():
+        command = ["precompute", url.replace("//", "//me:s3cr@3t@"), str(out), "--detector", "whole-frame", option]
+        ended = CliRunner().invoke(main, command)
+    printed = ended.output + "".join(capfd.readouterr())
+    assert url in printed
+    assert "s3cr" not in printed
+    assert "3t@" not in printed
