@@ -20,15 +20,34 @@ def iter_tensors(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def rebuild(batch: Any, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
-    """The batch in new dicts, lists and (named) tuples, with `change` applied to each tensor; all else is shared."""
+    """The batch in new dicts, lists and (named) tuples, with `change` applied to each tensor; all else is shared.
+
+    Dicts and lists of a class of their own keep their further attributes. A class whose instances cannot be changed or
+    made anew gives a plain dict, list or tuple where there is a `change`, and is shared where there is none.
+    """
     if isinstance(batch, torch.Tensor):
         return batch if change is None else change(batch)
     if isinstance(batch, (dict, UserDict)):
-        rebuilt = copy.copy(batch)
-        for name, value in batch.items():
-            rebuilt[name] = rebuild(value, change)
+        values = {name: rebuild(value, change) for name, value in batch.items()}
+        try:
+            rebuilt = copy.copy(batch)
+            for name, value in values.items():
+                rebuilt[name] = value
+        except TypeError:
+            return batch if change is None else values
         return rebuilt
     if isinstance(batch, (list, tuple)):
         items = [rebuild(value, change) for value in batch]
-        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+        try:
+            return _with_items(batch, items)
+        except TypeError:
+            return batch if change is None else (tuple(items) if isinstance(batch, tuple) else items)
     return batch
+
+
+def _with_items(batch: list[Any] | tuple[Any, ...], items: list[Any]) -> Any:
+    if isinstance(batch, tuple):
+        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
+    rebuilt = copy.copy(batch)
+    rebuilt[:] = items
+    return rebuilt

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict, UserDict
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from facefeed.loaders.transfer.nested import iter_tensors, rebuild
 
@@ -44,3 +45,41 @@ def test_what_is_taken_out_of_a_rebuilt_batch_stays_in_the_first_one() -> None:
     for part in (rebuilt["list"], rebuilt["list"][1], rebuilt["ordered"], rebuilt["encoding"], rebuilt):
         part.clear()
     assert len([*iter_tensors(batch)]) == 5
+
+
+class Named(list[Any]):
+    """Is made of other arguments than its items, and has more than these."""
+
+    def __init__(self, image: torch.Tensor, label: int) -> None:
+        super().__init__([image, label])
+        self.video_ids = ["a"]
+
+
+class Made(tuple[Any, ...]):
+    """Is made of other arguments than its items."""
+
+    def __new__(cls, image: torch.Tensor, label: int) -> Made:
+        return super().__new__(cls, (image, label))
+
+
+class ReadOnly(dict[str, Any]):
+    def __setitem__(self, name: str, value: Any) -> None:
+        raise TypeError(f"{name}: cannot be changed to {value}")
+
+
+def test_a_list_of_a_class_of_its_own_keeps_what_it_has_besides_its_items() -> None:
+    batch = Named(torch.zeros(2), 3)
+    rebuilt = rebuild(batch)
+    assert (type(rebuilt), rebuilt.video_ids, rebuilt[1]) == (Named, ["a"], 3)
+    rebuilt.clear()
+    assert len(batch) == 2
+
+
+@pytest.mark.parametrize(("batch", "plain"), [(Made(torch.zeros(2), 3), tuple), (ReadOnly(image=torch.zeros(2)), dict)])
+def test_a_batch_that_cannot_be_made_anew_is_passed_on_as_it_is_and_moved_as_a_plain_one(
+    batch: Any, plain: type
+) -> None:
+    assert rebuild(batch) is batch
+    moved = rebuild(batch, lambda tensor: tensor.to("meta"))
+    assert type(moved) is plain
+    assert [tensor.is_meta for tensor in iter_tensors(moved)] == [True]
