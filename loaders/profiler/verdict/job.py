@@ -197,7 +197,22 @@ def _job_verdict(reports: Sequence[RankReport], steps: StepSeries) -> Verdict:
         replay_slowdown=replay_slowdown,
         unexplained_share=max(unexplained_share, *(verdict.unexplained_share for verdict in verdicts)),
         reasons=reasons,
+        remarks=_remarks(verdicts),
         rank_wait_shares=tuple(verdict.wait_share.value for verdict in verdicts),
+    )
+
+
+def _remarks(verdicts: Sequence[Verdict]) -> tuple[str, ...]:
+    """The remarks of all ranks; the rank is named where not all have the same."""
+    remarks = dict.fromkeys(remark for verdict in verdicts for remark in verdict.remarks)
+    return tuple(
+        text
+        for remark in remarks
+        for text in (
+            [remark]
+            if all(remark in verdict.remarks for verdict in verdicts)
+            else [f"rank {number}: {remark}" for number, verdict in enumerate(verdicts) if remark in verdict.remarks]
+        )
     )
 
 

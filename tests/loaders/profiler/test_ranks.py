@@ -115,6 +115,16 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_cause() -> None:
     assert job.wait_share.value == pytest.approx(ranks[1].verdict.wait_share.value, rel=0.005)
 
 
+def test_what_a_verdict_relies_on_is_told_of_the_job_and_of_the_rank_that_it_is_of() -> None:
+    reports = reports_of(*second_rank_slow())
+    remarks = [("no length",), ("no length", "read ahead")]
+    remarked = [
+        replace(report, rank=replace(report.rank, verdict=replace(report.rank.verdict, remarks=each)))
+        for report, each in zip(reports, remarks, strict=True)
+    ]
+    assert judge_job(remarked)[0].remarks == ("no length", "rank 1: read ahead")
+
+
 def test_the_wait_for_other_ranks_is_a_part_of_its_own_and_not_a_slower_step() -> None:
     recordings = second_rank_slow()
     verdict, ranks = judge_job(reports_of(*recordings))
