@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from torch.utils.data import ConcatDataset, Subset
 
 from ....pipeline.dataset.manifest import OutPaths
 from ...dataset.face_dataset import FaceDataset
@@ -36,7 +37,14 @@ def parquet_files(loader: Any) -> list[Path]:
 
 def reads_store(loader: Any) -> bool:
     """Whether the dataset of a loader, or one of several, is in an object store; False where that is not known."""
-    dataset = getattr(loader, "dataset", None)
+    return _is_in_store(getattr(loader, "dataset", None))
+
+
+def _is_in_store(dataset: Any) -> bool:
+    if isinstance(dataset, Subset):
+        return _is_in_store(dataset.dataset)
+    if isinstance(dataset, ConcatDataset):
+        return any(_is_in_store(part) for part in dataset.datasets)
     return isinstance(dataset, FaceDataset) and bool(dataset.stores)
 
 

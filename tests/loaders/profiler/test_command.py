@@ -17,11 +17,12 @@ from assets_loaders import slowly
 from assets_profiles import starved
 from assets_rows import make_small, shown
 from click.testing import CliRunner
-from facefeed.loaders import FaceDataLoader
+from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.profiler import cli
 from facefeed.loaders.profiler.cli import _progress_display
 from facefeed.loaders.profiler.cli import profile as command
 from facefeed.loaders.profiler.estimate.bounds import MAX_CONFIDENCE
+from facefeed.loaders.profiler.measure import page_cache
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.profile import profile
@@ -32,6 +33,7 @@ from facefeed.loaders.profiler.verdict.loader_verdict import DEFAULT_STEPS
 from facefeed.loaders.profiler.verdict.result import CurvePoint
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.errors import UsageError
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +147,9 @@ def test_a_dataset_in_a_store_is_profiled_like_a_folder(
     assert result.exit_code == report["exit"] in (0, 1, 4), result.output
     assert " · from a store · " in report["verdict"]["text"]  # its cache may be warm, or everything come from afar
     assert "cache warm" not in (tmp_path / "profile.html").read_text()
+    stored, local = FaceDataset(f"file://{dataset}"), FaceDataset(dataset)
+    for parts, are_stored in ((Subset(stored, [0]), True), (ConcatDataset([local, stored]), True), (local, False)):
+        assert page_cache.reads_store(DataLoader(parts)) is are_stored
     folder = CliRunner().invoke(main, ["profile", str(dataset), *arguments])
     assert "from a store" not in json.loads(folder.stdout)["verdict"]["text"]
     missing = CliRunner().invoke(main, ["profile", "file:///nowhere", *arguments])
