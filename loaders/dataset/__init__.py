@@ -12,5 +12,4 @@ Must not know: the order of an epoch, batches, worker processes.
 | crop_mappings | the stored crop resized, or the image of a crop protocol, with its points and mask |
 | columns | the columns of a batch besides its images |
 | replacement | which row replaces a damaged one |
-| overlap | overlap of boxes, pair by pair |
 """

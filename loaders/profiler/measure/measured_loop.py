@@ -25,8 +25,10 @@ from .variants import RepeatedBalance, ends_with_torch_loader, torch_loader_of, 
 
 Step = Callable[[Any], Any]
 
+USUAL_MAX_IN_FLIGHT = 64
+"""Batches that a loader which does not say so may have waiting."""
+
 _MAX_DRAIN_SECONDS = 5.0
-_DEFAULT_MAX_IN_FLIGHT = 64  # batches that a loader which does not say so may have waiting
 _MIN_PERIOD_SECONDS = 1e-6
 _MAX_FILLING_ROUNDS = 3  # in each of the first two the epoch of another rank may end
 
@@ -84,7 +86,7 @@ class MeasuredLoop:
         """Consumes all batches that may be queued, so that the next segment begins with an empty queue."""
         deadline = clock() + _MAX_DRAIN_SECONDS
         is_known = self.sees_batches and not self._may_change_batches
-        for _ in range(self.max_in_flight if is_known else max(self.max_in_flight, _DEFAULT_MAX_IN_FLIGHT)):
+        for _ in range(self.max_in_flight if is_known else max(self.max_in_flight, USUAL_MAX_IN_FLIGHT)):
             self._next()
             if clock() > deadline:
                 return
@@ -195,7 +197,7 @@ class MeasuredLoop:
 
     def _num_missed_batches(self, recording: Recording, pause_seconds: float) -> int:
         """Batches that the loop would have consumed in a pause, as far as the queue had room for them."""
-        room = recording.queue_room if self.sees_batches else _DEFAULT_MAX_IN_FLIGHT
+        room = recording.queue_room if self.sees_batches else USUAL_MAX_IN_FLIGHT
         return min(math.ceil(pause_seconds / max(float(recording.period_seconds.mean()), _MIN_PERIOD_SECONDS)), room)
 
     def _catch_up(self, marks: StepMarks, step: Step, num_missed: int) -> None:

@@ -14,7 +14,7 @@ from ....pipeline.machine import usable_cores
 from ...transfer.nested import iter_tensors, rebuild
 from ...workers.local_ranks import share_of_cores
 from ..estimate.bounds import MIN_BLOCKS, num_values_for_median
-from ..measure.measured_loop import MeasuredLoop, Step, replay_batches
+from ..measure.measured_loop import USUAL_MAX_IN_FLIGHT, MeasuredLoop, Step, replay_batches
 from ..measure.page_cache import reads_store
 from ..measure.ranks import RankGroup
 from ..measure.recording import Recording
@@ -70,7 +70,7 @@ class LoaderMeasurement:
             _check_device(batches, self.device)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
-        max_hidden_batches = self._drain(float(replays[0][0].step_seconds.mean()))
+        max_hidden_batches, saw_batches = self._drain(float(replays[0][0].step_seconds.mean())), loop.sees_batches
         live = self._without_transient(
             loop.record(
                 min(self.num_steps, _CHUNK_STEPS),
@@ -89,6 +89,8 @@ class LoaderMeasurement:
         )
         assert preloaded is not None
         epoch = self._epoch_starts(live)
+        if self.ranks.all_max(int(saw_batches and not loop.sees_batches)) and max_hidden_batches is None:
+            max_hidden_batches = USUAL_MAX_IN_FLIGHT  # so many were taken before, or more
         not_judged = () if epoch else (NOT_JUDGED,)
         remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *not_judged, *self.ranks.remarks)
         doubts = (

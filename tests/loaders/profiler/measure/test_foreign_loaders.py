@@ -48,6 +48,24 @@ def test_a_dataloader_that_skips_or_repeats_batches_is_measured_as_an_iterable(
     assert "its queue is not seen" in str(profiled.verdict)
 
 
+class WithoutBatch150(DataLoader[Any]):
+    """Skips one batch of an epoch."""
+
+    def __iter__(self) -> Any:
+        for number, batch in enumerate(super().__iter__()):
+            if number != 150:
+                yield batch
+
+
+def test_of_a_dataloader_that_skips_its_first_batch_amid_the_run_it_is_told_that_its_queue_is_not_seen(
+    clock: Clock,
+) -> None:
+    loader = WithoutBatch150(TensorDataset(torch.arange(4000.0)), 4)
+    profiled = profile(loader, lambda _: clock.pass_by(STEP), steps=200, quick=True)
+    assert len(profiled.live.batch_timings) == 0
+    assert "its queue is not seen, and assumed to hold at most 66 batches" in str(profiled.verdict)
+
+
 class FirstHundred(DataLoader[Any]):
     """Ends its epochs early, with a batch that nobody gets."""
 
