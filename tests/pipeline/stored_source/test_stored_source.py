@@ -92,10 +92,6 @@ def frames_in(*folders: str) -> Path:
     return source
 
 
-def outlines() -> set[Path]:
-    return {*Path(tempfile.gettempdir()).glob("facefeed-source-*")}
-
-
 @pytest.fixture
 def fetched(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """How often each file was read from its beginning."""
@@ -124,11 +120,14 @@ def test_rows_and_account_are_those_of_the_same_folder(
     assert verify(out).findings == []
 
 
-def test_nothing_of_the_source_is_left_on_the_disk(source: TinySource, out: Path) -> None:
-    before = outlines()
+def test_nothing_of_the_source_is_left_on_the_disk(
+    source: TinySource, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    temporary = new_folder()
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
     run(f"file://{source.folder}", out)
     assert [*(out / "_tmp").iterdir()] == []
-    assert outlines() == before
+    assert [*temporary.glob("facefeed-source-*")] == []
 
 
 def test_what_a_killed_worker_had_fetched_is_removed_by_the_next_run(source: TinySource, out: Path) -> None:
