@@ -16,7 +16,13 @@ def destroy_process_groups_at_exit() -> None:
     threads, but torch's caches keep the default group under FSDP. Where other ranks wait for this one, the destructor
     would wait for them too, until gloo's timeout.
     """
+    keep_process_groups_at_exit()  # once, however many runs a process has
     atexit.register(_destroy_process_groups)
+
+
+def keep_process_groups_at_exit() -> None:
+    """Takes that back: the ranks of a further run may not end alike."""
+    atexit.unregister(_destroy_process_groups)
 
 
 def _destroy_process_groups() -> None:

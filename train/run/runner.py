@@ -28,7 +28,7 @@ from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
 from ..lightning_internals import detach_callbacks
 from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
-from ..process_groups import destroy_process_groups_at_exit
+from ..process_groups import destroy_process_groups_at_exit, keep_process_groups_at_exit
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
 from .folder import RunFolder
@@ -87,6 +87,7 @@ def train(
         if (stored_result := folder.read_result()) is not None:
             return Result.read(stored_result) if is_first else None
         data.check()
+        keep_process_groups_at_exit()
         session = _Session(
             out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
         )
@@ -240,7 +241,8 @@ class _Session:
             ):
                 yield
         except _ON_ALL_RANKS as error:
-            self._release_process_groups()
+            if not isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # a second Ctrl-C, amid a step
+                self._release_process_groups()
             if self._trainer.is_global_zero:
                 raise
             # If a rank that Lightning started exits with an error, Lightning kills the first rank before it reports.
