@@ -14,7 +14,7 @@ from lightning.pytorch import LightningDataModule
 
 from ..loaders import FaceDataLoader, FaceDataset
 from ..loaders.sampling.balance import BlendPairs, Pairs, Quotas, balance_from_name, check_batch_size
-from ..pipeline.dataset.stores.address import as_out
+from ..pipeline.dataset.stores.address import as_out, without_credentials
 from ..pipeline.dataset.stores.opening import read_manifest
 from ..pipeline.errors import UsageError
 from .checkpoints.training_videos import hash_videos
@@ -159,8 +159,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         dataset = self.dataset(split, **eval_transform_arguments(self.options.eval_transform))
         if (label := self._only_label(dataset)) is not None:
             warn(
-                f"{self.out}: all faces of {split} have the label {label}, so its AUC is not defined, and its other "
-                "metrics say nothing of other labels; see `facefeed inspect`"
+                f"{without_credentials(self.out)}: all faces of {split} have the label {label}, so its AUC is not "
+                "defined, and its other metrics say nothing of other labels; see `facefeed inspect`"
             )
         return EvaluationLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
@@ -176,15 +176,18 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self_blend = getattr(dataset.face_transform, "self_blend", None)
         if (label := self._only_label(dataset)) is not None and self_blend is None:
             warn(
-                f"{self.out}: all faces of train have the label {label}, so there is nothing to tell apart; see "
-                "`facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
+                f"{without_credentials(self.out)}: all faces of train have the label {label}, so there is nothing to "
+                "tell apart; see `facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
             )
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
     def _balance_of(self, dataset: FaceDataset) -> Quotas | Pairs | BlendPairs | None:
         """The balance of the training split; raises `UsageError` where it cannot hold in batches of its faces."""
         if not len(dataset):
-            raise UsageError(f"{self.out}: has no face to train on, its split train is empty; see `facefeed inspect`")
+            raise UsageError(
+                f"{without_credentials(self.out)}: has no face to train on, its split train is empty; see "
+                "`facefeed inspect`"
+            )
         self_blend = getattr(dataset.face_transform, "self_blend", None)
         if self.options.balance == "blend_pairs" and self_blend is None:
             raise UsageError(

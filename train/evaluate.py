@@ -176,7 +176,7 @@ def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
         **eval_transform_arguments(data.eval_transform),
     )  # fmt: skip
     if not len(dataset):
-        raise UsageError(f"{out}: its split {split} has no faces; take another --split, or all")
+        raise UsageError(f"{without_credentials(out)}: its split {split} has no faces; take another --split, or all")
     return dataset
 
 
@@ -189,8 +189,8 @@ def _label_mapping(model: FaceClassifier, dataset: FaceDataset, out: str | Path)
     present = {int(label) for label in np.unique(dataset.index.numbers("label", dataset.rows)) if label >= 0}
     if unknown := [dataset.labels[label] for label in sorted(present) if dataset.labels[label] not in known]:
         raise UsageError(
-            f"{out}: has faces of the class {', '.join(unknown)}, and the checkpoint knows {', '.join(known)} "
-            "alone; leave it out, or train on a dataset with these classes"
+            f"{without_credentials(out)}: has faces of the class {', '.join(unknown)}, and the checkpoint knows "
+            f"{', '.join(known)} alone; leave it out, or train on a dataset with these classes"
         )
     return torch.tensor([known.index(name) if name in known else -1 for name in dataset.labels] + [-1])
 

@@ -230,7 +230,7 @@ def test_a_dataset_in_a_store_is_measured_and_checked_for_trained_videos_like_th
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     (local,), (stored,) = (evaluate(result.checkpoint, [each], split="all") for each in (out, f"file://{out}/"))
-    assert stored == replace(local, dataset=f"file://{out}")
+    assert stored == replace(local, dataset=f"file://{out}/")
     assert torch.equal(hash_videos(FaceDataset(f"file://{out}")), hash_videos(FaceDataset(out)))
 
 

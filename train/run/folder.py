@@ -66,7 +66,9 @@ class RunFolder:
         changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
         fingerprint = read_manifest(out, config.data.store).fingerprint
         if stored.dataset.fingerprint != fingerprint:
-            changes.append(f"the dataset: {stored.dataset.path} there, {out} here, with other faces")
+            changes.append(
+                f"the dataset: {stored.dataset.path} there, {without_credentials(out)} here, with other faces"
+            )
         if changes:
             raise RefusedError(
                 f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); resume with its "

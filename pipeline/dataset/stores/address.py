@@ -14,7 +14,7 @@ from ...errors import UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _USER = re.compile(r"(?<=://)[^/]*@")
-_CONTAINER_BEFORE_HOST = ("abfs", "abfss", "wasb", "wasbs")
+_CONTAINER_BEFORE_HOST = ("abfs", "abfss", "az", "wasb", "wasbs")
 """Schemes of which what stands before the @ is no user."""
 _SHOWN_OPTIONS = ("endpoint_url", "region_name", "anon", "protocol", "project")
 _SHORTEST_SECRET = 4
@@ -32,12 +32,14 @@ def as_out(out: str | Path) -> str | Path:
 
 def without_credentials(place: str | Path) -> str:
     """A folder or an address as text for people and files."""
-    return str(StoreAddress(place)) if isinstance(place, str) and is_address(place) else str(place)
+    return _shown(place) if isinstance(place, str) and is_address(place) else str(place)
 
 
 def name_of(out: str | Path) -> str:
     """The last part of a folder, or of an address."""
-    return out.rstrip("/").rpartition("/")[2] if isinstance(out, str) and is_address(out) else Path(out).resolve().name
+    if isinstance(out, str) and is_address(out):
+        return _shown(out).rstrip("/").rpartition("/")[2]
+    return Path(out).resolve().name
 
 
 @dataclass(frozen=True)
@@ -64,13 +66,7 @@ class StoreAddress:
         return f"StoreAddress({str(self)!r})"
 
     def __str__(self) -> str:
-        return self.url.replace(self._user, "", 1).partition("?")[0]
-
-    @property
-    def _user(self) -> str:
-        """The user and password before the host, with the @; empty without."""
-        found = None if self.protocol in _CONTAINER_BEFORE_HOST else _USER.search(self.url)
-        return found[0] if found else ""
+        return _shown(self.url)
 
     @property
     def protocol(self) -> str:
@@ -87,9 +83,19 @@ class StoreAddress:
 
     def redact(self, text: str) -> str:
         """A text of somebody else's error without the values of options that may be credentials."""
-        for secret in filter(None, [*_secrets(self.options), self._user]):
+        for secret in filter(None, [*_secrets(self.options), _user_of(self.url)]):
             text = text.replace(secret, "***")
         return text
+
+
+def _shown(url: str) -> str:
+    return url.replace(_user_of(url), "", 1).partition("?")[0]
+
+
+def _user_of(url: str) -> str:
+    """The user and password before the host, with the @; empty without."""
+    found = None if url.partition("://")[0].lower() in _CONTAINER_BEFORE_HOST else _USER.search(url)
+    return found[0] if found else ""
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
