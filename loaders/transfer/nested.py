@@ -22,8 +22,8 @@ def iter_tensors(batch: Any) -> Iterator[torch.Tensor]:
 def rebuild(batch: Any, change: Callable[[torch.Tensor], torch.Tensor] | None = None) -> Any:
     """The batch in new dicts, lists and (named) tuples, with `change` applied to each tensor; all else is shared.
 
-    Dicts and lists of a class of their own keep their further attributes. A class whose instances cannot be changed or
-    made anew gives a plain dict, list or tuple where there is a `change`, and is shared where there is none.
+    Those of a class of their own keep it, and their further attributes. One that cannot be changed or made anew gives a
+    plain dict, list or tuple where there is a `change`, and is shared where there is none.
     """
     if isinstance(batch, torch.Tensor):
         return batch if change is None else change(batch)
@@ -46,8 +46,14 @@ def rebuild(batch: Any, change: Callable[[torch.Tensor], torch.Tensor] | None = 
 
 
 def _with_items(batch: list[Any] | tuple[Any, ...], items: list[Any]) -> Any:
-    if isinstance(batch, tuple):
-        return type(batch)(*items) if hasattr(batch, "_fields") else type(batch)(items)
-    rebuilt = copy.copy(batch)
-    rebuilt[:] = items
-    return rebuilt
+    if isinstance(batch, list):
+        rebuilt = copy.copy(batch)
+        rebuilt[:] = items
+        return rebuilt
+    try:  # not by its constructor, which may take other arguments
+        made = tuple.__new__(type(batch), items)
+    except TypeError:  # of torch's own, such as torch.return_types.max
+        return type(batch)(items)
+    if hasattr(batch, "__dict__"):
+        vars(made).update(vars(batch))
+    return made

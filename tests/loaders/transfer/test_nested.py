@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import OrderedDict, UserDict
 from typing import Any, NamedTuple
 
-import pytest
 import torch
 from facefeed.loaders.transfer.nested import iter_tensors, rebuild
 
@@ -58,6 +57,8 @@ class Named(list[Any]):
 class Made(tuple[Any, ...]):
     """Is made of other arguments than its items."""
 
+    video_ids: list[str]
+
     def __new__(cls, image: torch.Tensor, label: int) -> Made:
         return super().__new__(cls, (image, label))
 
@@ -75,11 +76,17 @@ def test_a_list_of_a_class_of_its_own_keeps_what_it_has_besides_its_items() -> N
     assert len(batch) == 2
 
 
-@pytest.mark.parametrize(("batch", "plain"), [(Made(torch.zeros(2), 3), tuple), (ReadOnly(image=torch.zeros(2)), dict)])
-def test_a_batch_that_cannot_be_made_anew_is_passed_on_as_it_is_and_moved_as_a_plain_one(
-    batch: Any, plain: type
-) -> None:
+def test_a_tuple_of_a_class_of_its_own_is_made_whatever_its_constructor_takes() -> None:
+    batch = Made(torch.zeros(2), 3)
+    batch.video_ids = ["a"]
+    moved = rebuild(batch, lambda tensor: tensor.to("meta"))
+    assert (type(moved), moved.video_ids, moved[0].is_meta, moved[1]) == (Made, ["a"], True, 3)
+    largest = rebuild(torch.zeros(2, 3).max(dim=1))
+    assert (type(largest), len(largest)) == (torch.return_types.max, 2)
+
+
+def test_a_dict_that_cannot_be_changed_is_passed_on_as_it_is_and_moved_as_a_plain_one() -> None:
+    batch = ReadOnly(image=torch.zeros(2))
     assert rebuild(batch) is batch
     moved = rebuild(batch, lambda tensor: tensor.to("meta"))
-    assert type(moved) is plain
-    assert [tensor.is_meta for tensor in iter_tensors(moved)] == [True]
+    assert (type(moved), moved["image"].is_meta) == (dict, True)
