@@ -131,7 +131,7 @@ class ModelCheck:
 
     @property
     def is_surely_starved(self) -> bool:
-        """Whether the clock alone shows over 2 % of waiting in either half."""
+        """Whether the clock alone shows over 2 % of waiting in both halves."""
         return min(self.first_half.lower, self.second_half.lower) > STARVED_ABOVE
 
     @property
