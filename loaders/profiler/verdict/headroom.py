@@ -29,9 +29,7 @@ def without_hidden_reads(verdict: Verdict, loader: Any) -> Verdict:
         f"the loader reads up to two windows of {sampler.shuffling.window_images:,} {items} ahead: what that hides is "
         "not judged, and headroom is not known"
     )
-    return replace(
-        verdict, fastest_step_seconds=None, fastest_step_upper_seconds=None, remarks=(*verdict.remarks, remark)
-    )
+    return _without_headroom(verdict, remark)
 
 
 def without_contradicted_headroom(verdict: Verdict, curve: Sequence[CurvePoint]) -> Verdict:
@@ -54,6 +52,10 @@ def without_contradicted_headroom(verdict: Verdict, curve: Sequence[CurvePoint])
         f"headroom is not known: with steps of {worst.step_seconds * 1e3:.1f} ms, measured, the device waited "
         f"{worst.measured_wait_share:.1%} of the time, where the model says {worst.predicted_wait_share:.1%}"
     )
+    return _without_headroom(verdict, remark)
+
+
+def _without_headroom(verdict: Verdict, remark: str) -> Verdict:
     return replace(
         verdict, fastest_step_seconds=None, fastest_step_upper_seconds=None, remarks=(*verdict.remarks, remark)
     )

@@ -68,6 +68,11 @@ class ReadOnly(dict[str, Any]):
         raise TypeError(f"{name}: cannot be changed to {value}")
 
 
+class ReadOnlyList(list[Any]):
+    def __setitem__(self, index: Any, value: Any) -> None:
+        raise TypeError(f"{index}: cannot be changed to {value}")
+
+
 def test_a_list_of_a_class_of_its_own_keeps_what_it_has_besides_its_items() -> None:
     batch = Named(torch.zeros(2), 3)
     rebuilt = rebuild(batch)
@@ -90,3 +95,10 @@ def test_a_dict_that_cannot_be_changed_is_passed_on_as_it_is_and_moved_as_a_plai
     assert rebuild(batch) is batch
     moved = rebuild(batch, lambda tensor: tensor.to("meta"))
     assert (type(moved), moved["image"].is_meta) == (dict, True)
+
+
+def test_a_list_that_cannot_be_changed_is_passed_on_as_it_is_and_moved_as_a_plain_one() -> None:
+    batch = ReadOnlyList([torch.zeros(2)])
+    assert rebuild(batch) is batch
+    moved = rebuild(batch, lambda tensor: tensor.to("meta"))
+    assert (type(moved), moved[0].is_meta) == (list, True)
