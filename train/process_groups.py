@@ -21,7 +21,7 @@ def destroy_process_groups_at_exit() -> None:
 
 
 def keep_process_groups_at_exit() -> None:
-    """Takes that back: the ranks of a further run may not end alike."""
+    """Revokes `destroy_process_groups_at_exit`, before a further run: its ranks may not end alike."""
     atexit.unregister(_destroy_process_groups)
 
 

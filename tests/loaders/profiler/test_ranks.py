@@ -115,7 +115,7 @@ def test_the_rank_that_the_others_wait_for_is_named_with_its_cause() -> None:
     assert job.wait_share.value == pytest.approx(ranks[1].verdict.wait_share.value, rel=0.005)
 
 
-def test_what_a_verdict_relies_on_is_told_of_the_job_and_of_the_rank_that_it_is_of() -> None:
+def test_what_a_verdict_relies_on_is_reported_of_the_job_or_with_the_number_of_the_rank() -> None:
     reports = reports_of(*second_rank_slow())
     remarks = [("no length",), ("no length", "read ahead")]
     remarked = [

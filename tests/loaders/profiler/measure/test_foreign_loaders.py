@@ -57,7 +57,7 @@ class WithoutBatch150(DataLoader[Any]):
                 yield batch
 
 
-def test_of_a_dataloader_that_skips_its_first_batch_amid_the_run_it_is_told_that_its_queue_is_not_seen(
+def test_a_dataloader_that_skips_its_first_batch_amid_the_run_is_reported_as_one_whose_queue_is_not_seen(
     clock: Clock,
 ) -> None:
     loader = WithoutBatch150(TensorDataset(torch.arange(4000.0)), 4)
