@@ -44,8 +44,8 @@ def profile(
         steps: number of steps in the steady state; fewer where the loader is surely too slow.
         confidence: of all bounds; at most 0.999.
         device: that the step runs on; None: the host.
-        epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length or, where it has
-            none, that between the epoch boundaries of the run.
+        epoch_batches: length of the epoch that is judged as a whole; None: the loader's own length or, where that is
+            less or it has none, that between the epoch boundaries of the run.
         against: other loaders, by name, to try under the same step; one without a steady state within 45 s is left out,
             and one that fails, with a note.
         verify: also try the advised settings.

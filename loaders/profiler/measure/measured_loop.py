@@ -69,6 +69,8 @@ class MeasuredLoop:
         self._iterator: Iterator[Any] | None = None
         self._long_balance: RepeatedBalance | None = None  # of the loader, while epochs are as long as in training
         self._ends_in, self._was_told_to_end = 0, False  # requests; 0: where its epochs end
+        # Of one that can resume the first epoch may be the rest of one.
+        self._may_be_resumed = any(hasattr(each, "load_state_dict") for each in (loader, torch_loader))
         self._num_in_epoch, self._epoch_lengths = 0, list[int]()  # batches so far; of epochs that ended by themselves
         self.opening_seconds = self.first_batch_seconds = 0.0
 
@@ -79,7 +81,7 @@ class MeasuredLoop:
 
     @property
     def seen_epoch_batches(self) -> int | None:
-        """Batches of an epoch: the median of those that have ended by themselves; None before one has."""
+        """Batches of an epoch: the median of those that were seen whole; None before one was."""
         return statistics.median_low(self._epoch_lengths) if self._epoch_lengths else None
 
     def drain(self) -> None:
@@ -245,8 +247,9 @@ class MeasuredLoop:
         iterator = self._open_iterator() if self._iterator is None else self._iterator
         batch = self._next_or_self(iterator)
         if batch is self:
-            if not self._was_told_to_end:
+            if not self._was_told_to_end and not self._may_be_resumed:
                 self._epoch_lengths.append(self._num_in_epoch)
+            self._may_be_resumed = False
             # Freed first, as after a `for` loop: an epoch that was made to end here still has its dataset open.
             del iterator
             self._iterator = None

@@ -88,9 +88,9 @@ class LoaderMeasurement:
             for recordings in zip(*replays, strict=True)
         )
         assert preloaded is not None
-        epoch = self._epoch_starts(live)
         if self.ranks.all_max(int(saw_batches and not loop.sees_batches)) and max_hidden_batches is None:
             max_hidden_batches = USUAL_MAX_IN_FLIGHT  # so many were taken before, or more
+        epoch = self._epoch_starts(live)
         not_judged = () if epoch else (NOT_JUDGED,)
         remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *not_judged, *self.ranks.remarks)
         doubts = (
@@ -148,11 +148,9 @@ class LoaderMeasurement:
 
     def _drain(self, step_seconds: float) -> int | None:
         """Empties the queue; for a loader that is not torch's the least of `drain_unseen_queue` of any rank."""
-        num_hidden = None
         if self.loop.sees_batches:
             self.loop.drain()
-        if not self.loop.sees_batches:
-            num_hidden = drain_unseen_queue(self.loop, step_seconds)
+        num_hidden = drain_unseen_queue(self.loop, step_seconds, all_max=self.ranks.all_max)
         return min((number for number in self.ranks.all_gather(num_hidden) if number is not None), default=None)
 
     def _job_steps(self, recording: Recording) -> StepSeries:
@@ -194,9 +192,7 @@ class LoaderMeasurement:
         """
         job_steps = self._job_steps(live)
         boundaries = max(self.ranks.all_gather(epoch_boundaries(live.segment_step)), key=len)
-        lengths = self.ranks.all_gather(self.num_epoch_batches or num_epoch_batches(self.loader))
-        seen_lengths = filter(None, self.ranks.all_gather(self.loop.seen_epoch_batches))
-        num_batches = min(seen_lengths, default=None) if None in lengths else max(filter(None, lengths))
+        num_batches = self._num_epoch_batches()
         if num_batches is None:
             return None
         mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
@@ -221,6 +217,17 @@ class LoaderMeasurement:
             counted_step.num_wanted = round(counted_step.num_done * num_starts / (number + 1))
         self.loop.leave_epoch_starts()
         return EpochStarts(num_batches=num_batches, start_wait_seconds=start_wait_seconds)
+
+    def _num_epoch_batches(self) -> int | None:
+        """Batches of an epoch, of the rank with the fewest; None where a rank states no length and none was seen.
+
+        As requested; else as the loader states it, or as the run saw it where that is less: some loaders state what
+        all ranks get, or what they would have if nothing ended them before.
+        """
+        lengths = self.ranks.all_gather(self.num_epoch_batches or num_epoch_batches(self.loader))
+        seen_lengths = self.ranks.all_gather(None if self.num_epoch_batches else self.loop.seen_epoch_batches)
+        known_lengths = [*filter(None, seen_lengths), *(() if None in lengths else lengths)]
+        return min(known_lengths, default=None)
 
     def step_clock(self, step: Step) -> StepClock:
         """The clock of the step's device."""

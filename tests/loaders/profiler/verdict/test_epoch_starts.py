@@ -69,6 +69,42 @@ def test_a_loader_without_a_length_is_judged_by_the_epoch_boundaries_of_the_run(
     assert verdict.kind is VerdictKind.STARVED
 
 
+class Overstated(Shards):
+    """States what all ranks get together."""
+
+    def __len__(self) -> int:
+        return 60_000
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_a_loader_that_states_more_batches_than_it_yields_is_judged_by_those_of_the_run(
+    kind: str, clock: Clock
+) -> None:
+    verdict = measured(clock, LOADERS[kind](Overstated(clock, 200))).verdict
+    assert verdict.num_epoch_batches == 200
+    assert verdict.kind is VerdictKind.STARVED
+    stated = measured(clock, LOADERS[kind](Overstated(clock, 200)), epoch_batches=60_000).verdict
+    assert stated.num_epoch_batches == 60_000
+
+
+class Resumed(Shards):
+    """Yields the last 500 batches of an epoch first."""
+
+    def __len__(self) -> int:
+        return 3000
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        raise NotImplementedError
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        first_number = 2500 if not self.num_begun else 0
+        return itertools.islice(super().__iter__(), first_number, None)
+
+
+def test_the_rest_of_an_epoch_in_which_a_loader_resumes_is_not_taken_for_a_whole_one(clock: Clock) -> None:
+    assert measured(clock, Resumed(clock, 3000), steps=2000).verdict.num_epoch_batches == 3000
+
+
 def test_boundaries_that_were_seen_are_not_measured_again(clock: Clock) -> None:
     shards = Shards(clock, 200)
     live = measured(clock, shards).live
