@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections import UserDict
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from ...transfer.nested import iter_tensors
 from ..estimate.queue_model import QueueModel, Seconds
 from .batch_timing import BatchTiming
 from .step_times import StepTimes
@@ -197,8 +198,22 @@ class Recording(StepTimes):
 
 
 def count_images(batch: Any) -> int:
-    """Images in a batch: the length of its first tensor, of clips (N, T, 3, H, W) N x T; 0 without tensors."""
-    first = next(iter_tensors(batch), None)
-    if first is None or not first.ndim:
+    """Images in a batch: the length of its first tensor, of clips (N, T, 3, H, W) N x T.
+
+    Of a sequence of images, (3, H, W) each and of any size, how many they are. A batch without tensors counts as one.
+    """
+    return _num_images(batch) or 1
+
+
+def _num_images(batch: Any) -> int:
+    """Images as far as tensors show them; 0 where there are none."""
+    if isinstance(batch, torch.Tensor):
+        is_clips = batch.ndim == 5 and batch.shape[2] == 3
+        return len(batch) * (batch.shape[1] if is_clips else 1) if batch.ndim else 0
+    if isinstance(batch, (dict, UserDict)):
+        batch = list(batch.values())
+    if not isinstance(batch, (list, tuple)):
         return 0
-    return len(first) * (first.shape[1] if first.ndim == 5 and first.shape[2] == 3 else 1)
+    if batch and all(isinstance(value, torch.Tensor) and value.ndim == 3 and len(value) == 3 for value in batch):
+        return len(batch)
+    return next(filter(None, map(_num_images, batch)), 0)

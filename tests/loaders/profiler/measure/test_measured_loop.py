@@ -281,7 +281,7 @@ def test_timings_of_batches_that_are_joined_or_cut_later_are_not_taken_for_those
     assert len(profiled.live.batch_timings) == 0
     assert profiled.verdict.headroom is None
     assert not profiled.advice
-    assert "its queue is not seen" in str(profiled.verdict)
+    assert "queue is not seen" in str(profiled.verdict)
 
 
 class Opened(torch.utils.data.Dataset[torch.Tensor]):
@@ -572,7 +572,18 @@ def test_arguments_that_cannot_be_meant_are_refused_before_a_batch_is_loaded(
 
 def test_images_are_counted_wherever_a_batch_has_them() -> None:
     assert count_images({"path": ["a", "b"], "x": torch.zeros(5, 3)}) == 5
-    assert count_images(None) == count_images(["a"]) == 0
+    assert count_images({"epoch": torch.tensor(3), "x": torch.zeros(5, 3)}) == 5
+    assert count_images((torch.zeros(2, 8, 3, 4, 4), torch.zeros(2))) == 16, "clips"
+
+
+def test_images_of_any_size_are_counted_one_by_one() -> None:
+    images = tuple(torch.zeros(3, height, 20) for height in (10, 20, 30, 40))
+    assert count_images((images, ({"boxes": torch.zeros(2, 4)},) * 4)) == 4
+    assert count_images({"images": list(images), "labels": torch.zeros(4)}) == 4
+
+
+def test_a_batch_without_tensors_counts_as_one_so_that_what_is_read_for_it_is_not_the_whole_run_s() -> None:
+    assert count_images(None) == count_images(["a"]) == count_images({"path": ["a", "b"]}) == 1
 
 
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
