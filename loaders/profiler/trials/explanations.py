@@ -16,11 +16,12 @@ from ..measure.measured_loop import MeasuredLoop, Step
 from ..measure.recording import Recording
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.variants import torch_loader_of, with_less_work, with_settings
-from ..verdict.advice import Advice, acceptable_wait_share, advise
+from ..verdict.advice import Advice, acceptable_wait_share, advise, unexplained_wait_share
 from ..verdict.epoch_length import most_in_flight, short_epoch_batches, short_epoch_error
 from ..verdict.headroom import without_contradicted_headroom
 from ..verdict.loader_verdict import LoaderMeasurement
 from ..verdict.result import CurvePoint, Profile, Trial
+from ..verdict.steady_state import NOT_STEADY
 from ..verdict.step_series import StepSeries
 from ..verdict.verdict import FED_BELOW, WARM_BYTES_PER_IMAGE, Verdict, VerdictKind
 from ..verdict.what_if import WhatIfModel
@@ -70,6 +71,7 @@ class Trials:
         """What would help the loader, or the same with other settings, as the profile shows it."""
         return tuple(advise(
             profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict),
+            unexplained_share=unexplained_wait_share(profile.verdict),
             max_in_flight=most_in_flight(self.loader, self.loop),
         ))  # fmt: skip
 
@@ -199,14 +201,15 @@ class Trials:
             if not recording.is_steady.any():
                 continue
             mean_step_seconds = float(recording.step_seconds[recording.is_steady].mean())
-            measured = self.measurement.judge(recording).wait_share
+            verdict = self.measurement.judge(recording)
+            measured, is_steady = verdict.wait_share, not any(NOT_STEADY in reason for reason in verdict.reasons)
             load_ratio = float(recording.load_seconds[recording.is_steady].mean()) / load_seconds
             points.append(
                 CurvePoint(
                     step_seconds=mean_step_seconds,
                     predicted_wait_share=model.wait_share(step_seconds=mean_step_seconds),
                     measured_wait_share=measured.value,
-                    measured_wait_share_lower=measured.lower,
+                    measured_wait_share_lower=measured.lower if is_steady else 0.0,
                     load_ratio=load_ratio,
                 )
             )
@@ -221,7 +224,8 @@ class Trials:
         files = page_cache.parquet_files(loader)
         if not files:
             return None
-        epoch_batches = max(len(loader.dataset) // loader.batch_size, 1)  # batches until every file was read
+        # Batches until every file was read; a batch sampler does not say how large its batches are.
+        epoch_batches = max(len(loader.dataset) // (loader.batch_size or 1), 1)
         parts, num_steps = list[Recording](), min(epoch_batches, self.num_steps)
         for _ in range(min(-(-self.num_steps // epoch_batches), _MAX_EVICTIONS)):
             self.progress("a cold cache", len(parts) * num_steps, self.num_steps)

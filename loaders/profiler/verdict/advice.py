@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ....pipeline.console import plural
 from ..estimate.queue_model import QueueModel
 from ..measure.recording import Recording
+from .judge import shares_contradict
 from .unseen_steps import has_unseen_steps
 from .verdict import FED_BELOW, Verdict, VerdictKind
 from .what_if import WhatIfModel
@@ -61,12 +62,14 @@ class Advice:
 
 
 def advise(
-    recording: Recording, num_cores: int, *, acceptable_share: float = FED_BELOW, max_in_flight: float = math.inf
-) -> list[Advice]:
+    recording: Recording, num_cores: int, *, acceptable_share: float = FED_BELOW, unexplained_share: float = 0.0,
+    max_in_flight: float = math.inf,
+) -> list[Advice]:  # fmt: skip
     """The changes that would help: settings first, then by predicted waiting.
 
     num_cores: that this process and its workers may use. acceptable_share: waiting up to which nothing is advised; see
-    `acceptable_wait_share`. max_in_flight: most batches ahead that is advised; see `epoch_length.most_in_flight`.
+    `acceptable_wait_share`. unexplained_share: see `unexplained_wait_share`; no change is predicted to take that away.
+    max_in_flight: most batches ahead that is advised; see `epoch_length.most_in_flight`.
     """
     if not recording.steady_batch_timings or not recording.in_order:
         return []
@@ -80,11 +83,11 @@ def advise(
         *_more_prefetch(model, current_share, tolerance_share, max_in_flight),
     ]
     candidates += _slow_batches(model, current_share, np.flatnonzero(recording.is_steady))
-    candidates += [
-        *_faster_sampler(model, current_share),
-        *_cheaper_stage(model, current_share),
-        *_more_cores(model, current_share, max_in_flight),
+    candidates += [*_cheaper_stage(model, current_share), *_more_cores(model, current_share, max_in_flight)]
+    candidates = [
+        replace(advice, predicted_wait_share=advice.predicted_wait_share + unexplained_share) for advice in candidates
     ]
+    candidates += _faster_sampler(model, current_share)  # how long that keeps the loop was seen
     worthwhile = [advice for advice in candidates if advice.predicted_wait_share <= _MAX_REMAINING_PART * current_share]
     return sorted(worthwhile, key=lambda advice: (not advice.settings, advice.predicted_wait_share))[:_MAX_ADVICE]
 
@@ -102,6 +105,14 @@ def acceptable_wait_share(verdict: Verdict) -> float:
     if verdict.kind is VerdictKind.MARGINAL and verdict.starved_share.value > FED_BELOW:
         return 0.0
     return FED_BELOW / max(len(verdict.rank_wait_shares), 1)
+
+
+def unexplained_wait_share(verdict: Verdict) -> float:
+    """The share of waiting by the clock that the queue's model surely does not explain, 0 to 1; 0 within tolerance."""
+    model_wait_share, waits = verdict.model_wait_share, verdict.wait_share
+    if model_wait_share is None or model_wait_share >= waits.lower:
+        return 0.0
+    return waits.value - model_wait_share if shares_contradict(model_wait_share, waits.value) else 0.0
 
 
 def _smallest_sufficient(

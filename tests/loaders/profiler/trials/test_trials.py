@@ -26,7 +26,7 @@ from facefeed.loaders.profiler.verdict.loader_verdict import LoaderMeasurement
 from facefeed.loaders.profiler.verdict.result import Profile, Trial
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 from facefeed.pipeline.errors import UsageError
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 
 Load = Callable[[int, int], float]
 
@@ -229,6 +229,20 @@ def test_a_curve_that_fails_is_noted_and_costs_not_the_verdict(monkeypatch: pyte
     assert profiled.verdict.kind is VerdictKind.STARVED
     assert profiled.advice
     assert profiled.trial_notes[0].startswith("the wait curve could not be measured: RuntimeError: DataLoader worker")
+
+
+def test_a_cold_loader_of_a_batch_sampler_is_measured_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How large its batches are is not known: one eviction for as many steps as there are items is enough then."""
+    evictions = list[int]()
+    monkeypatch.setattr(MeasuredLoop, "drain", lambda _loop: None)
+    monkeypatch.setattr(MeasuredLoop, "record", lambda *_args, **_options: starved().live)
+    monkeypatch.setattr(page_cache, "parquet_files", lambda _loader: [Path("a.parquet")])
+    monkeypatch.setattr(page_cache, "evict", lambda files: evictions.append(len(files)))
+    items = TensorDataset(torch.zeros(4000))
+    trials = trials_of_two_workers()
+    trials.loader = DataLoader(items, batch_sampler=BatchSampler(SequentialSampler(items), 4, drop_last=True))
+    trials._cold_cache()
+    assert len(evictions) == 2
 
 
 def test_a_cold_loader_is_measured_with_an_empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:

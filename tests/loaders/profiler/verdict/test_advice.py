@@ -11,7 +11,7 @@ from assets_profiles import recorded
 from facefeed.loaders.profiler.estimate.queue_model import QueueModel
 from facefeed.loaders.profiler.measure.batch_timing import BatchTiming
 from facefeed.loaders.profiler.measure.recording import Recording
-from facefeed.loaders.profiler.verdict.advice import Advice, acceptable_wait_share, advise
+from facefeed.loaders.profiler.verdict.advice import Advice, acceptable_wait_share, advise, unexplained_wait_share
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.profiler.verdict.verdict import VerdictKind
 
@@ -153,6 +153,32 @@ def test_steps_that_wait_often_but_briefly_are_advised_since_they_never_count_as
     advice = advise(recording, num_cores=4, acceptable_share=acceptable_wait_share(verdict))
     assert advice[0].settings
     assert advice[0].predicted_wait_share <= advice[0].current_wait_share / 2
+
+
+def test_no_change_is_predicted_to_take_away_waits_that_the_model_does_not_explain() -> None:
+    recording = recording_of(np.full(600, 3.5 * STEP))
+    explained = advise(recording, num_cores=2)
+    doubted = advise(recording, num_cores=2, unexplained_share=0.1)
+    assert [each.settings for each in doubted] == [each.settings for each in explained]
+    assert doubted[0].predicted_wait_share == pytest.approx(explained[0].predicted_wait_share + 0.1)
+    assert advise(recording, num_cores=2, unexplained_share=explained[0].current_wait_share) == []
+
+
+def test_waits_that_the_model_surely_does_not_explain_are_the_rest_by_the_clock() -> None:
+    verdict = judge(recording_of(np.full(600, 3.5 * STEP)), emulated=True, num_cores=4)
+    assert unexplained_wait_share(verdict) == 0
+    doubted = replace(verdict, model_wait_share=0.1)
+    assert unexplained_wait_share(doubted) == pytest.approx(verdict.wait_share.value - 0.1)
+    assert unexplained_wait_share(replace(verdict, model_wait_share=None)) == 0, "of a job"
+    assert unexplained_wait_share(replace(verdict, model_wait_share=verdict.wait_share.value - 0.02)) == 0
+    wide = replace(doubted, wait_share=replace(verdict.wait_share, lower=0.05))
+    assert unexplained_wait_share(wide) == 0
+
+
+def test_a_sampler_that_keeps_the_loop_is_named_whatever_the_model_explains() -> None:
+    recording = with_sampler(recording_of(np.full(600, 3 * STEP), workers=0), 2 * STEP)
+    advice = advise(recording, num_cores=4, unexplained_share=1.0)
+    assert [item.change.split()[:2] for item in advice] == [["the", "sampler"]]
 
 
 def test_a_sampler_is_not_advised_against_for_more_time_than_it_takes() -> None:
