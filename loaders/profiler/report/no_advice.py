@@ -112,8 +112,8 @@ def _transport_reason(profile: Profile) -> str:
 def _reason_for_none(profile: Profile) -> str:
     """Why no advice could be worked out; empty where it could."""
     if not profile.live.batch_timings:
-        return ("The loader is not one of torch's, so what its workers do is not seen: nothing can be advised. A torch "
-                "DataLoader, or one of this project's, can be looked into.")  # fmt: skip
+        return ("What the loader's workers do is not seen, so nothing can be advised. It is seen where each batch is "
+                "one of a torch DataLoader, or of one of this project's.")  # fmt: skip
     if not profile.live.in_order:
         return "No advice: batches come out of order. Set `in_order=True` to get one."
     if not profile.is_explained:

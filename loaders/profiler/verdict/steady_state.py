@@ -113,7 +113,7 @@ def unseen_queue_remarks(num_steps: int, max_hidden_batches: int | None) -> tupl
     if max_hidden_batches is None:
         return ()
     depth = plural(max_hidden_batches + round(FED_BELOW * num_steps), "batch", "batches")
-    return (f"the loader is not one of torch's: its queue is not seen, and assumed to hold at most {depth}",)
+    return (f"the loader's queue is not seen, and assumed to hold at most {depth}",)
 
 
 def _standard_error(values: Values) -> float:

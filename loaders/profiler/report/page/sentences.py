@@ -10,7 +10,7 @@ from .....pipeline.page.html import Table
 from ...estimate.bounds import MIN_BLOCKS, BoundedEstimate
 from ...verdict.advice import Advice
 from ...verdict.result import Profile
-from ...verdict.verdict import FED_BELOW, Verdict, VerdictKind, format_headroom
+from ...verdict.verdict import Verdict, VerdictKind, format_headroom
 from ..epoch_advice import is_slow_only_at_epoch_start
 from ..headline import headline, meaning
 from ..json_report import environment
@@ -81,9 +81,6 @@ def sustained(profile: Profile) -> str:
         f"({images / verdict.fastest_step_seconds:,.0f} images/s)"
     )
     who = f"The loaders of {len(profile.ranks)} ranks" if profile.ranks else "This loader"
-    if verdict.headroom >= 1 and verdict.wait_share.value > FED_BELOW:
-        return (f"By the model, {who.lower()} would sustain {steps}; but by the clock this step waits more than the "
-                "model explains. Look at what else runs on the machine.")  # fmt: skip
     sentence = f"{who} {'sustain' if profile.ranks else 'sustains'} {steps} with at most 1\u00a0% of waiting"
     if verdict.kind is VerdictKind.INCONCLUSIVE:
         sentence = f"By the model alone, {sentence[0].lower()}{sentence[1:]}"

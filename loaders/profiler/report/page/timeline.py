@@ -60,7 +60,7 @@ def timeline(profile: Profile) -> Section | None:
         "above it the workers show what they were doing meanwhile. Of a batch's load time only the lengths of its "
         "parts are known, not their order."
         if live.batch_timings
-        else "how its batches were made is not seen, since this loader is not one of torch's."
+        else "how its batches were made is not seen, since they are not those of a torch DataLoader."
     )
     return Section(
         key="timeline",

@@ -381,12 +381,7 @@ def test_the_page_needs_nothing_else(pages: dict[str, Path]) -> None:
         assert str(policy).startswith("default-src 'none'")
 
 
-def test_a_step_that_waits_more_than_the_model_explains_is_not_called_sustained() -> None:
-    profile = fed()
-    waiting = replace(
-        profile, verdict=replace(profile.verdict, kind=VerdictKind.STARVED, wait_share=starved().verdict.wait_share)
-    )
-    assert "by the clock this step waits more" in sustained(waiting)
+def test_how_much_faster_than_the_loader_a_step_is_is_named() -> None:
     assert sustained(starved()).endswith("this step is 1.6 times as fast as that.")
 
 

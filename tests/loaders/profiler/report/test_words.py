@@ -388,7 +388,7 @@ def test_what_a_verdict_does_not_cover_is_noted_once_and_not_in_its_line(tmp_pat
     remarks = (*unseen_queue_remarks(4000, 64), NOT_JUDGED)
     profile = replace(profile, verdict=replace(profile.verdict, remarks=remarks))
     lines = console_report(profile, NO_GATE).splitlines()
-    assert "note: the loader is not one of torch's" in "\n".join(lines)
+    assert "note: the loader's queue is not seen" in "\n".join(lines)
     line = plain(" ".join(lines[lines.index("Your step never waited for data.") + 1 :]))
     assert line.endswith("closure 0.0%")
     for remark in remarks:
