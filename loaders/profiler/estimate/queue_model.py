@@ -5,7 +5,7 @@ workers take the requests in rotation, and batches are returned in order (`torch
 `_MultiProcessingDataLoaderIter`). With load times L, step times S, W workers and prefetch factor P:
 
     requested[n]  = max(received[n - 1] + launch[n - 1], step_end[n - 1 - lead])
-    load_start[n] = max(load_end[n - W] + turnaround, received[n - W * P])
+    load_start[n] = max(load_end[n - W] + turnaround, received[n - W * P] + request)
     load_end[n]   = load_start[n] + L[n]
     received[n]   = max(requested[n], load_end[n]) + transport
     step_begin[n] = max(received[n], step_end[n - 1]),  step_end[n] = step_begin[n] + S[n]
@@ -71,14 +71,15 @@ class QueueModel:
     """A loader's settings and overheads.
 
     prefetch_factor: batches a worker. transport_seconds: of a ready batch to the host. turnaround_seconds: of a worker
-    between two batches. launch_seconds: of the host, to launch a step. lead_steps: how far the host runs ahead of the
-    device. Raises `UsageError` on negative values.
+    between two batches. request_seconds: from the host to an idle worker. launch_seconds: of the host, to launch a
+    step. lead_steps: how far the host runs ahead of the device. Raises `UsageError` on negative values.
     """
 
     num_workers: int
     prefetch_factor: int = 2
     transport_seconds: float = 0.0
     turnaround_seconds: float = 0.0
+    request_seconds: float = 0.0
     lead_steps: int = 0
     launch_seconds: float = 0.0
 
@@ -116,7 +117,7 @@ class QueueModel:
         loads, steps, transports, launches = np.broadcast_arrays(
             *(np.array(given, np.float64, ndmin=1) for given in durations)
         )
-        count, turnaround_seconds = len(loads), self.turnaround_seconds
+        count, turnaround_seconds, request_seconds = len(loads), self.turnaround_seconds, self.request_seconds
         # Element n is the time that batch n waits for, 0.0 where nothing precedes it. A verdict takes hundreds of
         # replays: so lists of Python's floats, only three, from which the other times follow, and no calls of max().
         worker_free_at = [0.0] * max(self.num_workers, 1)
@@ -130,8 +131,8 @@ class QueueModel:
             if launched > requested:
                 requested = launched
             load_end = worker_free_at[n] if self.num_workers else requested
-            if self.num_workers and slot_free_at[n] > load_end:
-                load_end = slot_free_at[n]
+            if self.num_workers and slot_free_at[n] + request_seconds > load_end:
+                load_end = slot_free_at[n] + request_seconds
             load_end += load
             received = (load_end if load_end > requested else requested) + transport
             launched = received + launch
@@ -143,7 +144,9 @@ class QueueModel:
         received_at = np.array(slot_free_at[max(self.max_in_flight, 1) :])
         may_request_at = np.concatenate(([0.0], received_at + launches))[:count]
         requested_at = np.maximum(may_request_at, step_ended_at[:count])
-        load_start_at = np.maximum(worker_free_at[:count], slot_free_at[:count]) if self.num_workers else requested_at
+        load_start_at = requested_at
+        if self.num_workers:
+            load_start_at = np.maximum(worker_free_at[:count], np.array(slot_free_at[:count]) + request_seconds)
         return QueueTimeline(
             load_start_at=load_start_at,
             load_end_at=load_start_at + loads,

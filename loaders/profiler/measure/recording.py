@@ -160,6 +160,7 @@ class Recording(StepTimes):
             prefetch_factor=self.prefetch_factor,
             transport_seconds=self.transport_floor_seconds,
             turnaround_seconds=self.turnaround_seconds,
+            request_seconds=self.request_seconds,
             lead_steps=self.lead_steps,
             launch_seconds=float(np.median(self.launch_seconds)) if len(self) else 0.0,
         )
@@ -167,21 +168,31 @@ class Recording(StepTimes):
     @property
     def turnaround_seconds(self) -> float:
         """Seconds of a worker between two batches when the next one is already requested: the median."""
-        gaps = [np.zeros(0)]
+        begun_at, free_at, requested_at = self._load_starts
+        return _median_from_0((begun_at - free_at)[requested_at < free_at])
+
+    @property
+    def request_seconds(self) -> float:
+        """Seconds until an idle worker begins the batch that is requested from it: the median.
+
+        torch sends the request from a thread, which may have to wait for what the step does in Python.
+        """
+        begun_at, free_at, requested_at = self._load_starts
+        return _median_from_0((begun_at - requested_at)[requested_at >= free_at])
+
+    @cached_property
+    def _load_starts(self) -> Seconds:
+        """Of batches: when it was begun, when its worker had ended the one before, when it was requested; (3, batches).
+
+        A batch is requested by the return of the one that leaves room for it in the queue.
+        """
+        starts, ahead = [np.zeros((3, 0))], self.num_workers * self.prefetch_factor
         for segment in self.segments if self.num_workers and self.batch_timings else ():
-            start_at, end_at, received_at = (
-                self.load_start_at[segment],
-                self.load_end_at[segment],
-                self.received_at[segment],
-            )
-            count, ahead = len(start_at), self.num_workers * self.prefetch_factor
-            if count > ahead:
-                # A worker's previous batch, and the return of a batch that requested this one.
-                previous_end_at = end_at[ahead - self.num_workers : count - self.num_workers]
-                requested_at = received_at[: count - ahead]
-                gaps.append((start_at[ahead:] - previous_end_at)[requested_at < previous_end_at])
-        all_gaps = np.concatenate(gaps)
-        return max(float(np.median(all_gaps)), 0.0) if len(all_gaps) else 0.0
+            begun_at = self.load_start_at[segment][ahead:]
+            free_at = self.load_end_at[segment][ahead - self.num_workers :]
+            requested_at = self.host_received_at[segment]
+            starts.append(np.stack((begun_at, free_at[: len(begun_at)], requested_at[: len(begun_at)])))
+        return np.concatenate(starts, axis=1)
 
     def modelled_not_ready_seconds(self) -> Seconds:
         """`Estimator.MODEL`: `not_ready_seconds` as the queue alone predicts it, (steps,)."""
@@ -195,6 +206,11 @@ class Recording(StepTimes):
                 load_seconds, self.step_seconds[segment], transport_seconds[segment], self.launch_seconds[segment]
             ).not_ready_seconds
         return not_ready_seconds
+
+
+def _median_from_0(seconds: Seconds) -> float:
+    """The median, at least 0, and 0 of none."""
+    return max(float(np.median(seconds)), 0.0) if len(seconds) else 0.0
 
 
 def count_images(batch: Any) -> int:

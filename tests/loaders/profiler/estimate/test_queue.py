@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from assets_profiles import recorded, uneven
 from facefeed.loaders.profiler.estimate.queue_model import QueueModel
+from facefeed.loaders.profiler.verdict.what_if import WhatIfModel
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -53,6 +55,26 @@ def test_handing_over_is_waited_for_unless_the_host_does_it_while_the_device_wor
         assert timeline.not_ready_seconds[1:].max() == 0.0
         assert timeline.wait_seconds[3:] == pytest.approx(np.full(47, wait))
         assert np.diff(timeline.step_begin_at)[3:] == pytest.approx(1.0 + wait)
+
+
+def test_an_idle_worker_begins_a_batch_once_its_request_has_come() -> None:
+    """Batches of 10 s and steps of 1: a worker that is one batch ahead waits 2 s for each request, others for none."""
+    waits = [
+        QueueModel(num_workers=1, prefetch_factor=prefetch, request_seconds=2.0).replay(np.full(40, 10.0), 1.0)
+        for prefetch in (1, 2, 4)
+    ]
+    assert [timeline.wait_seconds[10:].tolist() for timeline in waits] == [[11.0] * 30, [9.0] * 30, [9.0] * 30]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_how_long_a_request_takes_is_learned_from_workers_that_were_idle(workers: int) -> None:
+    queue = QueueModel(num_workers=workers, prefetch_factor=1, request_seconds=0.003, transport_seconds=0.0004)
+    timeline = queue.replay(uneven(400, 0.05), 0.02)
+    recording = recorded(timeline, queue=queue)
+    assert recording.request_seconds == pytest.approx(0.003)
+    assert recording.turnaround_seconds == 0.0
+    assert recording.modelled_not_ready_seconds()[10:] == pytest.approx(timeline.not_ready_seconds[10:], abs=1e-9)
+    assert WhatIfModel.fit(recording, 8).wait_share() == pytest.approx(timeline.wait_share(), abs=0.005)
 
 
 def test_a_host_that_launches_and_makes_batches_has_less_time_for_either() -> None:
