@@ -14,7 +14,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from ...pipeline.dataset.manifest import Manifest
-from ...pipeline.dataset.stores.address import is_address
+from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.dataset.stores.opening import StoreOptions
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset, Transform
@@ -111,7 +111,7 @@ def _open(name: str, out: str | Path, **options: Any) -> SelectedRows:
     try:
         return SelectedRows.open(out, **options)
     except UsageError as error:
-        raise UsageError(f"{name} ({out}): {error}") from error
+        raise UsageError(f"{name} ({without_credentials(out)}): {error}") from error
 
 
 @dataclass(frozen=True)

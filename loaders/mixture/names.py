@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...pipeline.dataset.index import Index
-from ...pipeline.dataset.stores.address import is_address
+from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.errors import UsageError
 
 Rename: TypeAlias = Mapping[str, Mapping[str, Mapping[str, str]]]
@@ -53,9 +53,10 @@ def folders_by_name(datasets: Sequence[Any] | Mapping[str, Any]) -> dict[str, st
                 "transforms are the loader's, for all of them"
             )
         if name in folders:
+            first, second = without_credentials(folders[name]), without_credentials(out)
             raise UsageError(
-                f"dataset: {folders[name]} and {out} are both called {name!r}; name them, "
-                f"{{'first': {str(folders[name])!r}, 'second': {str(out)!r}}}"
+                f"dataset: {first} and {second} are both called {name!r}; name them, "
+                f"{{'first': {first!r}, 'second': {second!r}}}"
             )
         folders[name] = out if is_address(out) else Path(out)
     _refuse_repeated(folders)

@@ -15,6 +15,7 @@ import numpy as np
 import simplejpeg
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.page import html
 from ..augment.compose import FaceCompose
@@ -76,9 +77,9 @@ class GalleryRow:
 
 @dataclass(frozen=True)
 class Gallery:
-    """The content of the page. `takes_points`: whether the pipeline transforms points as well."""
+    """The content of the page. out: as people may see it; takes_points: whether the pipeline transforms points too."""
 
-    out: str | Path
+    out: str
     file: Path
     split: str
     seed: int
@@ -107,16 +108,16 @@ class Gallery:
         pipeline = read_pipeline(file)
         dataset = FaceDataset(out, split=split, image_size=SIDE_PX)
         if isinstance(pipeline, FaceCompose):
-            without_landmarks_68 = [] if "landmarks_68" in dataset.index.schema.names else [str(out)]
+            without_landmarks_68 = [] if "landmarks_68" in dataset.index.schema.names else [without_credentials(out)]
             pipeline.check_dataset(dataset.labels, without_landmarks_68=without_landmarks_68)
         positions = select_positions(dataset, faces)
         if not positions:
-            raise UsageError(f"{out}: has no faces in split {split}; try another --split")
+            raise UsageError(f"{without_credentials(out)}: has no faces in split {split}; try another --split")
         timed_transform = _TimedTransform(pipeline, file, dataset.labels)
         timed_transform.warm_up(dataset.face(positions[0]).resized(SIDE_PX))
         rows = [_gallery_row(dataset, position, timed_transform, variants, seed) for position in positions]
         return cls(
-            out=out,
+            out=without_credentials(out),
             file=file,
             split=split,
             seed=seed,

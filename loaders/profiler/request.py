@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ...pipeline.console import plural
+from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..loader.face_dataloader import FaceDataLoader
@@ -126,7 +127,8 @@ class ProfileRequest:
         sampler: Any = loader.sampler
         images = sampler.num_images
         if not images:
-            raise UsageError(f"--split {self.split}: split {self.split} of {self.out} has no faces; name another one")
+            name = without_credentials(self.out)
+            raise UsageError(f"--split {self.split}: split {self.split} of {name} has no faces; name another one")
         if images < self.ranks:
             raise UsageError(f"--ranks {self.ranks}: an epoch has {plural(images, 'image')}; take {images} or less")
         if images < self.batch_size * self.ranks:

@@ -13,9 +13,9 @@ from typing import Any
 from ...errors import UsageError
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_USER = re.compile(r"(?<=://)[^/]*@")
-_CONTAINER_BEFORE_HOST = ("abfs", "abfss", "az", "wasb", "wasbs")
-"""Schemes of which what stands before the @ is no user."""
+_USER = re.compile(r"(?<=://)[^/?#]*@")
+_WITHOUT_USER = ("abfs", "abfss", "az", "github", "wasb", "wasbs")
+"""Schemes of which what stands before the @ is no user, but a container or a repository."""
 _SHOWN_OPTIONS = ("endpoint_url", "region_name", "anon", "protocol", "project")
 _SHORTEST_SECRET = 4
 
@@ -94,7 +94,7 @@ def _shown(url: str) -> str:
 
 def _user_of(url: str) -> str:
     """The user and password before the host, with the @; empty without."""
-    found = None if url.partition("://")[0].lower() in _CONTAINER_BEFORE_HOST else _USER.search(url)
+    found = None if url.partition("://")[0].lower() in _WITHOUT_USER else _USER.search(url)
     return found[0] if found else ""
 
 

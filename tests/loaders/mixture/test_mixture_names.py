@@ -217,6 +217,12 @@ def test_crops_that_show_faces_at_other_sizes_are_reported_unless_cut_anew(
     assert "--margin" not in caplog.text
 
 
+def test_passwords_of_addresses_are_in_no_error_of_a_mixture() -> None:
+    with pytest.raises(UsageError, match="https://host/a/faces and https://host/b/faces are both called") as refused:
+        FaceDataLoader(["https://me:hidden@host/a/faces", "https://me:hidden@host/b/faces"], num_workers=0)
+    assert "hidden" not in str(refused.value)
+
+
 def test_folders_of_one_name_need_names(folder: Path, tmp_path: Path) -> None:
     make_one(tmp_path / "plain", 6)
     with pytest.raises(UsageError, match=r"are both called 'plain'; name them, \{'first': "):

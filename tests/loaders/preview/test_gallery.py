@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
 from facefeed.loaders.augment.pipeline_file import dataset_arguments, describe_pipeline, read_pipeline
 from facefeed.loaders.dataset.face_dataset import FaceDataset
+from facefeed.loaders.preview import gallery
 from facefeed.loaders.preview.cli import augment
 from facefeed.loaders.preview.selection import find_partner, spread_positions
 from facefeed.loaders.sampling.balance import Pairs
@@ -50,6 +51,18 @@ def pipeline(tmp_path: Path) -> Path:
 
 def run(*arguments: Any) -> Result:
     return CliRunner().invoke(augment, [str(argument) for argument in arguments])
+
+
+def test_the_page_of_a_dataset_in_a_store_does_not_show_its_password(
+    out: Path, pipeline: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gallery, "FaceDataset", lambda _address, **options: FaceDataset(out, **options))
+    address = "https://me:password@host/faces"
+    shown = gallery.Gallery.of(address, pipeline, split="train", faces=2, variants=1, seed=0)
+    gallery.write_page(shown, tmp_path / "gallery.html")
+    page = (tmp_path / "gallery.html").read_text()
+    assert "https://host/faces" in page
+    assert "password" not in page
 
 
 class Page(HTMLParser):

@@ -14,6 +14,8 @@ from facefeed.pipeline.errors import UsageError
         ("https://me:hid@den@host/videos", "https://host/videos"),
         ("sftp://me@host/faces@home", "sftp://host/faces@home"),
         ("https://host/videos?token=hidden", "https://host/videos"),
+        ("https://host?token=hid@den", "https://host"),
+        ("github://people:faces@main/videos", "github://people:faces@main/videos"),
         ("az://faces@account.dfs.core.windows.net/set", "az://faces@account.dfs.core.windows.net/set"),
         ("abfss://container@account.dfs.core.windows.net/set", "abfss://container@account.dfs.core.windows.net/set"),
     ],
