@@ -32,6 +32,7 @@ def outline_folder() -> Iterator[Path]:
         _remove(folder)
         if lock is not None:
             os.close(lock)
+        shutil.rmtree(folder, ignore_errors=True)  # on NFS the lock file is there, under another name, until it closes
 
 
 def _lock_file(folder: Path) -> Path:
@@ -61,7 +62,10 @@ def _remove_abandoned() -> None:
         with suppress(OSError):  # without a lock file, or another user's
             descriptor = os.open(_lock_file(folder), os.O_RDWR | os.O_CLOEXEC)
             try:
-                if try_lock(descriptor, 0):
+                is_abandoned = try_lock(descriptor, 0)
+                if is_abandoned:
                     _remove(folder)
             finally:
                 os.close(descriptor)
+            if is_abandoned:
+                shutil.rmtree(folder, ignore_errors=True)

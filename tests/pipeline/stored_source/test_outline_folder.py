@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from facefeed.pipeline.stored_source.source import open_source
@@ -68,6 +71,24 @@ def test_what_a_run_left_that_was_killed_as_it_removed_its_files_is_removed_too(
     (left,) = temporary.iterdir()
     with open_source(src):
         assert not left.exists()
+
+
+def test_a_folder_on_nfs_goes_once_its_lock_file_is_closed(
+    src: str, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a file that is removed while it is open keeps its folder, under another name."""
+    remove = shutil.rmtree
+
+    def rmtree(path: Path, **options: Any) -> None:
+        files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+        if not any(Path(file).is_relative_to(path) for file in files):
+            remove(path, **options)
+
+    monkeypatch.setattr(shutil, "rmtree", rmtree)
+    run_until_killed(src)
+    with open_source(src):
+        assert len([*temporary.iterdir()]) == 1
+    assert [*temporary.iterdir()] == []
 
 
 def test_a_run_that_goes_on_keeps_what_it_has(src: str, temporary: Path) -> None:
