@@ -21,7 +21,7 @@ from .measure.steps import EmulatedDevice, EmulatedRank
 from .measure.variants import with_longer_epoch
 from .profile import profile
 from .trials.sweep import Settings, describe_settings, failure_reason, run_sweep, settings_grid
-from .verdict.advice import acceptable_wait_share, advise
+from .verdict.advice import acceptable_wait_share, advise, unexplained_wait_share
 from .verdict.loader_verdict import Progress
 from .verdict.result import Profile
 
@@ -96,7 +96,10 @@ class ProfileRequest:
         """The quick profile of the best settings, which could not be measured again, with what advice it allows."""
         if self.quick:
             return replace(swept, sweep_note=reason)
-        advice = advise(swept.live, swept.num_cores, acceptable_share=acceptable_wait_share(swept.verdict))
+        advice = advise(
+            swept.live, swept.num_cores, acceptable_share=acceptable_wait_share(swept.verdict),
+            unexplained_share=unexplained_wait_share(swept.verdict),
+        )  # fmt: skip
         return replace(swept, sweep_note=reason, advice=tuple(advice), is_explained=True)
 
     def _with_settings(self, settings: Settings) -> ProfileRequest:
