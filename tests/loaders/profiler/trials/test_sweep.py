@@ -12,6 +12,7 @@ import pytest
 from assets_profiles import STEP, profile_of, recording_of, uneven
 from assets_rows import make_small
 from click.testing import CliRunner
+from facefeed.loaders.profiler.estimate.bounds import BoundedEstimate
 from facefeed.loaders.profiler.rank_processes import RankDiedError
 from facefeed.loaders.profiler.report.console import console_report
 from facefeed.loaders.profiler.report.json_report import report_values
@@ -137,6 +138,18 @@ def test_a_setting_in_which_a_rank_dies_is_listed_and_the_others_are_measured(da
     assert [(failure.num_workers, failure.reason) for failure in profile.sweep_failures] == [
         (1, "rank 1 was killed by signal 7")
     ]
+
+
+def test_after_a_sweep_no_change_is_predicted_to_take_away_waits_that_the_model_does_not_explain(dataset: Path) -> None:
+    def run(of: ProfileRequest, _progress: object) -> Profile:
+        if not of.quick:
+            raise RankDiedError("rank 1 was killed by signal 7")
+        profile = measured((of.workers or 0, of.prefetch))
+        waits = BoundedEstimate(value=0.3, lower=0.25, upper=0.35, confidence=0.95)
+        return replace(profile, verdict=replace(profile.verdict, wait_share=waits, model_wait_share=0.0))
+
+    profile = request(dataset).run_sweep(ignored, run)
+    assert all(advice.predicted_wait_share >= 0.3 for advice in profile.advice)
 
 
 def test_a_sweep_whose_best_setting_fails_when_it_is_measured_again_is_reported_as_it_was_measured(
