@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
+from functools import cache
 from typing import TypeVar
 
 import torch
@@ -24,7 +25,7 @@ def prefetch_to_device(
     `start_transfer` enqueues copies and kernels on the current stream, which is the side stream; the caller's stream
     waits for them before it uses the batch, and the host never waits. For CUDA devices.
     """
-    side_stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    side_stream = _side_stream(torch.cuda.current_device() if device.index is None else device.index)
 
     def start(batch: _Batch) -> tuple[_Transferred, torch.cuda.Event]:
         with torch.cuda.stream(side_stream):
@@ -32,6 +33,12 @@ def prefetch_to_device(
             return transferred, side_stream.record_event()
 
     return one_ahead(batches, start, lambda started: _wait_for_transfer(*started, device))
+
+
+@cache
+def _side_stream(device_index: int) -> torch.cuda.Stream:
+    """One for all iterations: torch keeps freed memory by stream, so that each new one would take as much again."""
+    return torch.cuda.Stream(device_index)  # type: ignore[no-untyped-call]
 
 
 def one_ahead(
