@@ -45,6 +45,7 @@ def on_cuda(**options: Any) -> Callable[[Path], Iterable[Any]]:
 LOADERS: dict[str, Callable[[Path], Iterable[Any]]] = {
     "usual": on_cuda(),
     "workers": on_cuda(num_workers=2),
+    "by its number": lambda out: loader_of(out, device=0, device_transform=BatchedFlip()),
     "uint8": on_cuda(dtype="uint8"),
     "rows first": on_cuda(channels_last=False),
     "points": on_cuda(fields=("image", "label", "landmarks", "hull", "mask")),
@@ -136,3 +137,23 @@ def test_an_epoch_that_is_left_early_while_the_device_is_busy_overwrites_nothing
             break
     for images in kept:
         torch.testing.assert_close(images.cpu(), expected[0], rtol=0, atol=1e-6)
+
+
+def test_later_epochs_use_the_memory_of_the_first(dataset: Path) -> None:
+    loader = loader_of(dataset, device="cuda")
+    reserved_bytes = []
+    for _ in range(40):  # more than torch has streams
+        for images, _labels in loader:
+            images.sum()
+        torch.cuda.synchronize()
+        reserved_bytes.append(torch.cuda.memory_reserved())
+    assert reserved_bytes[-1] == reserved_bytes[1]
+
+
+@pytest.mark.parametrize("options", [{"device_transform": [BatchedFlip(), BatchedCrop()]}, {"decode": "device"}, {}])
+def test_the_first_device_may_be_given_by_its_number(options: dict[str, Any], dataset: Path) -> None:
+    for batch, expected in zip(
+        loader_of(dataset, device=0, **options), loader_of(dataset, device="cuda", **options), strict=True
+    ):
+        assert batch[0].device == torch.device("cuda", 0)
+        assert torch.equal(batch[0], expected[0])

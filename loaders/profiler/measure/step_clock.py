@@ -95,5 +95,5 @@ class CudaStepClock:
 
 def step_clock_for(device: str | torch.device | None) -> StepClock:
     """The step clock of a device; None: the host."""
-    step_device = torch.device(device or "cpu")
+    step_device = torch.device("cpu" if device is None else device)
     return CudaStepClock(step_device) if step_device.type == "cuda" else HostStepClock()

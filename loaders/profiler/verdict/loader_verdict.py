@@ -282,7 +282,7 @@ def _check_device(batches: list[Any], device: str | torch.device | None) -> None
 
 def _batches_on_device(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:
     """The batches on the device of the step; None where they are there already."""
-    step_device = torch.device(device or "cpu")
+    step_device = torch.device("cpu" if device is None else device)
     if step_device.type == "cpu" or all(
         tensor.device.type != "cpu" for batch in batches for tensor in iter_tensors(batch)
     ):
