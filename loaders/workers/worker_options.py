@@ -32,7 +32,7 @@ class WorkerOptions:
         for name, minimum, example in (("local_ranks", 1, 8), ("num_workers", 0, 2), ("prefetch_factor", 1, 2)):
             number = optional_int(name, getattr(self, name), minimum=minimum, example=example)
             object.__setattr__(self, name, number)
-        for name in ("prefetch_factor", "persistent_workers"):
+        for name in ("prefetch_factor", "persistent_workers", "timeout"):
             if self.num_workers == 0 and (value := getattr(self, name)):
                 raise UsageError(
                     f"{name}={value!r}: num_workers=0 starts no workers; leave it out, or try num_workers=2"

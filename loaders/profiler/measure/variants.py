@@ -96,7 +96,8 @@ def with_settings(loader: Any, *, num_workers: int, prefetch_factor: int) -> Any
         else copy.copy(source)
     )
     prefetch = prefetch_factor if num_workers else None
-    changed.__dict__.update(num_workers=num_workers, prefetch_factor=prefetch, _iterator=None)
+    timeout = source.timeout if num_workers else 0  # torch refuses another one without workers
+    changed.__dict__.update(num_workers=num_workers, prefetch_factor=prefetch, timeout=timeout, _iterator=None)
     if isinstance(source, FaceDataLoader):
         changed.__dict__.update(_has_default_workers=False)  # else it would count the cores as it begins
         if num_workers and not source.num_workers:

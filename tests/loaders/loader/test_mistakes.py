@@ -52,6 +52,7 @@ def top_level(image: Any) -> dict[str, Any]:
         ({"seed": -1}, "seed=-1: must be at least 0; try 0"),
         ({"prefetch_factor": 2}, "prefetch_factor=2: num_workers=0 starts no workers; leave it out"),
         ({"persistent_workers": True}, "persistent_workers=True: num_workers=0 starts no workers"),
+        ({"timeout": 30}, "timeout=30: num_workers=0 starts no workers; leave it out"),
         ({"drop_last": "x"}, "drop_last='x': must be True or False"),
         ({"channels_last": None}, "channels_last=None: must be True or False"),
         ({"balance": "quotas"}, "balance='quotas': must be a balance, such as Quotas"),

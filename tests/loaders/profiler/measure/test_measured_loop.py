@@ -602,7 +602,7 @@ def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> Non
     changed = with_settings(loader, num_workers=2, prefetch_factor=3)
     assert (changed.num_workers, changed.prefetch_factor, loader.num_workers) == (2, 3, 0)
     assert shown(changed) == expected
-    plain = DataLoader(TensorDataset(torch.arange(6)), 2)
+    plain = DataLoader(TensorDataset(torch.arange(6)), 2, num_workers=2, timeout=30)
     assert [batch[0].tolist() for batch in with_settings(plain, num_workers=0, prefetch_factor=2)] == [
         [0, 1],
         [2, 3],
