@@ -29,7 +29,7 @@ def apply_face_transform(
             say so.
 
     """
-    output = face_transform(**{name: getattr(face, name) for name in names}, **pairing)
+    output = face_transform(**{name: _writable(getattr(face, name)) for name in names}, **pairing)
     image = _image_of(output)
     if missing := [name for name in names if name not in output]:
         raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
@@ -44,6 +44,13 @@ def apply_face_transform(
             "or in the training step"
         )
     return face
+
+
+def _writable(value: Any) -> Any:
+    """The value, arrays of it copied where they are views of the index: a function may change what it is given."""
+    if isinstance(value, dict):
+        return {name: _writable(item) for name, item in value.items()}
+    return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
 def _check_points(output: Mapping[str, Any], face: Face, names: Sequence[str]) -> None:

@@ -212,6 +212,27 @@ class Seen:
         return {"image": image, "landmarks": landmarks, "hull": hull, "regions": regions, "mask": mask}
 
 
+@pytest.mark.parametrize("size", [SIDE, 2 * SIDE])
+def test_a_face_transform_may_change_the_arrays_that_it_is_given(dataset: Path, size: int) -> None:
+    def flip_in_place(*, image: Any, partner: Any, **points: Any) -> dict[str, Any]:
+        width = image.shape[1]
+        image[:] = image[:, ::-1].copy()
+        for name in ("landmarks", "hull"):
+            points[name][:, 0] = width - points[name][:, 0]
+        for box in points["regions"].values():
+            box[[0, 2]] = width - box[[2, 0]]
+        return {"image": image, **points}
+
+    plain = FaceDataset(dataset, image_size=size)
+    flipped = FaceDataset(dataset, image_size=size, face_transform=flip_in_place)
+    for _ in range(2):  # the index itself is as before
+        for row in (0, 1):
+            before, after = plain.load_augmented(row), flipped.load_augmented(row)
+            assert (after.image == before.image[:, ::-1]).all()
+            for points, mirrored in ((before.landmarks, after.landmarks), (before.hull, after.hull)):
+                np.testing.assert_allclose(mirrored[:, 0], before.image.shape[1] - points[:, 0], rtol=1e-6)
+
+
 @pytest.mark.parametrize("size", [SIDE, 2 * SIDE, SIDE // 2])
 def test_a_face_transform_is_given_the_mask_of_a_fake_and_none_of_a_real_face(dataset: Path, size: int) -> None:
     recorder = Seen()
