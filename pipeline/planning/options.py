@@ -207,6 +207,11 @@ class JobSpec:
         return self.roots if self.stored_files is None else self.allowed_roots
 
     @property
+    def source(self) -> str:
+        """The folder, or the address without credentials, that paths of inputs are relative to."""
+        return str(self.root if self.stored_files is None else self.stored_files.address)
+
+    @property
     def roots(self) -> tuple[Path, ...]:
         """All folders that inputs may lie in, after links are resolved."""
         return (self.root, *self.allowed_roots)

@@ -88,11 +88,13 @@ class PlanPart:
 
     `mtime_updates`: new `mtime_ns` by video id, of planned inputs whose content was verified to be unchanged;
     `digest_updates`: new `images_digest` of those of them that are clips of images. `is_compaction`: its units hold the
-    rows of units that they replace, and nothing else.
+    rows of units that they replace, and nothing else. `source`: the folder or address that its inputs were in; "" of a
+    compaction, and in plans of earlier versions.
     """
 
     config: dict[str, Any]
     units: tuple[Unit, ...]
+    source: str = ""
     dropped_identities: tuple[str, ...] = ()
     mtime_updates: Mapping[str, int] = field(default_factory=dict)
     digest_updates: Mapping[str, str] = field(default_factory=dict)
@@ -112,6 +114,7 @@ class PlanPart:
             "units": units,
             "times": self.mtime_updates,
             "digests": self.digest_updates,
+            **({"source": self.source} if self.source else {}),
             **({"is_compaction": True} if self.is_compaction else {}),  # older versions read plans without it
         }
         target = paths.plan / f"{number}.json"
@@ -131,6 +134,7 @@ class PlanPart:
             return cls(
                 config=stored.config,
                 units=tuple(map(_parse_unit, stored.units)),
+                source=stored.source,
                 dropped_identities=stored.dropped_identities,
                 mtime_updates=stored.times,
                 digest_updates=stored.digests,
@@ -160,6 +164,7 @@ class _StoredPart:
     units: list[_StoredUnit]
     times: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
+    source: str = ""
     is_compaction: bool = False
 
 
@@ -265,6 +270,16 @@ class Plan:
                 digest = part.digest_updates.get(video_id, entry.images_digest)
                 videos[video_id] = replace(entry, mtime_ns=part.mtime_updates[video_id], images_digest=digest), split
         return videos
+
+    def sources(self) -> dict[str, str]:
+        """The folder or address that each planned input was last planned from, by video id; "" where none is known."""
+        found: dict[str, str] = {}
+        for part in self.parts:
+            if not part.is_compaction:
+                for unit in part.units:
+                    reused = set(unit.reuses)
+                    found |= {entry.video_id: part.source for entry in unit.inputs if entry.video_id not in reused}
+        return found
 
     def dropped_identities(self) -> set[str]:
         """Identities that link too many videos to be kept within one split."""

@@ -28,6 +28,7 @@ from ..sources import (
     with_splits_from,
 )
 from ..sources.layout import LAYOUT_MEMBERS
+from ..sources.media.media_files import is_image
 from ..stored_source.source import OpenSource
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
@@ -213,6 +214,12 @@ def _without_clips(listing: Listing, options: Options) -> tuple[Listing, Options
 
 def _refuse_unknown_times(listing: Listing, sampling: Sampling) -> None:
     """Raises `UsageError` where times are needed of images that have none: to sample or to label them."""
+    for entry in listing.entries:
+        if entry.fake_segments is not None and not entry.num_images and is_image(entry.video_id):
+            raise UsageError(
+                f"{entry.video_id}: has fake_segments in seconds, but is a single image, whose time in its video is "
+                "unknown; give each image a label instead"
+            )
     if not listing.clips or sampling.fps_of_images is not None:
         return
     if segmented := next((clip for clip in listing.clips if clip.fake_segments is not None), None):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import posixpath
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from types import NoneType, UnionType
+from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
 
 from ..dataset.schema import COLUMN_KINDS, SPLITS
 from ..errors import FacefeedError, UsageError
@@ -13,6 +15,7 @@ from ..user_file import describe_error, run_user_file
 from .listing import MAX_CLASSES, Entry, Listing
 from .media.allowed_roots import resolved_root
 from .media.media_files import printable_name
+from .metadata.segments import parse_segments
 
 LAYOUT_MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "docs/guides/layouts.md shows how"
@@ -95,11 +98,13 @@ def _broken_promise(listing: Listing, allowed: Sequence[Path]) -> str | None:
         return f"columns={listing.columns!r}: the kind {unknown.pop()!r} must be one of {', '.join(COLUMN_KINDS)}"
     seen: set[str] = set()
     for entry in listing.entries:
+        broken = _mistyped_field(entry) or _broken_promise_of_entry(entry, listing, allowed)
+        broken = broken or _broken_values(entry, listing)
+        if broken:
+            return f"{entry.video_id!r}: {broken}"
         if entry.video_id in seen:
             return f"lists {entry.video_id!r} more than once; each input may have one label"
         seen.add(entry.video_id)
-        if broken := _broken_promise_of_entry(entry, listing, allowed) or _broken_values(entry, listing):
-            return f"{entry.video_id!r}: {broken}"
     return None
 
 
@@ -113,11 +118,44 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
         return f"label={entry.label!r}: must be -1 or a position in {labels!r}"
     if entry.split not in (None, *SPLITS):
         return f"split={entry.split!r}: must be one of {', '.join(SPLITS)}, or None"
-    if broken := _broken_reference(entry, listing, allowed):
-        return broken
-    if not isinstance(entry.related_identities, tuple):
+    return _broken_reference(entry, listing, allowed)
+
+
+def _mistyped_field(entry: Entry) -> str | None:
+    """What is wrong with a value that no plan could hold, or that would be another one when it is read again."""
+    for name, allowed in _FIELD_TYPES.items():
+        if type(value := getattr(entry, name)) not in allowed:
+            return f"{name}={value!r}: must be {' or '.join(_TYPE_NAMES[each] for each in allowed)}"
+    if any(type(name) is not str for name in entry.related_identities):
         return f"related_identities={entry.related_identities!r}: must be a tuple of names"
-    return None
+    if any(type(each) not in (str, int, float, NoneType) or _is_nan(each) for each in entry.values):
+        return f"values={entry.values!r}: must be texts, numbers or None"
+    return None if entry.fake_segments is None else _broken_segments(entry.fake_segments)
+
+
+def _is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def _broken_segments(segments: Any) -> str | None:
+    try:
+        is_same = parse_segments(segments, "") == segments
+    except UsageError:
+        is_same = False
+    return (
+        None if is_same else f"fake_segments={segments!r}: must be (start, end) in seconds each, in the order of time"
+    )
+
+
+def _types_of(hint: Any) -> tuple[type, ...]:
+    """The types of a field's values; those of a `Literal` are texts."""
+    if get_origin(hint) in (Union, UnionType):
+        return tuple(each for argument in get_args(hint) for each in _types_of(argument))
+    return (str,) if get_origin(hint) is Literal else (get_origin(hint) or hint,)
+
+
+_FIELD_TYPES = {name: _types_of(hint) for name, hint in get_type_hints(Entry).items()}
+_TYPE_NAMES = {str: "text", int: "a whole number", bool: "True or False", tuple: "a tuple", NoneType: "None"}
 
 
 def _broken_reference(entry: Entry, listing: Listing, allowed: Sequence[Path]) -> str | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -12,6 +12,7 @@ from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ..content_hash import ComparisonProgress, find_renamed, find_unchanged_content
 from ..options import JobSpec
+from ..plan import Plan
 from ..run_state import RunState
 from .stored_times import planned_by_other_times
 
@@ -94,9 +95,11 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     """`find_changes` since the last run; contents are compared of files of which only the mtime or the name differs.
 
     Not of a source in a store, all of which would have to be fetched for that: such inputs count as changed or added,
-    unless their times were only found in another way when they were planned.
+    unless their times were only found in another way when they were planned. Raises `RefusedError` as `find_changes`
+    does, and where SRC is another set than OUT was made from, with files of the same names.
     """
     planned = run_state.plan.planned_videos()
+    _refuse_another_set(run_state.plan, planned, listing, job.source)
     if job.stored_files is not None:
         were_without_times = job.stored_files.address.protocol in (*WEB, "hf")
         find_unchanged = partial(planned_by_other_times, listing.root, planned, were_without_times=were_without_times)
@@ -106,6 +109,29 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     gone = [planned[video_id][0] for video_id in changes.gone]
     changes.renamed.update(find_renamed(run_state, changes.added, gone, roots, comparing))
     return changes
+
+
+def _refuse_another_set(plan: Plan, planned: Mapping[str, tuple[Entry, str]], listing: Listing, source: str) -> None:
+    """Raises `RefusedError` where most of the names that OUT knows from elsewhere are those of other files in SRC.
+
+    Names alone identify inputs, and many sets have a real/0001.mp4: its rows would be replaced by those of another
+    video. Where most files have the size that was planned, it is the same set, which was moved and has changed.
+    """
+    if {part.source for part in plan.parts} <= {"", source}:
+        return
+    sources = plan.sources()
+    moved = [
+        entry
+        for entry in listing.entries
+        if not entry.problem and entry.video_id in planned and sources.get(entry.video_id) not in ("", source)
+    ]
+    others = [entry.video_id for entry in moved if entry.size_bytes != planned[entry.video_id][0].size_bytes]
+    if 2 * len(others) > len(moved):
+        raise RefusedError(
+            f"{others[0]}: is another file in {source} than in {sources[others[0]]}, whose rows it would replace in "
+            f"OUT, as {len(others):,} of the {plural(len(moved), 'input')} of SRC that have a name of OUT's would; for "
+            "another set use a new OUT, or name the folder that holds both as SRC of a new OUT"
+        )
 
 
 def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:

@@ -55,6 +55,7 @@ def next_plan_part(
     return PlanPart(
         config=config,
         units=(*units, *replacing_units(run_state, replaced, redo, current, planned=planned, make=make)),
+        source=job.source,
         dropped_identities=tuple(assigned.dropped_identities),
         mtime_updates={entry.video_id: entry.mtime_ns for entry in changes.touched},
         digest_updates={entry.video_id: entry.images_digest for entry in changes.touched if entry.images_digest},

@@ -79,6 +79,14 @@ def test_segments_of_images_without_a_rate_are_refused_with_what_to_do(src: Path
     assert [rated.label_at(seconds) for seconds in (0.0, 1.0, 2.0)] == [0, 1, 0]
 
 
+def test_segments_of_a_single_image_are_refused_since_its_time_is_unknown(src: Path) -> None:
+    write_image(src / "fake/v1_0030.png", 3)
+    (src / "t.csv").write_text('path,label,fake_segments\nfake/v1_0030.png,fake,"[[1.2, 3.4]]"\nfake/a.mp4,real,\n')
+    for sampling in (DEFAULT, Sampling(every=1, fps_of_images=25)):
+        with pytest.raises(UsageError, match=r"v1_0030\.png: .* a single image, .* each image a label"):
+            prepared(src / "t.csv", sampling, out=src.parent / "out")
+
+
 def plan_of(listing: Listing, config: dict[str, Any]) -> PlanPart:
     return PlanPart(config=config, units=(Unit.make(listing.entries, "train", config_hash="c", salt="0"),))
 

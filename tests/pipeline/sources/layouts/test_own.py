@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.dataset as pads
 import pytest
 from assets_docs import GUIDES, blocks
@@ -189,6 +191,17 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a", label=-2)), "label=-2: must be -1"),
         (Broken(Entry(video_id="a", split="dev")), "split='dev': must be one of train, val, test, or None"),
         (Broken(Entry(video_id="a", related_identities="bob")), "related_identities='bob': must be a tuple"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", related_identities=(7,))), r"related_identities=\(7,\): must be a tuple of names"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id=Path("a"))), r"'a'\): video_id=PosixPath\('a'\): must be text"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", label="fake")), "'a': label='fake': must be a whole number"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", label=np.int64(1))), r"label=np.int64\(1\): must be a whole number"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", identity=12)), "'a': identity=12: must be text or None"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", method=math.nan)), "method=nan: must be text or None"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", whole_frame=1)), "whole_frame=1: must be True or False"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", fake_segments=[[1.2, 3.4]])), r"fake_segments=.*: must be a tuple or None"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", fake_segments=([1.2, 3.4],))), r"fake_segments=.*: must be \(start, end\) in sec"),  # type: ignore[arg-type]
+        (Broken(Entry(video_id="a", fake_segments=((3.4, 1.2),))), "in seconds each, in the order of time"),
+        (Broken(Entry(video_id="a", values=(math.nan,))), r"values=\(nan,\): must be texts, numbers or None"),
         (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
     ],
