@@ -15,7 +15,7 @@ import click
     "--workers",
     type=int,
     metavar="N",
-    help="Processes on this machine.  [default: one per GPU, else per core and 2 GB]",
+    help="Processes on this machine.  [default: one per GPU (landmarks use none), else per core and 2 GB]",
 )
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def add(out: Path, columns: str, *, workers: int | None, as_json: bool) -> int:

@@ -26,8 +26,8 @@ LANDMARKS: Final = "landmarks"
 class StoredFaces:
     """Some faces of one unit, in the order of its rows.
 
-    images: the stored crops, each uint8 (H, W, 3), RGB. rows: all columns of these rows but `image` and `mask`; points
-    are in crop px, that is in px of the images.
+    images: the stored crops, each uint8 (H, W, 3), RGB. rows: all columns that precompute stored of them but `image`
+    and `mask`, and no added ones; points are in crop px, that is in px of the images.
     """
 
     images: list[NDArray[Any]]

@@ -62,8 +62,8 @@ def _script_command(*paths: str) -> Callable[[_Command], click.Command]:
         click.option("--time", metavar="LIMIT", help="90 (minutes), 12:00:00, 2-0 (days).  [default: the partition's]"),
         click.option("--partition", metavar="NAME"),
         click.option("--account", metavar="NAME"),
-        click.option("--warn-seconds", type=int, default=120, show_default=True, metavar="S",
-                     help="So long before the limit, save and go back into the queue."),
+        click.option("--warn-seconds", type=int, metavar="S",
+                     help="So long before the limit, save and go back into the queue; no ladder does.  [default: 120]"),
         click.option("--interface", metavar="NAME", help="Network between the nodes, as ib0.  [default: chosen]"),
         click.option("--python", metavar="COMMAND", help="Starts facefeed's Python on the nodes, as 'apptainer exec "
                      "--nv facefeed.sif python'.  [default: this one]"),
@@ -145,7 +145,8 @@ def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
       sbatch ladder.sh
 
     Behind -- come the options of `facefeed ladder`. Rungs that share the work do so over all GPUs of the node. A job
-    that is cut short begins anew. It writes its log and ladder.html, in the folder where the script was written.
+    that is preempted begins anew; one that is out of time ends. It writes its log and ladder.html, in the folder where
+    the script was written.
     """  # noqa: D301 (click's mark)
     from ...pipeline.errors import UsageError  # noqa: PLC0415
     from .command_options import parse_command  # noqa: PLC0415
@@ -157,6 +158,8 @@ def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
         )
     if requested["interface"] is not None:
         raise UsageError("--interface: a ladder stays on one node; leave it out")
+    if requested["warn_seconds"] is not None:
+        raise UsageError("--warn-seconds: a ladder has nothing to save, and begins anew; leave it out")
     parse_command("ladder", [out, *options])
     allocation = _allocation("facefeed-ladder", requested, tasks_per_node=1)
     _write(ladder_script(allocation, [out, *options], python=_launch_options(requested)["python"]), requested["script"])
@@ -170,7 +173,8 @@ def _allocation(name: str, requested: dict[str, Any], *, tasks_per_node: int, wa
         cpus_per_node=_cores_per_node(requested), gpus_per_node=requested["gpus_per_node"][1],
         gpu_kind=requested["gpus_per_node"][0],
         memory=requested["mem"], time=requested["time"], partition=requested["partition"], account=requested["account"],
-        warn_seconds=requested["warn_seconds"], warn_script=warn_script, more=requested["more"],
+        warn_seconds=120 if requested["warn_seconds"] is None else requested["warn_seconds"],
+        warn_script=warn_script, more=requested["more"],
     )  # fmt: skip
 
 

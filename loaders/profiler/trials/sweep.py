@@ -28,9 +28,9 @@ def settings_grid(axes: Mapping[str, Sequence[int]], workers: int, prefetch: int
 def run_sweep(settings: Iterable[Settings], measure: Callable[[Settings], Profile]) -> Profile:
     """Measures each setting; the profile of the best, with the results of all, the best first, and what failed.
 
-    First come those that feed the device, the cheapest first, then others by their waiting. A setting that fails (too
-    little shared memory, a worker that is killed) is counted with its reason. Where all of them fail, the first error
-    is raised.
+    First come those that feed the device, the cheapest first, then those that surely wait, by their waiting, then
+    inconclusive ones. A setting that fails (too little shared memory, a worker that is killed) is counted with its
+    reason. Where all of them fail, the first error is raised.
     """
     results, failures = list[SweepResult](), list[SweepFailure]()
     best: Profile | None = None  # the profiles of all settings would take too much memory

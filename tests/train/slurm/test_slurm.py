@@ -278,7 +278,13 @@ def test_a_ladder_is_one_task_with_all_gpus_of_a_node() -> None:
 
 @pytest.mark.parametrize(
     ("allocation", "options"),
-    [(["--nodes", "2"], []), (["--interface", "ib0"], []), ([], ["--repeats", "none"]), ([], ["--recipe", "slow"])],
+    [
+        (["--nodes", "2"], []),
+        (["--interface", "ib0"], []),
+        (["--warn-seconds", "60"], []),
+        ([], ["--repeats", "none"]),
+        ([], ["--recipe", "slow"]),
+    ],
 )
 def test_a_ladder_that_could_not_run_is_refused_before_it_is_queued(allocation: list[str], options: list[str]) -> None:
     assert slurm("ladder", "faces", *allocation, "--", *options).exit_code == 2
