@@ -143,9 +143,14 @@ class _Session:
         return module, trainer
 
     def _make_module(self) -> FaceClassifier:
-        """Returns a new module, with the weights of `init_from` unless a checkpoint will be loaded."""
+        """Returns a new module, with the weights of `init_from` unless a checkpoint will be loaded.
+
+        For a checkpoint none are fetched: it has them all, and the machine may be without a network or a cache.
+        """
         config = self._config
-        if config.init_from is None or self._folder.is_resumable:
+        if self._folder.is_resumable:
+            return FaceClassifier(asdict(config.model))
+        if config.init_from is None:
             return FaceClassifier(config.model)
         module, note = warm_start(config.model, config.init_from)
         self._notes += [note] if note else []

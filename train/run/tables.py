@@ -49,7 +49,9 @@ def _training_table(result: Result) -> Table:
     model, data = config["model"], config["data"]
     table = _table(f"trained on {result.dataset}", "", "")
     start = "pretrained" if model["pretrained"] else "from scratch"
-    table.add_row("recipe", f"{config['recipe']}: {model['backbone']}, {start}, {data['image_size']} px")
+    if config.get("init_from"):
+        start = f"begun with {config['init_from']}"
+    table.add_row("recipe", escape(f"{config['recipe']}: {model['backbone']}, {start}, {data['image_size']} px"))
     table.add_row("levers", escape(config["levers"] or "none"))
     table.add_row(
         "done", ", ".join(map(plural, (result.epochs, result.steps, result.images), ("epoch", "step", "image")))

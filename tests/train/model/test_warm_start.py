@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+import timm
 import torch
 from assets_fit import STEPS, config, trained
 from assets_train import BACKBONE, small_dataset
@@ -18,6 +20,7 @@ from facefeed.train.config.options import ModelOptions
 from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
+from facefeed.train.run.tables import show_result
 from rich.console import Console
 from safetensors.torch import save_file
 
@@ -64,6 +67,30 @@ def test_a_run_begins_with_the_weights_of_another_and_goes_on_without_their_file
     with pytest.raises(RefusedError, match="init_from"):
         train(out, config(epochs=1, steps=1, model={"learning_rate": 1e-12}), run)
     assert STEPS > 1
+
+
+def test_a_run_that_resumes_fetches_no_weights_and_its_table_says_with_what_it_began(
+    out: Path, before: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The machine that resumes may have no network, and the first session fetched none either."""
+    create = timm.create_model
+
+    def create_offline(*arguments: Any, pretrained: bool = False, **options: Any) -> Any:
+        assert not pretrained
+        return create(*arguments, pretrained=False, **options)
+
+    monkeypatch.setattr(timm, "create_model", create_offline)
+    file, run = tmp_path / "weights.pt", tmp_path / "run"
+    torch.save(weights(before.checkpoint), file)
+    settings: dict[str, Any] = {"model": {"pretrained": True}, "init_from": str(file)}
+    first, _ = trained(out, run, epochs=2, **settings)
+    (run / "result.json").unlink()
+    second, _ = trained(out, run, epochs=2, **settings)
+    assert second.steps == first.steps
+    show_result(second)
+    shown = re.sub(r"[\s│]", "", capsys.readouterr().err)  # a long path is wrapped in its cell
+    assert f"begunwith{file}" in shown
+    assert "pretrained" not in shown
 
 
 @pytest.mark.parametrize("kind", ["checkpoint", "weights", "of the network alone", "safetensors"])
