@@ -80,6 +80,12 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self._loader = loader
         return loader
 
+    @property
+    def position(self) -> tuple[int, int]:
+        """(epoch, step) from which the training loader goes on, in steps of the present size."""
+        assert self._loader is not None
+        return self._loader.state_dict()["epoch"], self._loader.next_step
+
     def val_dataloader(self) -> FaceDataLoader | list[Any]:
         """Every face of val once, in the index's order, each time with the same draws of `eval_transform`."""
         return self._eval_loader("val")

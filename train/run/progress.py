@@ -17,6 +17,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ...pipeline.console import StatusBar, duration_text
+from ..lightning_internals import optimizer_steps_at
 from ..warning import TrainingWarning
 from .checkpointer import logged_metrics
 from .throughput import Throughput
@@ -87,7 +88,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Reports from which step the run is resumed."""
         self._first_step = trainer.global_step
         self._timed_since = None
-        self._total_steps = int(trainer.estimated_stepping_batches)
+        self._total_steps = _total_steps(trainer)
         if self._first_step:
             self.report(
                 f"{self._run}: resumes after step {self._first_step:,} of {self._total_steps:,}",
@@ -167,6 +168,14 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             self._bar.status_line = ""
             self._bar.stop()
         self._bar = None
+
+
+def _total_steps(trainer: Any) -> int:
+    """Steps of the run when it ends: those done, of whatever size, and those that are left, of the present one."""
+    estimated = int(trainer.estimated_stepping_batches)
+    if estimated == trainer.max_steps:
+        return estimated
+    return int(trainer.global_step) + max(estimated - optimizer_steps_at(trainer, *trainer.datamodule.position), 0)
 
 
 def _status_parts(event: dict[str, Any], trainer: Any) -> list[str]:

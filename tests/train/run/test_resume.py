@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +16,10 @@ from assets_train import TRAIN_FACES, Foreign, RecordFaces, SaveEach, classifier
 from facefeed.train.levers.accumulate import ShortGroupRescaling
 from facefeed.train.run.checkpointer import RunCheckpointer
 from facefeed.train.run.graceful_stop import GracefulStop
+from facefeed.train.run.progress import Progress
 from facefeed.train.run.signals import Signals
+from facefeed.train.run.throughput import Throughput
+from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -108,6 +112,20 @@ def test_resumed_from_any_batch_with_another_batch_size_each_image_is_seen_once(
         expected = [math.ceil((TRAIN_FACES - in_epoch) / size), *[steps_per_epoch] * (1 - epoch)] if epoch < 2 else []
         assert lengths(resumed.steps) == expected
         assert fit.current_epoch == 2
+
+
+@pytest.mark.parametrize("size", [4, 8, 16])
+def test_it_announces_the_number_of_steps_that_the_run_ends_with(
+    out: Path, saved: tuple[Path, dict[str, Any], RecordFaces], size: int
+) -> None:
+    folder, options, _ = saved
+    for batches in (2, 4, 6):
+        output = io.StringIO()
+        progress = Progress(Console(file=output, soft_wrap=True), Throughput(), "run")
+        fit = trainer(max_epochs=2, callbacks=[progress], **options)
+        fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=folder / f"{batches}.ckpt")
+        done = batches // options.get("accumulate_grad_batches", 1)
+        assert f"run: resumes after step {done} of {fit.global_step}\n" in output.getvalue()
 
 
 @pytest.mark.parametrize("size", [SIZE, 4])
