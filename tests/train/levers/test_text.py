@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import lightning
@@ -16,6 +17,7 @@ from facefeed.train.levers import LEVERS, LeverError, parse
 from facefeed.train.machine import Machine
 
 EVERYTHING = frozenset({"bitsandbytes", "deepspeed", "torchao", "triton"})
+TORCHAO = EVERYTHING - {"bitsandbytes"}
 TURING = Machine(("RTX 2080 Ti",), (11 << 30,), (7, 5), 8, EVERYTHING, "/usr/bin/c++")
 AMPERE = Machine(("A100", "A100"), (80 << 30, 80 << 30), (8, 0), 8, EVERYTHING, "/usr/bin/c++")
 BARE = Machine(cores=2)
@@ -84,6 +86,9 @@ def test_a_text_that_cannot_be_meant_is_refused_with_its_form(text: str, message
         ("zero:3:offload", TURING.without_gpus(), "there is no GPU"),
         ("fsdp", BARE, "there is no GPU"),
         ("adamw8bit", BARE, "needs torchao, which is not installed"),
+        ("adamw8bit", replace(AMPERE, packages=TORCHAO, compiler=None), "no C\\+\\+ compiler, .* bitsandbytes"),
+        ("adamw8bit", replace(AMPERE, packages=TORCHAO - {"triton"}), "no Triton, .* bitsandbytes"),
+        ("adamw8bit", replace(AMPERE, packages=TORCHAO, compute_capability=(6, 1)), "6.1, .* needs 7.0; .* bitsandb"),
         ("freeze:net", AMPERE, "freezes all that there is to train"),
         ("freeze:layer1*", AMPERE, "fits no module and no parameter"),
         ("fp16,bf16", AMPERE, r"fp16 and bf16: .* one kind \(precision\)"),

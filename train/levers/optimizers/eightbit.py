@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch import LightningModule
 from torch.optim import Adam, AdamW, Optimizer
 
-from ...machine import Machine
+from ...machine import TENSOR_CORES, Machine
 from ..lever import Lever, LeverError
 from .in_place import replace_in_place, transform_optimizers
 
@@ -29,15 +29,31 @@ class AdamW8bit(Lever, name="adamw8bit", kind="optimizer"):
     """
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
-        """Refuses without a library that has the optimizer."""
-        if machine.has("torchao") or (machine.gpus and machine.has("bitsandbytes")):
+        """Refuses without a library that has the optimizer, and on GPUs that torchao's cannot be compiled for."""
+        if machine.gpus and machine.has("bitsandbytes"):
             return None
+        if machine.has("torchao"):
+            missing = _missing_for_torchao(machine)
+            return missing and f"adamw8bit: {missing}; run `pip install bitsandbytes`, or leave it out"
         library = "bitsandbytes or torchao" if machine.gpus else "torchao"
         return f"adamw8bit: needs {library}, which is not installed; run `pip install torchao`, or leave it out"
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Replaces every optimizer when it is configured, which raises `LeverError` on one that is not Adam."""
         return transform_optimizers(module, ReplaceByEightBit(module))
+
+
+def _missing_for_torchao(machine: Machine) -> str | None:
+    """What torchao's optimizer, which compiles its step on GPUs, misses on the machine; None where it works."""
+    if not machine.gpus:
+        return None
+    if machine.compiler is None:
+        return "there is no C++ compiler, with which torchao builds its step"
+    if not machine.has("triton"):
+        return "there is no Triton, in which torchao writes its step"
+    if machine.is_older_than(TENSOR_CORES):
+        return f"{machine.compute_capability_text}, and the Triton of torchao's step needs 7.0"
+    return None
 
 
 @dataclass(frozen=True)
