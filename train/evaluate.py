@@ -73,7 +73,12 @@ def evaluate(
     _check_is_file(checkpoint)
     contents = read_checkpoint(checkpoint)
     model = load_classifier(checkpoint, contents)
-    data = _data_options(checkpoint, contents)
+    known_data = _data_options(checkpoint, contents)
+    data = known_data or DataOptions()
+    unknown_images = [] if known_data else [
+        "the checkpoint has no record of how its images came in training, as a FaceDataModule keeps it: measured on "
+        f"whole crops resized to {data.image_size} px, on all frames"
+    ]  # fmt: skip
     data = replace(data, num_workers=num_workers if num_workers is not None else data.num_workers)
     state = _datamodule_state(contents)
     if not is_hashes(state.get(VIDEOS_KEY)):
@@ -92,7 +97,7 @@ def evaluate(
             ))  # fmt: skip
             continue
         dataset, new_labels = dataset_or_error
-        notes = [f"{name}: {note}" for note in _training_overlap_notes(dataset, state)]
+        notes = [f"{name}: {note}" for note in (*unknown_images, *_training_overlap_notes(dataset, state))]
         evaluations.append(
             _evaluate_dataset(
                 model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
@@ -150,15 +155,15 @@ def _prepare(
         return error
 
 
-def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptions:
-    """Returns the `DataOptions` in a checkpoint, or the defaults if it has none.
+def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptions | None:
+    """Returns the `DataOptions` in a checkpoint; None if it has none.
 
     Raises `UsageError` on options that this version does not have.
     """
     parameters = contents.get("datamodule_hyper_parameters")
     known = parameters.get("data") if isinstance(parameters, dict) else None
     if not isinstance(known, dict):
-        return DataOptions()
+        return None
     if unknown := sorted(map(str, known.keys() - {field.name for field in fields(DataOptions)})):
         raise UsageError(
             f"{checkpoint}: its data options have {', '.join(unknown)}, which this version of facefeed does not know, "

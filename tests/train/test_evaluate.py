@@ -290,6 +290,16 @@ def test_of_a_checkpoint_without_a_record_a_note_says_that_nobody_knows(
         assert "other: it cannot be known whether the checkpoint was trained on some of these videos" in note
 
 
+def test_of_a_checkpoint_of_another_data_module_a_note_says_what_it_was_measured_on(
+    out: Path, result: Result, tmp_path: Path
+) -> None:
+    stored = torch.load(result.checkpoint, weights_only=True)
+    del stored["datamodule_hyper_parameters"]
+    torch.save(stored, tmp_path / "own.ckpt")
+    (evaluation,) = evaluate(tmp_path / "own.ckpt", [out])
+    assert any("no record of how its images came" in note and "224 px, on all" in note for note in evaluation.notes)
+
+
 def test_options_of_another_version_are_named(out: Path, result: Result, tmp_path: Path) -> None:
     stored = torch.load(result.checkpoint, weights_only=True)
     stored["datamodule_hyper_parameters"]["data"]["aspect"] = 1.5
