@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import posixpath
 from collections.abc import Sequence
+from operator import attrgetter
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Protocol, Union, get_args, get_origin, get_type_hints
@@ -123,12 +124,12 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
 
 def _mistyped_field(entry: Entry) -> str | None:
     """What is wrong with a value that no plan could hold, or that would be another one when it is read again."""
-    for name, allowed in _FIELD_TYPES.items():
-        if type(value := getattr(entry, name)) not in allowed:
+    for name, value, allowed in zip(_FIELD_TYPES, _field_values(entry), _FIELD_TYPES.values(), strict=True):
+        if type(value) not in allowed:
             return f"{name}={value!r}: must be {' or '.join(_TYPE_NAMES[each] for each in allowed)}"
-    if any(type(name) is not str for name in entry.related_identities):
+    if entry.related_identities and any(type(name) is not str for name in entry.related_identities):
         return f"related_identities={entry.related_identities!r}: must be a tuple of names"
-    if any(type(each) not in (str, int, float, NoneType) or _is_nan(each) for each in entry.values):
+    if entry.values and any(type(each) not in (str, int, float, NoneType) or _is_nan(each) for each in entry.values):
         return f"values={entry.values!r}: must be texts, numbers or None"
     return None if entry.fake_segments is None else _broken_segments(entry.fake_segments)
 
@@ -155,6 +156,7 @@ def _types_of(hint: Any) -> tuple[type, ...]:
 
 
 _FIELD_TYPES = {name: _types_of(hint) for name, hint in get_type_hints(Entry).items()}
+_field_values = attrgetter(*_FIELD_TYPES)  # several times as fast as a getattr for each
 _TYPE_NAMES = {str: "text", int: "a whole number", bool: "True or False", tuple: "a tuple", NoneType: "None"}
 
 
