@@ -115,7 +115,7 @@ class PlanPart:
             "times": self.mtime_updates,
             "digests": self.digest_updates,
             **({"source": self.source} if self.source else {}),
-            **({"is_compaction": True} if self.is_compaction else {}),  # older versions read plans without it
+            **({"is_compaction": True} if self.is_compaction else {}),
         }
         target = paths.plan / f"{number}.json"
         write_durably(target, json.dumps(data), paths.temporary, replace=False)
@@ -279,6 +279,7 @@ class Plan:
                 for unit in part.units:
                     reused = set(unit.reuses)
                     found |= {entry.video_id: part.source for entry in unit.inputs if entry.video_id not in reused}
+                found |= dict.fromkeys(part.mtime_updates, part.source)
         return found
 
     def dropped_identities(self) -> set[str]:

@@ -18,6 +18,7 @@ from .media.allowed_roots import resolved_root
 from .media.media_files import printable_name
 from .metadata.segments import parse_segments
 
+_MAX_INT = 2**63 - 1
 LAYOUT_MEMBERS = ("name", "needs", "fits", "read")
 _GUIDE = "docs/guides/layouts.md shows how"
 
@@ -125,17 +126,21 @@ def _broken_promise_of_entry(entry: Entry, listing: Listing, allowed: Sequence[P
 def _mistyped_field(entry: Entry) -> str | None:
     """What is wrong with a value that no plan could hold, or that would be another one when it is read again."""
     for name, value, allowed in zip(_FIELD_TYPES, _field_values(entry), _FIELD_TYPES.values(), strict=True):
-        if type(value) not in allowed:
+        if not isinstance(value, allowed) or (isinstance(value, bool) and bool not in allowed):
             return f"{name}={value!r}: must be {' or '.join(_TYPE_NAMES[each] for each in allowed)}"
-    if entry.related_identities and any(type(name) is not str for name in entry.related_identities):
+    if entry.related_identities and not all(isinstance(name, str) for name in entry.related_identities):
         return f"related_identities={entry.related_identities!r}: must be a tuple of names"
-    if entry.values and any(type(each) not in (str, int, float, NoneType) or _is_nan(each) for each in entry.values):
-        return f"values={entry.values!r}: must be texts, numbers or None"
+    if not all(map(_is_storable, entry.values)):
+        return f"values={entry.values!r}: must be texts, numbers (whole ones of 64 bits) or None"
     return None if entry.fake_segments is None else _broken_segments(entry.fake_segments)
 
 
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
+def _is_storable(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isnan(value)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _MAX_INT
+    return value is None or isinstance(value, str)
 
 
 def _broken_segments(segments: Any) -> str | None:

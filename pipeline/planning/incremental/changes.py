@@ -12,7 +12,6 @@ from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ..content_hash import ComparisonProgress, find_renamed, find_unchanged_content
 from ..options import JobSpec
-from ..plan import Plan
 from ..run_state import RunState
 from .stored_times import planned_by_other_times
 
@@ -99,7 +98,7 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     does, and where SRC is another set than OUT was made from, with files of the same names.
     """
     planned = run_state.plan.planned_videos()
-    _refuse_another_set(run_state.plan, planned, listing, job.source)
+    _refuse_another_set(run_state, planned, listing, job.source)
     if job.stored_files is not None:
         were_without_times = job.stored_files.address.protocol in (*WEB, "hf")
         find_unchanged = partial(planned_by_other_times, listing.root, planned, were_without_times=were_without_times)
@@ -111,26 +110,35 @@ def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, compa
     return changes
 
 
-def _refuse_another_set(plan: Plan, planned: Mapping[str, tuple[Entry, str]], listing: Listing, source: str) -> None:
+def _refuse_another_set(
+    run_state: RunState, planned: Mapping[str, tuple[Entry, str]], listing: Listing, source: str
+) -> None:
     """Raises `RefusedError` where most of the names that OUT knows from elsewhere are those of other files in SRC.
 
     Names alone identify inputs, and many sets have a real/0001.mp4: its rows would be replaced by those of another
-    video. Where most files have the size that was planned, it is the same set, which was moved and has changed.
+    video. Where most files have the size that was planned, it is the same set, which was moved and has changed. An
+    absolute name is of the same file wherever a table that lists it lies.
     """
+    plan = run_state.plan
     if {part.source for part in plan.parts} <= {"", source}:
         return
     sources = plan.sources()
     moved = [
         entry
         for entry in listing.entries
-        if not entry.problem and entry.video_id in planned and sources.get(entry.video_id) not in ("", source)
+        if not entry.problem and entry.video_id[0] != "/" and sources.get(entry.video_id, source) not in ("", source)
     ]
-    others = [entry.video_id for entry in moved if entry.size_bytes != planned[entry.video_id][0].size_bytes]
-    if 2 * len(others) > len(moved):
+    others = [entry for entry in moved if entry.size_bytes != planned[entry.video_id][0].size_bytes]
+    if 2 * len(others) <= len(moved):
+        return
+    computed = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome != "failed"}
+    lost = [entry.video_id for entry in others if entry.video_id in computed]
+    if 2 * len(lost) > len(moved):
         raise RefusedError(
-            f"{others[0]}: is another file in {source} than in {sources[others[0]]}, whose rows it would replace in "
-            f"OUT, as {len(others):,} of the {plural(len(moved), 'input')} of SRC that have a name of OUT's would; for "
-            "another set use a new OUT, or name the folder that holds both as SRC of a new OUT"
+            f"{lost[0]}: another file has that name in {source} than in {sources[lost[0]]}, and would replace its rows "
+            f"in OUT; so would {len(lost):,} of {plural(len(moved), 'input')} of SRC whose names OUT has. For another "
+            "set use a new OUT, or name the folder that holds both as SRC of a new OUT; put newer versions of the same "
+            "videos where those were"
         )
 
 

@@ -61,12 +61,13 @@ class Broken:
 
     def __init__(self, *entries: Entry, labels: tuple[str, ...] = ("real", "fake")) -> None:
         self.entries, self.labels = list(entries), labels
+        self.columns: dict[str, str] = {}
 
     def fits(self, src: Path) -> bool:
         return src.name != "other"
 
     def read(self, src: Path, allowed: Sequence[Path]) -> Listing:
-        return Listing(layout=self.name, root=src, labels=self.labels, entries=self.entries)
+        return Listing(layout=self.name, root=src, labels=self.labels, entries=self.entries, columns=self.columns)
 
 
 # --- the guide's examples
@@ -201,7 +202,10 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
         (Broken(Entry(video_id="a", fake_segments=[[1.2, 3.4]])), r"fake_segments=.*: must be a tuple or None"),  # type: ignore[arg-type]
         (Broken(Entry(video_id="a", fake_segments=([1.2, 3.4],))), r"fake_segments=.*: must be \(start, end\) in sec"),  # type: ignore[arg-type]
         (Broken(Entry(video_id="a", fake_segments=((3.4, 1.2),))), "in seconds each, in the order of time"),
-        (Broken(Entry(video_id="a", values=(math.nan,))), r"values=\(nan,\): must be texts, numbers or None"),
+        (Broken(Entry(video_id="a", values=(math.nan,))), r"values=\(nan,\): must be texts, numbers "),
+        (Broken(Entry(video_id="a", values=(2**63,))), r"values=\(9.*: must be texts, numbers \(whole ones of 64 bits"),
+        (Broken(Entry(video_id="a", values=(True,))), r"values=\(True,\): must be texts"),
+        (Broken(Entry(video_id="a", label=True)), "label=True: must be a whole number"),
         (Broken(Entry(video_id="a"), labels=()), r"labels=\(\): must be 1 to 128 different names"),
         (Broken(Entry(video_id="a"), labels=("x", "x")), "must be 1 to 128 different names"),
     ],
@@ -209,6 +213,13 @@ def test_a_dataclass_in_a_layout_file_works(tmp_path: Path) -> None:
 def test_a_broken_promise_is_named_before_anything_is_written(tmp_path: Path, layout: Broken, message: str) -> None:
     with pytest.raises(UsageError, match=f"layout broken: .*{message}"):
         list_source(tmp_path, layout)
+
+
+def test_texts_and_numbers_of_numpy_that_are_pythons_own_as_well_are_taken(tmp_path: Path) -> None:
+    entry = Entry(video_id="a", identity=np.str_("bob"), values=(np.float64(0.5), np.str_("x")))
+    layout = Broken(entry)
+    layout.columns = {"score": "float", "name": "string"}
+    assert list_source(tmp_path, layout).entries[0].identity == "bob"
 
 
 def test_an_original_by_the_absolute_path_of_an_input_would_be_tied_to_nothing(tmp_path: Path) -> None:
