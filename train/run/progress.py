@@ -172,10 +172,13 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
 
 def _total_steps(trainer: Any) -> int:
     """Steps of the run when it ends: those done, of whatever size, and those that are left, of the present one."""
-    estimated = int(trainer.estimated_stepping_batches)
-    if estimated == trainer.max_steps:
-        return estimated
-    return int(trainer.global_step) + max(estimated - optimizer_steps_at(trainer, *trainer.datamodule.position), 0)
+    if trainer.max_epochs == -1:
+        return int(trainer.max_steps)
+    steps_left = optimizer_steps_at(trainer, trainer.max_epochs, 0) - optimizer_steps_at(
+        trainer, *trainer.datamodule.position
+    )
+    total = int(trainer.global_step) + max(steps_left, 0)
+    return total if trainer.max_steps == -1 else min(total, int(trainer.max_steps))
 
 
 def _status_parts(event: dict[str, Any], trainer: Any) -> list[str]:

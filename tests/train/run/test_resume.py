@@ -6,6 +6,7 @@ import io
 import math
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import lightning
@@ -126,6 +127,24 @@ def test_it_announces_the_number_of_steps_that_the_run_ends_with(
         fit.fit(_Asking(), data(out, batch_size=size), ckpt_path=folder / f"{batches}.ckpt")
         done = batches // options.get("accumulate_grad_batches", 1)
         assert f"run: resumes after step {done} of {fit.global_step}\n" in output.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("step", "steps_per_epoch", "epoch", "expected"),
+    [(1200, 150, 4, 2000), (500, 200, 5, 1500)],
+    ids=["twice the ranks, ended by its steps", "half the ranks, ended by its epochs"],
+)
+def test_of_a_run_with_both_limits_it_announces_the_one_that_ends_it(
+    step: int, steps_per_epoch: int, epoch: int, expected: int
+) -> None:
+    output = io.StringIO()
+    progress = Progress(Console(file=output, soft_wrap=True), Throughput(), "run")
+    fit = SimpleNamespace(
+        max_epochs=10, max_steps=2000, global_step=step, accumulate_grad_batches=1,
+        num_training_batches=steps_per_epoch, datamodule=SimpleNamespace(position=(epoch, 0)),
+    )  # fmt: skip
+    progress.on_train_start(fit, None)
+    assert output.getvalue() == f"run: resumes after step {step:,} of {expected:,}\n"
 
 
 @pytest.mark.parametrize("size", [SIZE, 4])
