@@ -44,8 +44,8 @@ class Allocation:
     sbatch's --chdir. cpus_per_node: cores, divided evenly among the node's tasks. memory: of a node, as sbatch's --mem
     (`64G`; 0: all). time: the limit, in any of Slurm's forms (`90`: minutes, `12:00:00`, `2-0`: two days).
     warn_seconds: how long before the limit the job is signalled to save and end; Slurm may do so up to 60 seconds
-    earlier. warn_script: signal the script itself instead of its tasks. more: further options of sbatch, as they would
-    stand behind #SBATCH.
+    earlier; None: it is not. warn_script: signal the script itself instead of its tasks. more: further options of
+    sbatch, as they would stand behind #SBATCH.
 
     Raises `UsageError` on values that sbatch would refuse, or that the scripts do not support.
     """
@@ -61,7 +61,7 @@ class Allocation:
     time: str | None = None
     partition: str | None = None
     account: str | None = None
-    warn_seconds: int = 120
+    warn_seconds: int | None = 120
     warn_script: bool = False
     more: tuple[str, ...] = ()
 
@@ -90,11 +90,12 @@ class Allocation:
             _check_sbatch_option(line)
 
     def _check_time(self) -> None:
-        if not 1 <= self.warn_seconds <= _MAX_WARN_SECONDS:
+        if self.warn_seconds is not None and not 1 <= self.warn_seconds <= _MAX_WARN_SECONDS:
             raise UsageError(f"--warn-seconds={self.warn_seconds}: must be 1 to {_MAX_WARN_SECONDS}; try 120")
-        if self.time is None:
+        limit = None if self.time is None else time_seconds(self.time)
+        if self.warn_seconds is None:
             return
-        limit, needed = time_seconds(self.time), self.warn_seconds + 2 * _EARLY_SECONDS
+        needed = self.warn_seconds + 2 * _EARLY_SECONDS
         if limit is not None and limit < needed:
             raise UsageError(
                 f"--time={self.time}: is {limit} s, less than the {needed} s that a warning {self.warn_seconds} s "
@@ -122,7 +123,7 @@ class Allocation:
                 options.append(f"--{option}={value}")
         options += [
             f"--chdir={sbatch_quoted(str(self.folder))}", "--output=%x-%j.log", "--open-mode=append", "--requeue",
-            f"--signal={target}USR1@{self.warn_seconds}", *self.more,
+            *([] if self.warn_seconds is None else [f"--signal={target}USR1@{self.warn_seconds}"]), *self.more,
         ]  # fmt: skip
         return [f"#SBATCH {option}" for option in options]
 

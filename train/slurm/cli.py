@@ -159,13 +159,16 @@ def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
     if requested["interface"] is not None:
         raise UsageError("--interface: a ladder stays on one node; leave it out")
     if requested["warn_seconds"] is not None:
-        raise UsageError("--warn-seconds: a ladder has nothing to save, and begins anew; leave it out")
+        raise UsageError("--warn-seconds: a ladder has nothing to save, and ends at its limit; leave it out")
     parse_command("ladder", [out, *options])
-    allocation = _allocation("facefeed-ladder", requested, tasks_per_node=1)
+    allocation = _allocation("facefeed-ladder", requested, tasks_per_node=1, default_warn_seconds=None)
     _write(ladder_script(allocation, [out, *options], python=_launch_options(requested)["python"]), requested["script"])
 
 
-def _allocation(name: str, requested: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False) -> Any:
+def _allocation(
+    name: str, requested: dict[str, Any], *, tasks_per_node: int, warn_script: bool = False,
+    default_warn_seconds: int | None = 120,
+) -> Any:  # fmt: skip
     from .allocation import Allocation  # noqa: PLC0415
 
     return Allocation(
@@ -173,7 +176,7 @@ def _allocation(name: str, requested: dict[str, Any], *, tasks_per_node: int, wa
         cpus_per_node=_cores_per_node(requested), gpus_per_node=requested["gpus_per_node"][1],
         gpu_kind=requested["gpus_per_node"][0],
         memory=requested["mem"], time=requested["time"], partition=requested["partition"], account=requested["account"],
-        warn_seconds=120 if requested["warn_seconds"] is None else requested["warn_seconds"],
+        warn_seconds=default_warn_seconds if requested["warn_seconds"] is None else requested["warn_seconds"],
         warn_script=warn_script, more=requested["more"],
     )  # fmt: skip
 

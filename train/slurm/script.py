@@ -58,7 +58,7 @@ def ladder_script(allocation: Allocation, arguments: Sequence[str], *, python: S
 def _script(title: str, allocation: Allocation, assignments: list[str], body: str) -> str:
     package = files(__package__)
     head = [_HEAD.format(title=title), *allocation.lines()]
-    values = [*assignments, f"warn_seconds={allocation.warn_seconds}"]
+    values = [*assignments, f"warn_seconds={allocation.warn_seconds or 0}"]
     shell_parts = [(package / name).read_text(encoding="utf-8").rstrip() for name in ("requeue.sh", body)]
     return "\n\n".join(["\n".join(head), "\n".join(values), *shell_parts]) + "\n"
 

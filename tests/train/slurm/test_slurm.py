@@ -276,6 +276,13 @@ def test_a_ladder_is_one_task_with_all_gpus_of_a_node() -> None:
     assert is_bash(script)
 
 
+def test_a_ladder_is_not_warned_before_its_limit_which_may_be_short() -> None:
+    script = script_of("ladder", "faces", "--time", "3")
+    assert "--time=3" in directives(script)
+    assert "--signal" not in script
+    assert slurm("ladder", "faces", "--time", "soon").exit_code == 2
+
+
 @pytest.mark.parametrize(
     ("allocation", "options"),
     [
