@@ -63,7 +63,8 @@ def test_it_is_continued_with_its_own_schema(src: Path, tmp_path: Path) -> None:
 
 
 def test_it_is_refused_for_what_its_schema_has_no_column_for(src: Path, older: Path) -> None:
-    (src / "list.csv").write_text('path,label,fake_segments\nreal/a.png,real,\nfake/b.png,fake,"[[0, 1]]"\n')
+    (src / "fake/b.png").rename(src / "fake/b.mp4")
+    (src / "list.csv").write_text('path,label,fake_segments\nreal/a.png,real,\nfake/b.mp4,fake,"[[0, 1]]"\n')
     with pytest.raises(RefusedError, match=r"schema: 2 there, 3 now.*a column fake_segments, which these"):
         prepare_job(src / "list.csv", older, options=OPTIONS, detector=assets_dataset._NoiseDetector())
 
