@@ -94,7 +94,7 @@ def check_device_decoding(decode: Any, dataset: FaceDataset, *, collate_fn: Any,
                 f"decode='device': the crops of {index.where} are {stored}, not JPEG; take decode='workers'"
             )
     _check_pin_memory("decode='device'", device, pin_memory=pin_memory)
-    check_can_decode(_torch_device(device))
+    check_can_decode(torch_device(device))
 
 
 def jpeg_decoder(dataset: BatchDataset, device: torch.device, meter: EpochMeter) -> JpegDecoder | None:
@@ -115,9 +115,10 @@ def jpeg_decoder(dataset: BatchDataset, device: torch.device, meter: EpochMeter)
 
 
 def _check_pin_memory(option: str, device: Any, *, pin_memory: bool) -> None:
-    if pin_memory and _torch_device(device).type == "cpu":
+    if pin_memory and torch_device(device).type == "cpu":
         raise UsageError(f"{option}: its output is in new memory, so pin_memory cannot hold; give device='cuda'")
 
 
-def _torch_device(device: Any) -> torch.device:
+def torch_device(device: Any) -> torch.device:
+    """The device of an argument `device`; None: the CPU."""
     return torch.device("cpu" if device is None else device)  # 0 is the first GPU

@@ -49,7 +49,7 @@ from .arguments import (
     kept_columns,
 )  # fmt: skip
 from .describe import describe_epoch
-from .device_arguments import check_device_decoding, check_device_transform, jpeg_decoder
+from .device_arguments import check_device_decoding, check_device_transform, jpeg_decoder, torch_device
 from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
 from .stats import EpochMeter, LoaderDescription, LoaderStats
 from .worker_batch_loader import WorkerBatchLoader, unchanged
@@ -283,7 +283,7 @@ class FaceDataLoader(WorkerBatchLoader):
                 _log.warning(meter.replacement_report(dataset.out, kind, dataset.stores.remedies))
 
     def _batch_postprocessor(self) -> BatchPostprocessor:
-        device, transform = self._torch_device, self.device_transform
+        device, transform = torch_device(self.device), self.device_transform
         return BatchPostprocessor(
             pool=self._batch_dataset.pool, dtype=self.dtype, channels_last=self.channels_last,
             as_dict=self.fields is not None, device=self.device,
@@ -293,13 +293,9 @@ class FaceDataLoader(WorkerBatchLoader):
             decoder=jpeg_decoder(self._batch_dataset, device, self._meter),
         )  # fmt: skip
 
-    @property
-    def _torch_device(self) -> torch.device:
-        return torch.device("cpu" if self.device is None else self.device)  # 0 is the first GPU
-
     def _normalises_in_worker(self) -> bool:
         """Whether workers write normalised float32, not the uint8 that is transformed or normalised on the device."""
-        is_for_cpu = self.device_transform is None and self._torch_device.type == "cpu"
+        is_for_cpu = self.device_transform is None and torch_device(self.device).type == "cpu"
         return self.decode == "workers" and self.dtype == "float32" and is_for_cpu
 
     def to(self, device: str | torch.device) -> Self:
