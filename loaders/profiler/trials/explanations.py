@@ -16,7 +16,7 @@ from ..measure.measured_loop import MeasuredLoop, Step
 from ..measure.recording import Recording
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.variants import torch_loader_of, with_less_work, with_settings
-from ..verdict.advice import Advice, acceptable_wait_share, advise, unexplained_wait_share
+from ..verdict.advice import Advice, acceptable_wait_share, advise, unexplained_wait_share, wait_per_step
 from ..verdict.epoch_length import most_in_flight, short_epoch_batches, short_epoch_error
 from ..verdict.headroom import without_contradicted_headroom
 from ..verdict.loader_verdict import LoaderMeasurement
@@ -33,7 +33,7 @@ _TRIAL_STEPS_DIVISOR = 20  # a trial takes so small a part of the steps
 _MAX_TRIAL_SECONDS = 45.0
 _MAX_EVICTIONS = 10
 _MAX_TRIED_SETTINGS = 6
-_SURELY_BETTER_PART = 0.5  # of the waiting so far
+_SURELY_BETTER_PART = 0.5  # of the waiting of a step so far
 _CURVE_STEP_FACTORS = (0.5, 0.8, 1.0, 1.3, 2.0)
 """Where the wait curve is measured: in the time that all workers need for a batch when none ever waits."""
 
@@ -115,10 +115,16 @@ class Trials:
                 limit = f"no steady state within {_MAX_TRIAL_SECONDS:.0f} s"
                 notes.append(f"{_as_code(candidate.settings)} could not be measured: {limit}")
                 continue
-            tried.append(replace(candidate, measured_wait_share=trial.verdict.wait_share.value))
+            attempt = replace(candidate, measured_wait_share=trial.verdict.wait_share.value)
+            tried.append(attempt)
             if _is_surely_better(trial.verdict, best_wait_share):
                 best, best_wait_share = trial, trial.verdict.wait_share.value
                 advice = list(self.advise(replace(profile, live=trial.recording, verdict=trial.verdict)))
+            elif not attempt.failed:
+                steps = plural(trial.verdict.num_steps, "step")
+                notes.append(
+                    f"{_as_code(candidate.settings)} waited less, but {steps} do not show that surely: not kept"
+                )
             if trial.verdict.kind is VerdictKind.FED:
                 break
         if not tried_settings:
@@ -257,9 +263,10 @@ def _as_code(settings: Mapping[str, int]) -> str:
 def _is_surely_better(verdict: Verdict, wait_share: float) -> bool:
     """Whether a trial waits less than `wait_share` by more than its uncertainty.
 
-    By its upper bound; or, since that of a short trial is wide where little waiting is left, half of it at most. A
-    trial that is fed has enough steps for a bound of its own.
+    By its upper bound; or, since that of a short trial is wide, by half of the waiting of a step at most. A trial that
+    is fed has enough steps for a bound of its own.
     """
     waits = verdict.wait_share
-    is_less = waits.upper < wait_share or waits.value <= _SURELY_BETTER_PART * wait_share
+    is_half = wait_per_step(waits.value) <= _SURELY_BETTER_PART * wait_per_step(wait_share)
+    is_less = waits.upper < wait_share or is_half
     return is_less or (verdict.kind is VerdictKind.FED and waits.value < wait_share)

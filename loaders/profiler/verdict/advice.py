@@ -17,7 +17,7 @@ from .unseen_steps import has_unseen_steps
 from .verdict import FED_BELOW, Verdict, VerdictKind
 from .what_if import WhatIfModel
 
-_MAX_REMAINING_PART = 0.8  # of the present waiting: what leaves more is no advice
+_MAX_REMAINING_PART = 0.8  # of the present waiting of a step: what leaves more is no advice
 _SLOW_BATCH_FACTOR = 5.0  # times the median
 _MAX_SLOW_SHARE = 0.05  # of the batches
 _MAX_ADVICE = 4
@@ -49,10 +49,9 @@ class Advice:
 
     @property
     def failed(self) -> bool:
-        """Whether the change was tried and left most of the waiting."""
-        return (
-            self.measured_wait_share is not None
-            and self.measured_wait_share > _MAX_REMAINING_PART * self.current_wait_share
+        """Whether the change was tried and left most of the waiting of a step."""
+        return self.measured_wait_share is not None and not _is_worthwhile(
+            self.measured_wait_share, self.current_wait_share
         )
 
     def __str__(self) -> str:
@@ -88,8 +87,21 @@ def advise(
         replace(advice, predicted_wait_share=advice.predicted_wait_share + unexplained_share) for advice in candidates
     ]
     candidates += _faster_sampler(model, current_share)  # how long that keeps the loop was seen
-    worthwhile = [advice for advice in candidates if advice.predicted_wait_share <= _MAX_REMAINING_PART * current_share]
+    worthwhile = [advice for advice in candidates if _is_worthwhile(advice.predicted_wait_share, current_share)]
     return sorted(worthwhile, key=lambda advice: (not advice.settings, advice.predicted_wait_share))[:_MAX_ADVICE]
+
+
+def wait_per_step(wait_share: float) -> float:
+    """Waiting of a step, in times of the rest of it, 0 to infinity.
+
+    Changes are compared by that: where 95 % is waiting, four times as many batches a second leave 80 %, which seems
+    little, but 4 instead of 19 times of the step.
+    """
+    return wait_share / (1 - wait_share) if wait_share < 1 else math.inf
+
+
+def _is_worthwhile(new_wait_share: float, wait_share: float) -> bool:
+    return wait_per_step(new_wait_share) <= _MAX_REMAINING_PART * wait_per_step(wait_share)
 
 
 def acceptable_wait_share(verdict: Verdict) -> float:

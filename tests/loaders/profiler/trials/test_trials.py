@@ -29,6 +29,7 @@ from facefeed.pipeline.errors import UsageError
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset, SequentialSampler, TensorDataset
 
 Load = Callable[[int, int], float]
+FollowAdvice = Callable[..., Profile]
 
 
 def trials_of_two_workers(num_batches: int = 1000) -> Trials:
@@ -40,10 +41,13 @@ def trials_of_two_workers(num_batches: int = 1000) -> Trials:
 
 
 @pytest.fixture
-def follow_advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
-    """The profile of two starving workers once its advice was followed; `load`: of a batch under such settings."""
+def follow_advice(monkeypatch: pytest.MonkeyPatch) -> FollowAdvice:
+    """The profile of two starving workers once its advice was followed; `load`: of a batch under such settings.
 
-    def run(load: Load) -> Profile:
+    `trial_steps`: of a short trial.
+    """
+
+    def run(load: Load, trial_steps: int = 300) -> Profile:
         trials = trials_of_two_workers()
 
         def measured(name: str, trial_loader: Any, steps: int) -> Trial:
@@ -51,7 +55,7 @@ def follow_advice(monkeypatch: pytest.MonkeyPatch) -> Callable[[Load], Profile]:
             loads = uneven(steps, load(workers, prefetch), spread=0.2)
             return trial_of(name, recording_of(loads, workers=workers, prefetch=prefetch))
 
-        monkeypatch.setattr(trials, "measure", lambda name, trial_loader: measured(name, trial_loader, 300))
+        monkeypatch.setattr(trials, "measure", lambda name, trial_loader: measured(name, trial_loader, trial_steps))
         monkeypatch.setattr(trials, "_measure_in_full", lambda name, trial_loader: measured(name, trial_loader, 4000))
         return trials.verify_advice(profile_of(recording_of(uneven(1000, load(2, 2), spread=0.2))))
 
@@ -115,7 +119,7 @@ def test_an_epoch_of_no_known_length_that_ends_before_a_step_is_steady_is_named(
 
 
 def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste(
-    follow_advice: Callable[[Load], Profile],
+    follow_advice: FollowAdvice,
 ) -> None:
     profile = follow_advice(lambda _workers, _prefetch: 0.028)
     assert profile.verified is not None
@@ -126,7 +130,7 @@ def test_settings_that_feed_the_device_are_measured_in_full_and_printed_to_paste
     assert report_values(profile, Gate())["followed"]["settings"] == profile.verified.name
 
 
-def test_what_helps_in_part_is_gone_on_from(follow_advice: Callable[[Load], Profile]) -> None:
+def test_what_helps_in_part_is_gone_on_from(follow_advice: FollowAdvice) -> None:
     """Every worker more makes all of them slower: what was predicted is not enough, what follows from there is."""
     profile = follow_advice(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
     tried = [item for item in profile.advice if item.measured_wait_share is not None]
@@ -136,7 +140,30 @@ def test_what_helps_in_part_is_gone_on_from(follow_advice: Callable[[Load], Prof
     assert profile.verified.name == "num_workers=4, prefetch_factor=2"
 
 
-def test_settings_that_do_not_help_are_not_recommended(follow_advice: Callable[[Load], Profile]) -> None:
+def test_a_loader_that_waits_nearly_always_is_led_to_the_setting_that_feeds_the_device(
+    follow_advice: FollowAdvice,
+) -> None:
+    """Twice as many workers as there are cores first, and from there as many as are needed."""
+    profile = follow_advice(lambda _workers, _prefetch: 0.1)
+    assert profile.verdict.wait_share.value > 0.75
+    tried = [item for item in profile.advice if item.measured_wait_share is not None]
+    assert [item.settings["num_workers"] for item in tried] == [8, 12]
+    assert profile.verified is not None
+    assert profile.verified.verdict.kind is VerdictKind.FED
+
+
+def test_a_setting_that_seems_better_in_too_few_steps_is_noted_as_not_kept(
+    follow_advice: FollowAdvice,
+) -> None:
+    profile = follow_advice(lambda workers, _prefetch: {2: 0.028, 3: 0.036}.get(workers, 0.06), trial_steps=40)
+    tried = [item for item in profile.advice if item.measured_wait_share is not None]
+    assert not tried[0].failed
+    assert profile.verified is None
+    assert profile.verify_notes[0].startswith("num_workers=3, prefetch_factor=2 waited less, but ")
+    assert profile.verify_notes[0].endswith(" steps do not show that surely: not kept")
+
+
+def test_settings_that_do_not_help_are_not_recommended(follow_advice: FollowAdvice) -> None:
     profile = follow_advice(lambda workers, _prefetch: 0.014 * workers)
     assert profile.verified is None
     assert profile.advice[0].failed
@@ -144,7 +171,7 @@ def test_settings_that_do_not_help_are_not_recommended(follow_advice: Callable[[
 
 
 def test_settings_that_wait_a_little_less_by_chance_are_not_recommended(
-    follow_advice: Callable[[Load], Profile],
+    follow_advice: FollowAdvice,
 ) -> None:
     profile = follow_advice(lambda workers, _prefetch: 0.028 if workers == 2 else 0.0138 * workers)
     tried = [item.measured_wait_share for item in profile.advice if item.measured_wait_share is not None]
@@ -153,7 +180,7 @@ def test_settings_that_wait_a_little_less_by_chance_are_not_recommended(
 
 
 def test_a_setting_that_cannot_be_measured_costs_neither_the_verdict_nor_the_next_one(
-    follow_advice: Callable[[Load], Profile],
+    follow_advice: FollowAdvice,
 ) -> None:
     def load(workers: int, _prefetch: int) -> float:
         if workers == 3:
@@ -170,7 +197,7 @@ def test_a_setting_that_cannot_be_measured_costs_neither_the_verdict_nor_the_nex
 
 
 def test_a_search_that_ends_before_its_advice_does_says_what_is_left(
-    follow_advice: Callable[[Load], Profile], monkeypatch: pytest.MonkeyPatch
+    follow_advice: FollowAdvice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(explanations, "_MAX_TRIED_SETTINGS", 1)
     profile = follow_advice(lambda workers, _prefetch: 0.028 * (1 + 0.1 * (workers - 2)))
@@ -178,13 +205,13 @@ def test_a_search_that_ends_before_its_advice_does_says_what_is_left(
     assert "not tried: num_workers=4" in " ".join(console_report(profile, Gate()).split())
 
 
-def test_where_no_setting_is_advised_there_is_nothing_to_verify(follow_advice: Callable[[Load], Profile]) -> None:
+def test_where_no_setting_is_advised_there_is_nothing_to_verify(follow_advice: FollowAdvice) -> None:
     profile = follow_advice(lambda _workers, _prefetch: 0.005)
     assert profile.verified is None
     assert profile.verify_notes == ("no setting was advised, so none was tried",)
 
 
-def test_settings_that_make_it_worse_are_not_gone_on_from(follow_advice: Callable[[Load], Profile]) -> None:
+def test_settings_that_make_it_worse_are_not_gone_on_from(follow_advice: FollowAdvice) -> None:
     """Three workers are far slower than two; what would follow from there is not tried, a longer queue is."""
     loads = {2: 0.024, 3: 0.090}
     profile = follow_advice(lambda workers, _prefetch: loads.get(workers, 0.3))

@@ -48,6 +48,17 @@ def test_a_loader_that_waits_for_something_else_than_a_core_is_given_as_many_wor
     assert str(replace(workers, measured_wait_share=0.004)).endswith("-> 0.0%, measured 0.4%")
 
 
+def test_the_more_a_loader_starves_the_more_is_advised() -> None:
+    """Four workers in place of one leave 80 % of waiting where 95 % was, and make the training four times as fast."""
+    advice = advise(recording_of(np.full(600, 20 * STEP), workers=1, spans={"augment": 0.9}), num_cores=2)
+    assert advice[0].settings == {"num_workers": 4, "prefetch_factor": 2}
+    assert advice[0].current_wait_share == pytest.approx(0.95, abs=0.01)
+    assert advice[0].predicted_wait_share == pytest.approx(0.80, abs=0.01)
+    assert find_advice(advice, "of a batch's load time").predicted_wait_share < 0.91
+    assert not replace(advice[0], measured_wait_share=0.80).failed
+    assert replace(advice[0], measured_wait_share=0.945).failed
+
+
 def test_more_workers_are_not_advised_where_the_cores_are_busy_but_more_cores_are() -> None:
     crowded = recording_of(np.full(600, 3.5 * STEP), busy=1.0, loop=0.2)
     advice = advise(crowded, num_cores=2)
