@@ -126,6 +126,7 @@ class ProfileRequest:
         loader = FaceDataLoader(
             dataset, self.batch_size, shuffle=False if self.shuffle == "none" else self.shuffle, balance=balance,
             num_workers=workers, prefetch_factor=prefetch, local_ranks=self.ranks,
+            on_corrupt="raise",  # a verdict on images in place of others is no verdict on this dataset
         )  # fmt: skip
         sampler: Any = loader.sampler
         images = sampler.num_images

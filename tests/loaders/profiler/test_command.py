@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import shutil
 import sys
 from contextlib import nullcontext
 from dataclasses import replace
@@ -15,7 +16,7 @@ import albumentations as A  # noqa: N812 (as everyone calls it)
 import pytest
 from assets_loaders import slowly
 from assets_profiles import starved
-from assets_rows import make_small, shown
+from assets_rows import damage, make_small, shown
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.profiler import cli
@@ -76,7 +77,7 @@ def test_what_a_batch_costs_is_broken_down(dataset: Path) -> None:
     assert min(loader_profile.live.stage_seconds.values()) > 0
     trials = {trial.name: trial.recording.stage_seconds for trial in loader_profile.trials}
     assert "augment" not in trials["evaluation transform"]
-    assert set(trials) == {"evaluation transform", "none"}
+    assert set(trials) == {"evaluation transform", "without decoding"}
     assert len(loader_profile.curve) == 5
     assert all(point.step_seconds > 0 <= point.predicted_wait_share <= 1 for point in loader_profile.curve)
     assert len(shown(loader)) == 107  # the loader is as it was
@@ -123,6 +124,19 @@ def test_the_command_writes_its_report_and_ends_with_one_json_object(dataset: Pa
     assert sum(figures["seconds_per_step"].values()) > 0.001
     assert (tmp_path / "profile.html").stat().st_size > 100_000
     assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+
+
+def test_damaged_data_end_a_profile_and_no_report_is_written(dataset: Path, tmp_path: Path) -> None:
+    """Others in their place would be profiled as if all were well, and a gate would pass."""
+    out, report = tmp_path / "out", tmp_path / "found.json"
+    shutil.copytree(dataset, out)
+    damage(out, *range(20))
+    options = ["--image-size", "16", "--steps", "50", "--batch-size", "10", "--quick", "--workers", "0"]
+    files = ["--report", str(report), "--page", str(tmp_path / "page.html")]
+    result = CliRunner().invoke(main, ["profile", str(out), *options, *files, "--max-wait", "99%"])
+    assert result.exit_code == 1, result.output
+    assert f"run `facefeed verify {out}`" in result.output
+    assert list(tmp_path.iterdir()) == [out]
 
 
 def test_what_was_not_measured_is_null_in_the_report_and_never_nan() -> None:
