@@ -118,8 +118,8 @@ def with_longer_epoch(loader: FaceDataLoader, rounds: int) -> FaceDataLoader:
 def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
     """Copies of the loader that do less with an image: the differences are what its transforms and decoding cost.
 
-    "evaluation transform": only resized and normalised, where the loader does more. "none": read and transported
-    without decoding; every image is grey.
+    "evaluation transform": only resized and normalised, where the loader does more. "without decoding": read and sent
+    alone; every image is grey.
     """
     source, variants = _copy_of_batch_dataset(loader), {}
     if source.transform is not None or source.face_transform is not None:
@@ -130,7 +130,9 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
         variants["evaluation transform"] = loader.with_batch_dataset(plain)
         source = plain
     if source.image_size is not None:
-        variants["none"] = loader.with_batch_dataset(source.with_wrapped_stages(_GreyImages(source.image_size)))
+        variants["without decoding"] = loader.with_batch_dataset(
+            source.with_wrapped_stages(_GreyImages(source.image_size))
+        )
     return variants
 
 

@@ -22,8 +22,8 @@ from .waits import num_unjudged_steps
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
 
 
-def console_report(profile: Profile, gate: Gate) -> str:
-    """One screen of 80 columns, the verdict at its end."""
+def console_report(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B008 (frozen)
+    """One screen of 80 columns, the verdict at its end; with what would help, or why nothing is advised."""
     verdict, live = profile.verdict, profile.live
     lines = [
         *_sweep(profile),

@@ -81,9 +81,9 @@ def binding(recording: Recording, *, num_ranks: int = 1) -> str:
 
 # ---- beside others
 
-_LESS_WORK = {"none", "evaluation transform"}
+_LESS_WORK = {"without decoding", "evaluation transform"}
 _LESS_WORK_NOTES = (
-    "“evaluation transform” only resizes and normalises; “none” reads and transfers without decoding: "
+    "“evaluation transform” only resizes and normalises; “without decoding” only reads and transfers: "
     "what it still waits is not the transforms' doing.",
 )
 

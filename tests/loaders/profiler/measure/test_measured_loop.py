@@ -612,8 +612,8 @@ def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> Non
 
 def test_a_loader_without_transforms_is_compared_with_reading_alone(dataset: Path) -> None:
     variants = with_less_work(FaceDataLoader(dataset, 10, image_size=16, num_workers=0, dtype="uint8"))
-    assert set(variants) == {"none"}
-    images = next(iter(variants["none"]))[0]
+    assert set(variants) == {"without decoding"}
+    images = next(iter(variants["without decoding"]))[0]
     assert images.shape == (10, 3, 16, 16)
     assert images.unique().tolist() == [128]
 

@@ -462,7 +462,9 @@ def test_an_upper_bound_that_could_not_be_shown_is_not_100_percent() -> None:
 
 
 def test_bounds_that_say_nothing_are_not_shown_as_at_least_0_percent() -> None:
-    section = trials_section(profile_of(fed().live, trials=(trial_of("none", recording_of(np.full(40, STEP / 2))),)))
+    section = trials_section(
+        profile_of(fed().live, trials=(trial_of("without decoding", recording_of(np.full(40, STEP / 2))),))
+    )
     assert section is not None
     assert section.table is not None
     assert [row[3] for row in section.table.rows] == ["0\u00a0% to 0.8\u00a0%", "not known"]
