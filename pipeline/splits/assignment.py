@@ -126,12 +126,12 @@ def assign_splits(
         dropped |= _oversized_people(entries, [entry for entry, _ in known.values()], dropped)
     bridging: set[str] = set()
     while True:
-        components, assigned, found = _join(
+        components, assigned, newly_bridging = _join(
             [entry for entry in entries if entry.video_id not in bridging], known, dropped, renamed
         )
-        if not found:
+        if not newly_bridging:
             break
-        bridging |= _with_derived(found, assigned, known)  # without these, their links join nothing
+        bridging |= _with_derived(newly_bridging, assigned, known)  # without these, their links join nothing
     drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
     split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
     split_of |= splits_beside_leaks(
