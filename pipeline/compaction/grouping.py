@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from ..dataset.manifest import Receipt
@@ -22,16 +22,26 @@ class _SmallUnit(NamedTuple):
     def size_bytes(self) -> int:
         return sum(receipt.bytes for receipt in self.receipts)
 
+    @property
+    def num_files(self) -> int:
+        return sum(receipt.file is not None for receipt in self.receipts)
+
+    def owns_all(self, unit_of_video: Mapping[str, str]) -> bool:
+        """Whether no later unit contains one of its inputs, as where an earlier version tried a failed one again."""
+        names = (outcome.video_id for receipt in self.receipts for outcome in receipt.inputs)
+        return all(unit_of_video[name] == self.unit.unit_id for name in names)
+
 
 def plan_compaction(run_state: RunState, target_bytes: int) -> PlanPart:
     """A part of the plan with units in place of several smaller ones each; without any where none are to be merged.
 
     Files of at least half of `target_bytes` stay as they are, and no merged one is larger than that. Merged again, they
-    give nothing more to merge: at most one smaller file a split is left.
+    give nothing more to merge: at most one smaller file a split is left. A unit stays that shares an input with a later
+    one: merged, the rows of either could be taken for those of that input.
     """
     planned = run_state.plan.planned_videos()
     salt = str(len(run_state.plan.parts))
-    groups = (group for group in _groups(run_state, target_bytes) if sum(len(small.receipts) for small in group) > 1)
+    groups = (group for group in _groups(run_state, target_bytes) if sum(small.num_files for small in group) > 1)
     units = [_merged(run_state, group, planned, salt) for group in groups]
     return PlanPart(config=run_state.plan.parts[0].config, units=tuple(units), is_compaction=True)
 
@@ -40,7 +50,7 @@ def _groups(run_state: RunState, target_bytes: int) -> Iterator[list[_SmallUnit]
     open_groups: dict[str, list[_SmallUnit]] = {}
     for unit in run_state.plan.units():
         small = _SmallUnit(unit, [receipt for _, receipt in run_state.leaf_units(unit) if receipt is not None])
-        if small.size_bytes * 2 >= target_bytes:
+        if small.size_bytes * 2 >= target_bytes or not small.owns_all(run_state.unit_of_video):
             continue
         group = open_groups.setdefault(unit.split, [])
         if sum(each.size_bytes for each in group) + small.size_bytes > target_bytes:
@@ -58,7 +68,6 @@ def _merged(run_state: RunState, group: list[_SmallUnit], planned: dict[str, tup
             entry_of_rows(entries[outcome.video_id], planned[outcome.video_id][0], outcome)
             for receipt in small.receipts
             for outcome in receipt.inputs
-            if run_state.unit_of_video[outcome.video_id] == small.unit.unit_id
         ]
     return Unit.make(
         inputs, group[0].unit.split, config_hash=run_state.config_hash, salt=salt,

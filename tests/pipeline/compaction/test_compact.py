@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from collections import namedtuple
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 from assets_columns import FILE, Large
-from assets_dataset import UNITS, Clip, copy_dataset, make_dataset, open_run_state
+from assets_dataset import NO_ROWS, UNITS, Clip, copy_dataset, make_dataset, open_run_state
 from assets_docs import REFERENCE
 from assets_failing_commands import files_of
 from assets_in_process import Job
@@ -36,6 +37,7 @@ from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.plan import PlanPart, Unit
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
 
@@ -176,6 +178,32 @@ def test_files_are_merged_up_to_the_size_and_large_ones_stay(out: Path) -> None:
     assert plan_compaction(run_state, small[0]).units == ()
     groups = plan_compaction(run_state, 200_000).units
     assert all(sum(sizes[name] for name in unit.supersedes) <= 200_000 for unit in groups)
+
+
+def test_a_file_beside_units_without_one_is_not_copied(tmp_path: Path) -> None:
+    """A new name for it would change the fingerprint, and so end the training runs on it, for nothing."""
+    out = tmp_path / "out"
+    make_dataset(out, (("train", (Clip("real/anna.mp4", 5),)), ("train", NO_ROWS)))
+    before = Manifest.read(out)
+    result = run("compact", out)
+    assert "nothing to merge: 1 file" in result.stderr
+    assert Manifest.read(out) == before
+
+
+def test_rows_of_an_input_that_an_earlier_version_retried_in_a_unit_of_its_own_are_kept(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = (Clip("real/anna.mp4", 5), Clip("real/cut.mp4", 4, "truncated"))
+    make_dataset(out, tuple(("train", clips) for clips in (first, (Clip("real/bert.mp4", 3),))))
+    run_state = open_run_state(out)
+    failed, other = run_state.plan.units()
+    retried = Unit.make([failed.inputs[1]], "train", config_hash=run_state.config_hash, salt="1")
+    receipt = run_state.receipt(other)
+    assert receipt is not None
+    receipt = replace(receipt, unit=retried.unit_id, inputs=[replace(receipt.inputs[0], video_id="real/cut.mp4")])
+    run_state.paths.receipt(retried.unit_id).write_text(receipt.to_json())
+    run_state.plan.append(run_state.paths, PlanPart(config=run_state.plan.parts[0].config, units=(retried,)))
+    (merged,) = plan_compaction(open_run_state(out), 1 << 30).units
+    assert merged.supersedes == (other.unit_id, retried.unit_id)
 
 
 def test_two_threads_write_the_bytes_of_one(out: Path, compacted: Path) -> None:
