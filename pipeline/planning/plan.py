@@ -133,7 +133,7 @@ class PlanPart:
                 raise ValueError(f"config lacks {', '.join(sorted(missing))}")
             return cls(
                 config=stored.config,
-                units=tuple(map(_parse_unit, stored.units)),
+                units=tuple(_parse_unit(unit, len(stored.config["labels"])) for unit in stored.units),
                 source=stored.source,
                 dropped_identities=stored.dropped_identities,
                 mtime_updates=stored.times,
@@ -168,14 +168,17 @@ class _StoredPart:
     is_compaction: bool = False
 
 
-def _parse_unit(stored: _StoredUnit) -> Unit:
+def _parse_unit(stored: _StoredUnit, num_labels: int) -> Unit:
     check_units([stored.unit, *stored.supersedes])
     if stored.split not in SPLITS:
         raise ValueError(f"split {brief(stored.split)} is none of {', '.join(SPLITS)}")
+    inputs = tuple(map(_parse_entry, stored.inputs))
+    for entry in inputs:
+        if not (-1 <= entry.label < num_labels and -1 <= entry.outside_label < num_labels):
+            raise ValueError(f"a label of {brief(entry.video_id)} is none of {num_labels} classes")
     return Unit(
-        unit_id=stored.unit, split=stored.split, supersedes=stored.supersedes, reuses=stored.reuses,
-        inputs=tuple(map(_parse_entry, stored.inputs)),
-    )  # fmt: skip
+        unit_id=stored.unit, split=stored.split, supersedes=stored.supersedes, reuses=stored.reuses, inputs=inputs
+    )
 
 
 _STORED_NAMES = {"related_identities": "kin"}  # ids of units are hashes of these names: in plans they stay

@@ -161,6 +161,10 @@ def other_video(data: dict[str, Any]) -> None:
     inputs[0]["video_id"] = "real/other.mp4"
 
 
+def other_class(data: dict[str, Any]) -> None:
+    data["units"][0]["inputs"][0]["label"] = 2
+
+
 def no_video(data: dict[str, Any]) -> None:
     data.update(inputs=[], rows=0)
 
@@ -169,6 +173,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "a receipt of another video": ("receipt", other_video),
     "a receipt of no video": ("receipt", no_video),
     "a plan of another video": ("plan", other_video),
+    "a plan with a class that it does not name": ("plan", other_class),
     "a manifest without a format": ("manifest", lambda manifest: manifest["config"].pop("format")),
 }
 
