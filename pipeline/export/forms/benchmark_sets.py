@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ...dataset.schema import real_class
 from ..naming import names_of_texts, safe_name
 
 NO_COMPRESSION: Final = "unknown"
@@ -51,12 +52,11 @@ _NAME_GROUPS: Final = {"DF_fake": "DeeperForensics-1.0/manipulated_videos", "Cel
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """What decides where a video stands; `label` is the name of its class, `number` its index."""
+    """What decides where a video stands; `label` is the name of its class."""
 
     video_id: str
     split: str
     label: str
-    number: int
     dataset: str | None
     method: str | None
     compression: str | None
@@ -75,13 +75,30 @@ class Place:
     name_group: str
 
 
-def places_of(videos: Sequence[Video]) -> list[Place]:
-    """Where DeepfakeBench has a video of its sets; a place of its own for one of any other set."""
+def places_of(videos: Sequence[Video], classes: Sequence[str]) -> list[Place]:
+    """Where DeepfakeBench has a video of its sets; a place of its own for one of any other set.
+
+    `classes`: names of all classes of the dataset, by number.
+    """
+    numbers = _numbers_of(classes)
     sets = names_of_texts(dict.fromkeys(video.dataset or _UNNAMED_SET for video in videos), _clean_set)
-    classes = names_of_texts(dict.fromkeys(video.label for video in videos), _clean_class)
-    folders = [f"{sets[video.dataset or _UNNAMED_SET]}/{classes[video.label]}" for video in videos]
+    names = names_of_texts(dict.fromkeys(video.label for video in videos), _clean_class)
+    folders = [f"{sets[video.dataset or _UNNAMED_SET]}/{names[video.label]}" for video in videos]
     labels = names_of_texts(folders, lambda folder: folder.replace("/", "_"))  # a_b/c and a/b_c: not one label
-    return [_place_of(video, folder, labels) for video, folder in zip(videos, folders, strict=True)]
+    return [_place_of(video, folder, labels, numbers) for video, folder in zip(videos, folders, strict=True)]
+
+
+def _numbers_of(classes: Sequence[str]) -> dict[str, int]:
+    """The number of each class: DeepfakeBench takes 0 for real, and has 1 for the fakes of its own sets.
+
+    Where no class is known to be real, they keep their numbers.
+
+    >>> _numbers_of(["replay", "original", "fake"]), _numbers_of(["fake", "live"])
+    ({'original': 0, 'fake': 1, 'replay': 2}, {'fake': 0, 'live': 1})
+    """
+    real = real_class(classes)
+    first = [] if real is None else [classes[real], *(name for name in classes if name == "fake")]
+    return {name: number for number, name in enumerate(dict.fromkeys([*first, *classes]))}
 
 
 def clean_name(text: str) -> str:
@@ -98,14 +115,14 @@ def _clean_class(text: str) -> str:
     return {"real": "Real", "fake": "Fake"}.get(text) or clean_name(text)
 
 
-def _place_of(video: Video, folder: str, labels: Mapping[str, str]) -> Place:
+def _place_of(video: Video, folder: str, labels: Mapping[str, str], numbers: Mapping[str, int]) -> Place:
     is_fake = {"real": False, "fake": True}.get(video.label)
     known = None if is_fake is None else _known_place(video, is_fake=is_fake)
     if known:
         label, known_folder = known
         return Place(label, int(bool(is_fake)), known_folder, _NAME_GROUPS.get(label, known_folder))
     set_name, label = folder.partition("/")[0], labels[folder]
-    return Place(label, video.number if is_fake is None else int(is_fake), f"{set_name}/{label}", set_name)
+    return Place(label, numbers[video.label], f"{set_name}/{label}", set_name)
 
 
 def dataset_of(place: Place) -> str:

@@ -69,7 +69,7 @@ class DeepfakeBench:
         )
         keys, first = np.unique(self._keys(self._kept), return_index=True)
         videos = [self._video(int(row)) for row in self._kept[first]]
-        places = places_of(videos)
+        places = places_of(videos, index.labels)
         names = unique_names(_ids(videos), [place.name_group for place in places], clean_name)
         self._videos = {
             int(key): (video, place, name) for key, video, place, name in zip(keys, videos, places, names, strict=True)
@@ -87,8 +87,7 @@ class DeepfakeBench:
         label = self._stored.label_name(row)
         return Video(
             video_id=str(text("video_id")), split=str(text("split")), label=str(label),
-            number=int(self._stored.index.number("label", row)), dataset=text("dataset"), method=text("method"),
-            compression=text("compression"),
+            dataset=text("dataset"), method=text("method"), compression=text("compression"),
         )  # fmt: skip
 
     def write(self, part: Part, folder: Path, on_rows: OnRows) -> PartRows:

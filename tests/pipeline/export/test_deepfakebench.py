@@ -312,7 +312,7 @@ def test_the_settings_name_no_grade_where_no_set_has_a_level_for_it(tmp_path: Pa
 def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name(
     dataset: str | None, label: int, method: str | None, video_id: str, expected: tuple[str, str]
 ) -> None:
-    place = only_place(Video(video_id, "train", ("real", "fake")[label], label, dataset, method, None))
+    place = only_place(Video(video_id, "train", CLASSES[label], dataset, method, None))
     assert (place.label, place.folder, place.number) == (*expected, label)
     known = {name for labels in DATASETS.values() for name in labels}
     assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
@@ -333,40 +333,53 @@ def test_videos_of_one_name_in_several_folders_of_a_class_are_all_in_the_json(tm
     assert all(as_the_loader_reads(tmp_path / "dest", path)[0] is not None for *_, path in frames)
 
 
+CLASSES = ("real", "fake", "screen replay")
+
+
 def only_place(video: Video) -> Place:
-    (place,) = places_of([video])
+    (place,) = places_of([video], CLASSES)
     return place
 
 
 @pytest.mark.parametrize("labels", [("真", "假"), ("bona fide", "bona_fide"), ("a", "A")])
 def test_classes_whose_names_are_alike_without_special_characters_stay_apart(labels: tuple[str, str]) -> None:
-    places = places_of(
-        [Video("a.mp4", "train", label, number, "set", None, None) for number, label in enumerate(labels)]
-    )
+    places = places_of([Video("a.mp4", "train", label, "set", None, None) for label in labels], labels)
     assert len({place.label.casefold() for place in places}) == len({place.folder.casefold() for place in places}) == 2
 
 
 def test_sets_whose_names_are_alike_without_special_characters_stay_apart() -> None:
-    places = places_of([Video("a.mp4", "train", "fake", 1, name, None, None) for name in ("my set", "my_set")])
+    places = places_of([Video("a.mp4", "train", "fake", name, None, None) for name in ("my set", "my_set")], CLASSES)
     assert len({place.label for place in places}) == len({dataset_of(place) for place in places}) == 2
 
 
 def test_labels_of_a_set_and_its_class_stay_apart_where_they_read_alike_together() -> None:
     """DeepfakeBench maps a label to one number, whatever its dataset."""
     sets_and_classes = (("my", "set_paint"), ("my_set", "paint"))
-    places = places_of(
-        [
-            Video("a.mp4", "train", label, number, name, None, None)
-            for number, (name, label) in enumerate(sets_and_classes)
-        ]
-    )
+    videos = [Video("a.mp4", "train", label, name, None, None) for name, label in sets_and_classes]
+    places = places_of(videos, [label for _, label in sets_and_classes])
     assert len({place.label for place in places}) == len({place.folder for place in places}) == 2
     assert [dataset_of(place) for place in places] == ["my", "my_set"]
 
 
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
-    place = only_place(Video("a.mp4", "train", "screen replay", 2, None, None, None))
+    place = only_place(Video("a.mp4", "train", "screen replay", None, None, None))
     assert (place.label, place.number) == ("facefeed_screen_replay", 2)
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (("fake", "live"), [0, 1]),
+        (("fake", "genuine", "original"), [0, 1, 2]),
+        (("replay", "real", "fake"), [2, 0, 1]),
+        (("swap", "Real"), [1, 0]),
+    ],
+)
+def test_no_two_classes_have_one_number_and_real_is_0_where_it_is_known(
+    classes: tuple[str, ...], expected: list[int]
+) -> None:
+    videos = [Video(f"{name}.mp4", "train", name, None, None, None) for name in classes]
+    assert [place.number for place in places_of(videos, classes)] == expected
 
 
 def test_no_name_of_a_video_or_a_set_has_what_the_loader_replaces(tmp_path: Path) -> None:
