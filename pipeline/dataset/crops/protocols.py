@@ -28,6 +28,7 @@ _ARCFACE_TEMPLATE: Final = np.array(
     [[38.2946, 51.6963], [73.5318, 51.5014], [56.0252, 71.7366], [41.5493, 92.3655], [70.7299, 92.2041]]
 )
 """Where ArcFace (Deng et al. 2019, arXiv 1801.07698) puts the five landmarks in 112 x 112 px, from pixel centres."""
+_MIN_SPREAD_PX2: Final = 0.05  # sum of squared distances from the centre: all five within .1 px are no face's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,7 +64,8 @@ class SquareCrop(CropProtocol):
 class ArcFaceCrop(CropProtocol):
     """The similarity that fits the landmarks to ArcFace's template best, which fills 1 / (1 + 2 `margin`) of the image.
 
-    Least squares over all five landmarks (Umeyama 1991), in closed form: points as complex numbers.
+    Least squares over all five landmarks (Umeyama 1991), in closed form: points as complex numbers. Where the landmarks
+    coincide, as of a detector that finds boxes alone, it is the upright square around the box, with the same margin.
     """
 
     margin: float
@@ -76,10 +78,12 @@ class ArcFaceCrop(CropProtocol):
         points = faces.landmarks @ (1, 1j)
         centres = points.mean(axis=1)
         offsets = points - centres[:, None]
-        factors = (offsets.conj() @ (target - target.mean())) / np.maximum((np.abs(offsets) ** 2).sum(axis=1), 1e-9)
+        spreads = (np.abs(offsets) ** 2).sum(axis=1)
+        factors = (offsets.conj() @ (target - target.mean())) / np.maximum(spreads, _MIN_SPREAD_PX2)
         shifts = target.mean() - factors * centres
         rows = [[factors.real, -factors.imag, shifts.real], [factors.imag, factors.real, shifts.imag]]
-        return np.moveaxis(np.array(rows), 2, 0)
+        upright = SquareCrop(size_px=self.size_px, margin=self.margin).from_frame(faces)
+        return np.where((spreads < _MIN_SPREAD_PX2)[:, None, None], upright, np.moveaxis(np.array(rows), 2, 0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,7 +21,7 @@ from facefeed.loaders.dataset.decode import decode_rgb
 from facefeed.loaders.dataset.jpeg_rows import rows_of_jpeg
 from facefeed.loaders.face import Face
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.crops import FaceGeometry, coverage
+from facefeed.pipeline.dataset.crops import FaceGeometry, coverage, crop_protocol
 from facefeed.pipeline.dataset.crops.geometry import apply, compose, inverse
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import UsageError
@@ -207,6 +207,22 @@ def test_landmarks_of_an_aligned_crop_fit_the_template_best(wide: Path) -> None:
         face = faces.load_resized(int(faces.rows[position]))
         best = SimilarityTransform.from_estimate(face.landmarks.astype(float), template)
         np.testing.assert_allclose(best.params, np.eye(3), atol=2e-2)
+
+
+def test_a_face_whose_landmarks_coincide_is_cut_around_its_box() -> None:
+    """A detector that finds boxes alone may give such landmarks; rounding parts them by less than a thousandth px."""
+    point = np.array([30.3, 50.7]) + np.random.default_rng(3).normal(scale=1e-5, size=(1, 5, 2))
+    box = np.array([[10.0, 20.0, 50.0, 80.0]])
+    faces = FaceGeometry(
+        boxes_xyxy=box, landmarks=point, frame_sizes=np.array([[320.0, 240.0]]), crop_sides=np.array([156.0]),
+        to_stored=np.array([[[1.0, 0.0, 48.0], [0.0, 1.0, 28.0]]]),
+    )  # fmt: skip
+    protocol = crop_protocol("deepfakebench")
+    corners = apply(protocol.from_frame(faces), box.reshape(1, 2, 2))[0]
+    np.testing.assert_allclose(corners[:, 1], 256 * np.array([0.15, 1.15]) / 1.3)
+    margins, is_too_narrow = coverage.needed_margins(protocol, faces)
+    assert margins[0] == pytest.approx(0.15)
+    assert not is_too_narrow[0]
 
 
 @pytest.mark.parametrize("crop", SIZES)
