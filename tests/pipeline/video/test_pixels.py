@@ -48,8 +48,9 @@ def test_a_rotation_tag_is_obeyed(reader: MediaReader, tmp_path: Path, rotation:
     assert (info.height, info.width) == rgb.shape[:2]
 
 
+@pytest.mark.parametrize("suffix", ["jpg", "tiff"])
 @pytest.mark.parametrize("orientation", range(1, 9))
-def test_every_exif_orientation_is_obeyed(reader: MediaReader, tmp_path: Path, orientation: int) -> None:
+def test_every_exif_orientation_is_obeyed(reader: MediaReader, tmp_path: Path, orientation: int, suffix: str) -> None:
     undo = {
         1: lambda a: a,
         2: lambda a: a[:, ::-1],
@@ -60,7 +61,7 @@ def test_every_exif_orientation_is_obeyed(reader: MediaReader, tmp_path: Path, o
         7: lambda a: a[::-1, ::-1].transpose(1, 0, 2),
         8: lambda a: np.rot90(a, -1),
     }
-    path = tmp_path / "photo.jpg"
+    path = tmp_path / f"photo.{suffix}"
     exif = Image.Exif()
     exif[0x0112] = orientation
     Image.fromarray(np.ascontiguousarray(undo[orientation](with_mark()))).save(path, exif=exif)

@@ -12,6 +12,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL.TiffImagePlugin import TiffImageFile
 
 from ....errors import InputError
 from ..sniffing import MediaFile, unreadable_error
@@ -54,8 +55,11 @@ def image_size(file: MediaFile, max_pixels: int) -> tuple[int, int]:
     """Return width and height of the upright picture from its header; raises the errors of `read_image`."""
     with _open_image(file) as image:
         _check_size(image, max_pixels)
+        stored = image.width, image.height
+        if isinstance(image, TiffImageFile):  # its width and height are upright in some versions of Pillow
+            stored = image.tag_v2[ExifTags.Base.ImageWidth], image.tag_v2[ExifTags.Base.ImageLength]
         is_transposed = image.getexif().get(ExifTags.Base.Orientation, 1) in (5, 6, 7, 8)
-        return (image.height, image.width) if is_transposed else (image.width, image.height)
+        return (stored[1], stored[0]) if is_transposed else stored
 
 
 @contextmanager
