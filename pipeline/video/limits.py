@@ -62,8 +62,9 @@ class DecoderLimits:
             raise UsageError(f"max_damaged_percent={self.max_damaged_percent!r}: must be 0 to 100; try 10")
         for name, smallest in (("memory_bytes", 1), ("max_pixels", 1), ("threads", 1)):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and value >= smallest):
+            if not (isinstance(value, Real) and math.isfinite(value) and value >= smallest):
                 raise UsageError(f"{name}={value!r}: must be at least {smallest}")
+            object.__setattr__(self, name, int(value))  # 8e9: the system's limits are whole numbers
         if self.command is not None and not self.command:
             raise UsageError("command=(): must name the decoder's child process; leave the default")
 

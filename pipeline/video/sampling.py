@@ -9,8 +9,8 @@ from typing import Any
 
 from ..errors import UsageError
 
-_DUE_TOLERANCE_SECONDS = 1e-6
-"""Tolerance of the `fps` schedule: containers round time stamps, at the finest to microseconds."""
+_ROUNDED_SECONDS = 1e-3
+"""How far times may be from the true ones of an even rate: Matroska, WebM, FLV and ASF round them to milliseconds."""
 _DEFAULT_EVERY = 10
 
 
@@ -23,7 +23,8 @@ class Sampling:
     Args:
         every: each N-th frame, ``frame_index % N == 0``.
         fps: F frames per second of presentation time: the first frame at or after each multiple of 1 / F seconds since
-            the first frame. No frame is selected twice, so a video slower than F gives all its frames.
+            the first frame, or up to 1 ms before it, as which containers may have rounded it. No frame is selected
+            twice, so a video slower than F gives all its frames.
         frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are
             fewer.
         keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
@@ -135,9 +136,10 @@ class Sampling:
 def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:
     chosen: list[int] = []
     due_number = 0
+    tolerance_seconds = min(_ROUNDED_SECONDS, 0.25 / fps)
     for index, seconds in enumerate(pts_seconds):
-        elapsed_seconds = seconds - pts_seconds[0] + _DUE_TOLERANCE_SECONDS
-        if elapsed_seconds >= due_number / fps:
+        elapsed_seconds = seconds - pts_seconds[0]
+        if elapsed_seconds + tolerance_seconds >= due_number / fps:
             chosen.append(index)
-            due_number = math.floor(elapsed_seconds * fps) + 1
+            due_number = max(due_number, math.floor(elapsed_seconds * fps)) + 1
     return chosen

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 
@@ -41,6 +42,17 @@ def test_fps_takes_the_first_frame_at_or_after_each_due_time() -> None:
 def test_fps_follows_the_clock_of_a_variable_rate_not_the_frame_count() -> None:
     times = [7.0, 7.01, 7.02, 7.5, 8.9, 9.0, 9.1]
     assert Sampling(fps=2).select(times, [0]) == [0, 3, 4, 5]
+
+
+@pytest.mark.parametrize(
+    ("rate", "fps", "step"),
+    [(30, 30, 1), (29.97, 29.97, 1), (29.97, 30, 1), (23.976, 24, 1), (60, 30, 2), (30, 15, 2), (30, 3, 10)],
+)
+def test_fps_takes_evenly_where_the_container_rounds_times_to_milliseconds(rate: float, fps: float, step: int) -> None:
+    """As Matroska, WebM, FLV and ASF do, also of a first frame that is not at 0."""
+    for first in (0.0, 0.0334):
+        times = [round(first + index / rate, 3) for index in range(300)]
+        assert Sampling(fps=fps).select(times, [0]) == list(range(0, 300, step))
 
 
 def test_fps_above_the_rate_gives_each_frame_once() -> None:
@@ -105,11 +117,23 @@ def test_an_invalid_frame_is_refused(frame_index: int, pts_seconds: float, shape
 
 @pytest.mark.parametrize(
     "fields",
-    [{"deadline_seconds": 0.0}, {"total_seconds": -1.0}, {"memory_bytes": 0}, {"threads": 0}, {"command": ()}],
+    [
+        {"deadline_seconds": 0.0},
+        {"total_seconds": -1.0},
+        {"memory_bytes": 0},
+        {"threads": 0},
+        {"max_pixels": math.inf},
+        {"command": ()},
+    ],
 )
 def test_invalid_limits_are_refused(fields: dict[str, object]) -> None:
     with pytest.raises(UsageError, match="must"):
         DecoderLimits(**fields)  # type: ignore[arg-type]
+
+
+def test_limits_may_be_written_as_powers_of_ten() -> None:
+    limits = DecoderLimits(memory_bytes=8e9, max_pixels=1e8, threads=2.0)  # type: ignore[arg-type]
+    assert [*map(repr, (limits.memory_bytes, limits.max_pixels, limits.threads))] == ["8000000000", "100000000", "2"]
 
 
 def test_importing_the_reader_loads_no_decoder() -> None:
