@@ -32,7 +32,7 @@ class MessageKind(IntEnum):
     """Kinds of messages from the child."""
 
     HEARTBEAT = 1  # still making progress
-    PLAN = 2  # {"frames_wanted"}: all frames to come, extra ones included; in END those of the sampling alone
+    PLAN = 2  # {"frames_wanted"}; counts are of the sampling alone, without extra frames
     FRAME = 3
     END = 4  # {"frames_wanted", "frames_decoded", "damage"}
     INFO = 5  # the fields of a MediaInfo

@@ -80,7 +80,7 @@ class MediaReader:
         """Yield the sampled frames of a video in presentation order as they are decoded; an image is one frame.
 
         extra_indices: indices of further frames to yield. Those that are damaged or that the video does not have are
-            skipped. They count in the summary while the iterator runs, but not once it has ended.
+            skipped. They count in the summary's `frames_decoded` while the iterator runs, but not once it has ended.
         summary: a new one, to be filled.
 
         The child decodes ahead by what the pipe holds (1 MiB).
@@ -200,6 +200,7 @@ class MediaReader:
         if kind is MessageKind.ERROR:
             assert isinstance(payload, dict)
             self._summary.frames_wanted = int(payload["frames_wanted"])
+            self._summary.frames_decoded = int(payload["frames_decoded"])
             raise self._with_frame_counts(InputError(payload["reason"], payload["detail"]))
         return kind, payload
 
@@ -208,7 +209,7 @@ class MediaReader:
             error.reason,
             error.detail,
             frames_wanted=self._summary.frames_wanted,
-            frames_decoded=self._summary.frames_decoded,
+            frames_decoded=min(self._summary.frames_decoded, self._summary.frames_wanted),  # extra ones of a dead child
         )
 
     def _read_message(self) -> tuple[MessageKind, Frame | FrameTimes | dict[str, Any]]:

@@ -33,14 +33,18 @@ _MAX_DETAIL_CHARS = 2000
 
 
 class _RequestHandler:
-    """Answers one request by messages to `pipe`. frames_wanted: the number of frames announced, 0 before that."""
+    """Answers one request by messages to `pipe`.
+
+    frames_wanted: number of frames that the sampling selects, 0 before that is known. frames_decoded: how many of them
+    were sent.
+    """
 
     def __init__(self, pipe: int, request: dict[str, Any]) -> None:
         self._pipe = pipe
         self._request = request
         self._limits = request["limits"]
         self._last_heartbeat = time.monotonic()
-        self.frames_wanted = 0
+        self.frames_wanted = self.frames_decoded = 0
 
     def handle(self) -> None:
         path = Path(self._request["path"])
@@ -73,6 +77,7 @@ class _RequestHandler:
         )
         for frame in media.frames(request):
             send_frame(self._pipe, frame)
+            self.frames_decoded += frame.frame_index in media.damage.counted_indices
         wanted, num_lost = len(media.damage.counted_indices), media.damage.num_lost
         return {
             "frames_wanted": wanted,
@@ -115,8 +120,12 @@ def _handle_request(pipe: int, request: dict[str, Any]) -> None:
         raise
     except Exception as error:  # an unexpected exception of a library counts as damage of the file
         reason, detail = "decode_error", f"{type(error).__name__}: {error}"
-    fields = {"reason": reason, "detail": detail[:_MAX_DETAIL_CHARS], "frames_wanted": handler.frames_wanted}
-    send_json(pipe, MessageKind.ERROR, fields)
+    _send_error(pipe, reason, detail, handler.frames_wanted, handler.frames_decoded)
+
+
+def _send_error(pipe: int, reason: str, detail: str, frames_wanted: int = 0, frames_decoded: int = 0) -> None:
+    counts = {"frames_wanted": frames_wanted, "frames_decoded": frames_decoded}
+    send_json(pipe, MessageKind.ERROR, {"reason": reason, "detail": detail[:_MAX_DETAIL_CHARS], **counts})
 
 
 def _import_decoder(pipe: int) -> None:
@@ -126,10 +135,7 @@ def _import_decoder(pipe: int) -> None:
 
         from . import video_file as video  # noqa: F401, PLC0415
     except Exception as error:
-        detail = f"the decoder cannot start: {type(error).__name__}: {error}"
-        send_json(
-            pipe, MessageKind.ERROR, {"reason": "crashed", "detail": detail[:_MAX_DETAIL_CHARS], "frames_wanted": 0}
-        )
+        _send_error(pipe, "crashed", f"the decoder cannot start: {type(error).__name__}: {error}")
         raise
     av.logging.set_level(None)
 

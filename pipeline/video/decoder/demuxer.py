@@ -41,7 +41,8 @@ def open_video(file: MediaFile, max_pixels: int) -> Iterator[av.container.InputC
         "max_pixels": str(max_pixels),
     }
     try:
-        container = av.open(_DescriptorReader(file), mode="r", options=options)
+        # Titles and tags, which nothing here reads, may be in any encoding.
+        container = av.open(_DescriptorReader(file), mode="r", options=options, metadata_errors="ignore")
     except (av.error.MemoryError, MemoryError):
         raise InputError("too_large", "its header asks for more memory than the decoder may use") from None
     except (av.error.FFmpegError, OSError, ValueError) as error:

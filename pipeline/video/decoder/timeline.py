@@ -31,6 +31,8 @@ class PacketTable:
     """The packets of a stream, in decode order.
 
     pts: presentation times in units of `time_base`; 0 where missing. has_unique_pts: whether all exist and differ.
+    has_rising_dts: whether decode times never go back, as they do where files were joined or a recorder's clock begins
+    anew: presentation times are then those of several clocks, and in no order.
     key, visible: one byte per packet; visible is 0 for packets that give no frame (removed by an edit list, or a
     hidden reference picture of VP8 and VP9). corrupt: indices of incomplete packets. ends_in_error: whether the
     demuxer stopped at an error or inside the last packet. num_indexed: packets in the container's index.
@@ -41,6 +43,7 @@ class PacketTable:
     key: bytearray = field(default_factory=bytearray)
     visible: bytearray = field(default_factory=bytearray)
     has_unique_pts: bool = True
+    has_rising_dts: bool = True
     corrupt: list[int] = field(default_factory=list)
     num_indexed: int = 0
     ends_in_error: bool = False
@@ -92,11 +95,15 @@ def read_packets(
     time_base = stream.time_base or Fraction(1)
     packets = PacketTable(time_base)
     is_visible = _VISIBLE.get(stream.codec_context.codec.canonical_name, _always_visible)
+    last_dts: int | None = None
     try:
         for packet in nonempty_packets(container, stream):
             heartbeat()
             packets.has_unique_pts &= packet.pts is not None
             packets.pts.append(packet.pts or 0)
+            if packet.dts is not None:
+                packets.has_rising_dts &= last_dts is None or packet.dts >= last_dts
+                last_dts = packet.dts
             packets.key.append(packet.is_keyframe)
             packets.visible.append(not packet.is_discard and is_visible(packet))
             if packet.is_corrupt:
@@ -115,12 +122,14 @@ def must_decode_to_count(
 ) -> bool:
     """Return whether packets and frames may not be one to one, so that only decoding can number the frames.
 
-    That is so where times are missing or repeated (raw streams), in AVI (which stores none), for codecs where a packet
-    is not always a frame, and in interlaced video, whose fields may be separate packets.
+    That is so where times are missing or repeated (raw streams) or begin anew (joined files), in AVI (which stores
+    none), for codecs where a packet is not always a frame, and in interlaced video, whose fields may be separate
+    packets.
     """
     context = stream.codec_context
     return (
         not packets.has_unique_pts
+        or not packets.has_rising_dts
         or "avi" in container.format.name.split(",")
         or context.codec.canonical_name in _COUNTED_CODECS
         or str(getattr(context, "field_order", "progressive")).lower() not in _PROGRESSIVE

@@ -52,8 +52,8 @@ class FrameRequest:
 
     sampling: which frames are wanted. max_damaged_percent: share of those that may be damaged, rounded up, but never
     all; damaged frames are skipped, and the others keep their index and time. on_plan: called once, before decoding,
-    with the number of frames to come. extra_indices: indices of further frames; those that are damaged or do not exist
-    are skipped.
+    with the number of frames that `sampling` selects. extra_indices: indices of further frames; those that are damaged
+    or do not exist are skipped.
     """
 
     sampling: Sampling
@@ -67,5 +67,5 @@ class FrameRequest:
         sampled: the indices that `sampling` selects of `num_frames` frames.
         """
         wanted = sorted({*sampled, *(index for index in self.extra_indices if 0 <= index < num_frames)})
-        self.on_plan(len(wanted))
+        self.on_plan(len(sampled))
         return wanted, DamageBudget(frozenset(sampled), self.max_damaged_percent)

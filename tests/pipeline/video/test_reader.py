@@ -227,6 +227,25 @@ def test_what_is_no_media_at_all_fails_as_not_video(reader: MediaReader, tmp_pat
     assert failure(reader, tmp_path / "video.mp4").reason == "not_video"
 
 
+@pytest.mark.parametrize("suffix", ["avi", "mkv", "mp4"])
+def test_a_title_that_is_not_utf_8_costs_nothing(reader: MediaReader, tmp_path: Path, suffix: str) -> None:
+    path = write_video(tmp_path / f"titled.{suffix}", [numbered(7)], title="Müller")
+    (frame,) = reader.frames(path, ALL)
+    assert read_number(frame.rgb) == 7
+
+
+def test_joined_files_are_counted_in_the_order_of_their_frames(reader: MediaReader, tmp_path: Path) -> None:
+    """`cat a.ts b.ts`: both begin at about the same time, and no two of their times are equal."""
+    first = write_video(tmp_path / "a.ts", map(numbered, range(20)), codec="mpeg2video")
+    second = write_video(tmp_path / "b.ts", map(numbered, range(20, 40)), codec="mpeg2video", rate=24)
+    joined = tmp_path / "joined.ts"
+    joined.write_bytes(first.read_bytes() + second.read_bytes())
+    frames = list(reader.frames(joined, Sampling(every=5)))
+    assert [read_number(frame.rgb) for frame in frames] == indices(frames) == list(range(0, 40, 5))
+    times = [frame.pts_seconds for frame in frames]
+    assert times == sorted(times)
+
+
 def test_what_cannot_be_read_fails_as_unreadable(reader: MediaReader, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.mp4")
     (tmp_path / "loop.mp4").symlink_to(tmp_path / "loop.mp4")
@@ -271,6 +290,14 @@ def test_one_damaged_frame_costs_itself_and_what_is_built_on_it_alone(
     following = DecodeSummary()
     list(reader.frames(video, ALL, summary=following))
     assert following == DecodeSummary(30, 30, "")
+
+
+def test_a_failure_counts_the_sampled_frames_alone(tmp_path: Path, video: Path) -> None:
+    """An original is decoded at its fakes' moments too, which are no frames of its sampling."""
+    path = spoil(tmp_path / "damaged.mp4", video, range(10, 11))
+    with MediaReader(DecoderLimits(max_damaged_percent=0)) as reader, pytest.raises(InputError) as caught:
+        list(reader.frames(path, Sampling(every=5), extra_indices=[1, 2, 3, 22, 23]))
+    assert (caught.value.frames_wanted, caught.value.frames_decoded) == (6, 2)
 
 
 def test_more_damage_than_allowed_fails_the_file(tmp_path: Path, video: Path) -> None:

@@ -94,9 +94,13 @@ def write_video(
     sample_aspect_ratio: Fraction | None = None,
     audio: bool = False,
     file_format: str | None = None,
+    title: str = "",
 ) -> Path:
-    """Encode RGB frames; times are presentation times in milliseconds, instead of an even rate."""
-    with av.open(str(path), "w", format=file_format, options=container_options or {}) as container:
+    """Encode RGB frames; times are presentation times in milliseconds, instead of an even rate; title in Latin-1."""
+    options_of_file = container_options or {}
+    with av.open(str(path), "w", format=file_format, options=options_of_file, metadata_encoding="latin-1") as container:
+        if title:
+            container.metadata["title"] = title
         stream: Any = None
         sound: Any = container.add_stream("aac", rate=16000) if audio else None
         for index, rgb in enumerate(frames):
