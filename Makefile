@@ -112,7 +112,8 @@ shuffle: $(READY)  ## random and concurrent tests, runs FIRST to RUNS on a busy 
 	done
 
 chaos: $(READY)  ## slow fault tests: kills, power failures, failing calls, thousands of events
-	$(BIN)/pytest -m chaos --durations=10
+	@# All calls of a command, each of which fails once, take longer than a test that hangs may elsewhere.
+	$(BIN)/pytest -m chaos --durations=10 -o faulthandler_timeout=14400
 
 slurm: $(READY)  ## a real Slurm of two nodes on this machine: training that is preempted and goes on (Debian's slurm-wlm, munge)
 	$(BIN)/pytest -m slurm --durations=10
