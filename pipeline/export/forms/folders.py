@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 from ...dataset.schema import unlabelled_name
-from ..naming import column_names, unique_names
+from ..naming import column_names, names_of_texts, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
 from .csv_table import as_csv_columns
@@ -36,7 +36,8 @@ class Folders:
         self._names = unique_names(video_ids, [0] * len(video_ids))
         labels = stored.index.labels
         classes = [*labels, unlabelled_name(labels)]
-        self._classes = unique_names(classes, [0] * len(classes))
+        names = names_of_texts(classes)
+        self._classes = [names[name] for name in classes]
 
     def write(self, part: Part, folder: Path, on_rows: OnRows) -> PartRows:
         """See `Form.write`."""
@@ -56,9 +57,9 @@ class Folders:
         path, writer = folder / "metadata.csv", None
         names = column_names(self._stored.light_columns, _FIELDS)
         for some, batch in self._stored.batches(rows, _BATCH_ROWS):
-            fields = dict(zip(_FIELDS, (self._paths(some), self._classes_of(some)), strict=True))
+            fields = pa.record_batch([self._paths(some), self._classes_of(some)], names=_FIELDS)
             columns = {names[name]: column for name, column in as_csv_columns(batch).items()}
-            table = pa.table({**fields, **columns})
+            table = pa.table({**as_csv_columns(fields), **columns})
             writer = writer or pa.csv.CSVWriter(path, table.schema)
             writer.write_table(table)
         if writer:

@@ -171,6 +171,14 @@ def test_columns_of_ones_own_are_exported_and_replace_none_of_the_forms(tmp_path
         assert len(read_by_hugging_face(tmp_path / form, form, tmp_path, splits=["train"])["train"]) == 10
 
 
+def test_classes_keep_their_names_but_for_what_no_folder_may_have(tmp_path: Path) -> None:
+    """A name is no path: what follows a dot is no suffix of it, and what precedes a slash no folder."""
+    clips = (Clip("real/a.mp4", 1), Clip("fake/a-swap.mp4", 1))
+    make_dataset(tmp_path / "out", (("train", clips),), labels=("FF/Deep.fakes", "30.5"))
+    exported(tmp_path / "out", tmp_path / "dest", "folders")
+    assert ImageFolder(str(tmp_path / "dest" / "train")).classes == ["30_5", "FF_Deep_fakes"]
+
+
 def test_no_cell_of_the_table_is_a_formula(tmp_path: Path) -> None:
     make_dataset(tmp_path / "out", (("train", (named("real/a.mp4", identity="=1+2"),)),))
     exported(tmp_path / "out", tmp_path / "dest", "folders")
