@@ -41,6 +41,9 @@ class CommandGroup(click.Group):
         as_json, is_dry_run = "--json" in ctx.args, "--dry-run" in ctx.args
         try:
             return super().invoke(ctx)
+        except click.ClickException as error:  # click prints it, but for programs
+            _print_object({"error": error.format_message(), "exit": error.exit_code}, as_json=as_json)
+            raise
         except FacefeedError as error:
             message, code, details = str(error), error.exit_code, error.details
         except KeyboardInterrupt:
@@ -58,13 +61,17 @@ class CommandGroup(click.Group):
                 click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
             except OSError:  # standard error may be on the full disk
                 _discard(sys.stderr)
-            if as_json:
-                click.echo(json.dumps({**details, "error": message, "exit": code}))
+            _print_object({**details, "error": message, "exit": code}, as_json=as_json)
         except KeyboardInterrupt:  # Ctrl-C pressed twice
             code = INTERRUPTED
         except OSError:  # as may standard output
             _discard(sys.stdout)
         return ctx.exit(code)
+
+
+def _print_object(values: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        click.echo(json.dumps(values))
 
 
 def _discard(stream: TextIO) -> None:

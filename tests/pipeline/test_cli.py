@@ -116,6 +116,16 @@ def test_an_address_of_a_store_is_no_folder_of_the_working_directory(
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize("arguments", [("--size", "abc"), ("--dry-run", "--part", "1/2"), ("--no-such-option",)])
+def test_a_wrong_option_is_an_object_for_programs_too(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(main, ["precompute", str(tmp_path), str(tmp_path / "out"), *arguments, "--json"])
+    assert result.exit_code == 2
+    assert "Usage: " in result.stderr
+    stated = json.loads(result.stdout)
+    assert stated["exit"] == 2
+    assert stated["error"] in result.stderr
+
+
 @pytest.mark.parametrize("out", ["a" * 300, "file/below", "loop/out"])
 def test_an_out_that_cannot_be_is_one_line_and_exit_2(make_source: MakeSource, tmp_path: Path, out: str) -> None:
     (tmp_path / "file").touch()
