@@ -82,10 +82,10 @@ class DatasetJson:
             if file is None:
                 missing.append(folder)
                 continue
-            label = _label(src, clip.label)
+            method = _method(src, clip.label)
             entries.append(Entry.of_file(
-                file, label=label, split=clip.split, dataset=clip.dataset,
-                method=None if label == 0 else clip.label, compression=clip.compression,
+                file, label=int(method is not None), split=clip.split, dataset=clip.dataset, method=method,
+                compression=clip.compression,
             ))  # fmt: skip
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries, missing=sorted(missing),
@@ -137,7 +137,7 @@ def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
     splits, labels = {clip.split for clip in same}, sorted({clip.label for clip in same})
     folders = sorted({clip.folder for clip in same})
     named = repr(folders[0]) if len(folders) == 1 else f"{', '.join(map(repr, folders))}, which are one by links,"
-    if len({_label(src, label) for label in labels}) > 1:
+    if len({_method(src, label) for label in labels}) > 1:
         raise UsageError(f"{src}: has {named} as {' and '.join(labels)}; each clip may have one label")
     if "train" in splits and len(splits) > 1:
         raise UsageError(
@@ -147,8 +147,8 @@ def _joined(src: Path, same: Sequence[_Clip]) -> _Clip:
     return replace(same[0], split=next(split for split in _STRICTEST if split in splits))
 
 
-def _label(src: Path, name: str) -> int:
-    """0 for a label with the word "real", as FF-real and DFDC_Real; every other class is a way to fake.
+def _method(src: Path, name: str) -> str | None:
+    """None for a label with the word "real", as FF-real and DFDC_Real; every other class is a way to fake.
 
     Where words say both, the last one holds: `which-is-real_Fake`. Raises `UsageError` where "real" is only a part of a
     word, and none says fake.
@@ -157,4 +157,4 @@ def _label(src: Path, name: str) -> int:
     named = [0 if word in REAL_NAMES else 1 for word in words if word in REAL_NAMES | FAKE_NAMES]
     if not named and "real" in name.lower():
         raise UsageError(f"{src}: the label {name!r} may be real or fake; call it {name}_Real or {name}_Fake")
-    return named[-1] if named else 1
+    return None if named and named[-1] == 0 else name

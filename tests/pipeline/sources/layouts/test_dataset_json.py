@@ -124,6 +124,10 @@ def test_a_clip_in_train_and_test_or_in_two_classes_is_refused(tmp_path: Path) -
     contradicting["FSGAN"]["FF-FSGAN"]["train"]["c23"]["001"] = clip("FF-FSGAN", f"{REAL}/001")
     with pytest.raises(UsageError, match="as FF-FSGAN and FF-real; each clip may have one label"):
         list_source(lay(tmp_path, tmp_path / "b.json", contradicting))
+    of_two_methods = content()
+    of_two_methods["FSGAN"]["FF-Other"] = {"train": {"c23": {"x": clip("FF-Other", f"{FAKE}\\001_002")}}}
+    with pytest.raises(UsageError, match="as FF-FSGAN and FF-Other; each clip may have one label"):
+        list_source(lay(tmp_path, tmp_path / "c.json", of_two_methods))
 
 
 @pytest.mark.parametrize(
