@@ -21,6 +21,7 @@ from ..dataset.manifest import Receipt
 from ..planning.plan import Unit
 
 _LINE_SECONDS = 5.0
+_CHECK_SECONDS = 1.0
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Progress:
         self._expected = self._done_before = 0
         self._started = self._line_at = time.monotonic()
         self._bar: StatusBar | None = None
+        self._ended = threading.Event()
+        self._lines = threading.Thread(target=self._print_lines, daemon=True)
         self.totals = Totals()
         self.dashboard: str | None = None
 
@@ -84,9 +87,19 @@ class Progress:
             self._bar = StatusBar(self._console, "inputs")
             self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
             self._bar.start()
+        elif self._console is not None:
+            self._lines.start()
         return self
 
+    def _print_lines(self) -> None:
+        """Prints lines also while no input ends, so that a run on long videos does not look like one that hangs."""
+        while not self._ended.wait(_CHECK_SECONDS):
+            self._show()
+
     def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        if self._lines.is_alive():
+            self._lines.join()
         self._show(last=True)
         if self._bar is not None:
             self._bar.stop()
@@ -209,9 +222,15 @@ class Progress:
         if self._bar is not None:
             self._bar.status_line = _status_line(figures)
             self._bar.update(self._bar.task_ids[0], completed=self._done_before + figures["inputs"])
-        elif self._console is not None and (last or time.monotonic() - self._line_at >= _LINE_SECONDS):
-            self._line_at = time.monotonic()
+        elif self._console is not None and self._is_line_due(last=last):
             self._print(json.dumps(figures))
+
+    def _is_line_due(self, *, last: bool) -> bool:
+        now = time.monotonic()
+        with self._lock:
+            is_due = last or now - self._line_at >= _LINE_SECONDS
+            self._line_at = now if is_due else self._line_at
+        return is_due
 
     @property
     def _is_terminal(self) -> bool:

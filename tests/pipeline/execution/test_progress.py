@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -36,6 +37,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(progress_module, "time", clock)
+    monkeypatch.setattr(progress_module, "_CHECK_SECONDS", None)  # no line but by what the test does
     return clock
 
 
@@ -92,6 +94,29 @@ def test_in_a_pipe_each_line_is_one_json_object(clock: Clock) -> None:
         "frames_per_second": 1.0, "partial": 0, "failed": {}, "eta_seconds": 20, "seconds": 20.0,
         "dashboard": "http://127.0.0.1:8787/status",
     }  # fmt: skip
+
+
+class _Lines(io.StringIO):
+    """Standard error in a pipe; `written` is set by the first line."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written = threading.Event()
+
+    def write(self, text: str) -> int:
+        self.written.set()
+        return super().write(text)
+
+
+def test_lines_come_also_while_no_input_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A video may take many minutes."""
+    monkeypatch.setattr(progress_module, "_LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "_CHECK_SECONDS", 0.001)
+    file = _Lines()
+    with Progress(Console(file=file, highlight=False, soft_wrap=True)) as progress:
+        progress.expect(inputs=1, done_before=0)
+        assert file.written.wait(60)
+    assert lines(file)[-1]["eta_seconds"] is None
 
 
 def test_reused_rows_count_as_no_work(clock: Clock) -> None:
