@@ -17,6 +17,7 @@ Value = str | int | float | None
 _MAX_INT = 2**63 - 1
 _MAX_EXACT = 2**53
 _INT = re.compile(r"-?(0|[1-9][0-9]{0,18})")
+_WHOLE_NUMBER = re.compile(r"[+-]?([0-9]+)")
 _FLOAT = re.compile(r"[+-]?((0|[1-9][0-9]*)(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,3})?")
 
 
@@ -88,4 +89,6 @@ def _parse_float(cell: Any) -> float | None:
 
 def _is_long_int(text: str) -> bool:
     """Whether it is a whole number that a float would round: the id of something."""
-    return _INT.fullmatch(text) is not None and abs(int(text)) > _MAX_EXACT
+    whole = _WHOLE_NUMBER.fullmatch(text)
+    # Their number first: int() refuses thousands of digits.
+    return whole is not None and (len(whole[1]) > len(str(_MAX_EXACT)) or int(whole[1]) > _MAX_EXACT)
