@@ -438,6 +438,13 @@ def test_what_the_table_lists_and_the_disk_has_not_is_missing(tmp_path: Path, wr
         list_source(nothing)
 
 
+def test_a_missing_mask_that_several_rows_name_counts_once(tmp_path: Path, write_table: WriteTable) -> None:
+    put(tmp_path, "a.mp4", "b.mp4", "c.mp4")
+    columns = {"path": ["a.mp4", "b.mp4", "c.mp4", "gone.mp4", "gone.mp4"], "mask": ["m.png", "m.png", "n.png", "", ""]}
+    listing = list_source(write_table(tmp_path, {**columns, "label": ["fake"] * 5}))
+    assert listing.missing == ["m.png", "n.png", "gone.mp4"]
+
+
 @pytest.mark.parametrize(
     ("inside", "detail"),
     [

@@ -65,6 +65,7 @@ class TableFile:
         inputs = Counter(classes.names[number] for row in rows if (number := numbers[row.label]) >= 0)
         misspelt = misspelt_labels(src, inputs)
         missing += [original for original, file in originals.items() if file is None]
+        missing = list(dict.fromkeys(missing))  # rows may share a mask
         listing = Listing(
             layout=self.name, root=src.parent, labels=classes.names, entries=entries,
             stored_labels=classes.stored_names, missing=missing,
