@@ -32,11 +32,11 @@ def expected_failure(result: DryRunResult, allowed: int) -> str:
 
 def _too_many(result: DryRunResult, allowed: int) -> str:
     """Of a part that was tried a share may fail as of the whole, rounded up as `--max-failed` is."""
-    survey, refused = result.survey, result.known_failures
+    total, refused = result.inputs_in_out, result.known_failures
     tried, failed = _conclusive_trials(result)
     most = (f"at most {allowed:,} may fail" if allowed else "none may fail") + " (--max-failed)"
-    if refused > allowed or refused == survey.inputs:
-        return f"{refused:,} of {survey.inputs:,} inputs have failed, or fail before they are read; {most}"
+    if refused > allowed or refused == total:
+        return f"{refused:,} of {total:,} inputs have failed, or fail before they are read; {most}"
     if not failed:
         return ""
     left = allowed - refused
@@ -48,7 +48,7 @@ def _too_many(result: DryRunResult, allowed: int) -> str:
     if failed > math.ceil(left * tried / result.pending):
         return (
             f"{failed:,} of the {tried:,} inputs that were tried failed{before}; at this share about "
-            f"{_expected_failures(result):,} of {survey.inputs:,} would, and {most}"
+            f"{_expected_failures(result):,} of {total:,} would, and {most}"
         )
     return ""
 
@@ -69,7 +69,7 @@ def failure_remedy(result: DryRunResult, allowed: int) -> str:
     is_fixable, others = remedies_by_reason(+refused)
     is_fixable = is_fixable or expected > refused.total()
     fix = "; ".join([*(["fix them"] if is_fixable else []), *others])
-    accept = result.any_face and expected < result.survey.inputs
+    accept = result.any_face and expected < result.inputs_in_out
     accepted = f", or accept about as many with --max-failed {expected}" if accept else ""
     return f"{fix}, or leave them out of SRC{accepted}; then run the same command again"
 

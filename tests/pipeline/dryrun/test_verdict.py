@@ -56,6 +56,13 @@ def test_what_fails_before_it_is_read_is_weighed_against_what_may_fail(unreadabl
     assert exit_code(result, 4) == (3 if unreadable == 4 else 0), "an empty dataset is never what was asked for"
 
 
+def test_a_small_delivery_that_fails_is_weighed_against_all_inputs_of_out() -> None:
+    delivery = replace(dry(3, refused=3), inputs_in_out=1003, any_face=True)
+    assert (exit_code(delivery, 11), expected_failure(delivery, 11)) == (0, "")
+    assert expected_failure(delivery, 2).startswith("3 of 1,003 inputs have failed, or fail before they are read; at")
+    assert "or accept about as many with --max-failed 3;" in failure_remedy(delivery, 2)
+
+
 def test_inputs_outside_the_allowed_roots_are_not_advised_to_be_fixed() -> None:
     result = dry(4, refused=2, tried=2)
     assert failure_remedy(result, 1).startswith("fix them, or leave them out of SRC, or accept")
