@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,7 +25,7 @@ from ..sources import Listing
 from ..stored_source.source import open_source
 from ..video import MediaReader
 from .forecast import Forecast, forecast, save_forecast
-from .survey import Survey, survey_source
+from .survey import Survey, existing_originals, survey_source
 from .trials import TOTAL_TRIAL_SECONDS, Trials, sample_families, try_families
 
 _MAX_HEADERS = 200
@@ -122,15 +122,17 @@ def _dry_run(
     planned = run_state.with_part(part)
     units = list(planned.pending_units())
     planning_seconds = listed - called + headers_seconds
+    originals = existing_originals(listing, job)
     trials, guess = _try_and_forecast(
-        units, cost, job, listing, num_workers=workers or default_num_workers(), scheduler=scheduler,
+        units, cost, job, originals, num_workers=workers or default_num_workers(), scheduler=scheduler,
         fixed_seconds=compared - listed + (1 + _FINALIZE_FRACTION) * planning_seconds, progress=progress,
     )  # fmt: skip
     failed = {outcome.video_id for _, outcome in planned.outcomes() if outcome.outcome == "failed"}
     known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
     survey = survey_source(
-        listing, changes, planned.plan, cost, leak=leak, caveats=caveats, uncounted=failed & changes.removed
-    )
+        listing, changes, planned.plan, cost, originals=originals, uncounted=failed & changes.removed, leak=leak,
+        caveats=caveats,
+    )  # fmt: skip
     return DryRunResult(
         survey=survey,
         inputs_in_out=inputs_in_out,
@@ -165,7 +167,7 @@ def _try_and_forecast(
     units: Sequence[Unit],
     cost: CostModel,
     job: JobSpec,
-    listing: Listing,
+    originals: Container[str],
     *,
     num_workers: int,
     scheduler: str | None,
@@ -174,7 +176,8 @@ def _try_and_forecast(
 ) -> tuple[Trials, Forecast | None]:
     """Tries some inputs of `units`, if there are any; saves the forecast, if any could be tried.
 
-    `fixed_seconds`: what the run spends once, beside what the trials measure of that.
+    `originals`: `existing_originals` of the source. `fixed_seconds`: what the run spends once, beside what the trials
+    measure of that.
     """
     if not units:
         return Trials(), None
@@ -182,10 +185,9 @@ def _try_and_forecast(
     trials = try_families(job, sample_families(units), num_workers, scheduler)
     if not trials.families:
         return trials, None
-    present = {entry.video_id for entry in listing.entries if not entry.problem}
     guess = forecast(
         units, cost, trials.families, workers=trials.workers,
-        is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in present,
+        is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in originals,
         fixed_seconds=fixed_seconds + trials.fixed_seconds, background=trials.background, config=job.config_hash,
     )  # fmt: skip
     save_forecast(guess, job.out)

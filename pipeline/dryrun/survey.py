@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from ..dataset.schema import unlabelled_name
 from ..planning.cost_model import CostModel
 from ..planning.incremental import Changes
+from ..planning.options import JobSpec
 from ..planning.plan import Plan
 from ..sources import Entry, Listing, listing_warnings
 from ..splits.assignment import group_sizes
@@ -60,15 +61,22 @@ class Survey:
     caveats: list[str]
 
 
+def existing_originals(listing: Listing, job: JobSpec) -> set[str]:
+    """Ids of the originals that fakes are compared with: inputs of the source, or files that are no inputs of it."""
+    present = {entry.video_id for entry in listing.entries if not entry.problem}
+    named = {entry.source_id for entry in listing.entries if entry.compared and entry.source_id is not None}
+    return {source_id for source_id in named if source_id in present or job.file_exists(source_id)}
+
+
 def survey_source(
-    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, uncounted: Container[str], leak: str | None,
-    caveats: list[str],
+    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, originals: Container[str],
+    uncounted: Container[str], leak: str | None, caveats: list[str],
 ) -> Survey:  # fmt: skip
     """Surveys a source; the last part of `plan` is the one that the run would append.
 
-    `uncounted`: ids of planned inputs that the report of the run does not count.
+    `originals`: `existing_originals` of the source. `uncounted`: ids of planned inputs that the report of the run does
+    not count.
     """
-    present = {entry.video_id for entry in listing.entries if not entry.problem}
     fakes = [entry for entry in listing.entries if entry.source_id is not None and entry.compared]
     dropped = plan.dropped_identities()
     planned = [found for video_id, found in plan.planned_videos().items() if video_id not in uncounted]
@@ -95,7 +103,7 @@ def survey_source(
         missing_files=listing.missing[:_MAX_NAMED],
         ignored=listing.ignored,
         fakes=len(fakes),
-        without_original=sum(entry.source_id not in present for entry in fakes),
+        without_original=sum(entry.source_id not in originals for entry in fakes),
         own_masks=sum(entry.mask_id is not None for entry in listing.entries),
         whole_frames=sum(entry.whole_frame for entry in listing.entries),
         caveats=[

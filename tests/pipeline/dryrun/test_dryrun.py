@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -554,6 +554,25 @@ def test_pairs_and_missing_inputs_are_reported(
     messages = capsys.readouterr().err
     assert "1 of 2 inputs that name an original have it here" in messages
     assert "lost.mp4" in messages
+
+
+def test_an_original_that_is_there_but_no_input_counts_as_there_for_what_is_reported_and_for_the_pace(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src = make_source("a.mp4", "b.mp4", "c.mp4")
+    table = src / "videos.csv"
+    table.write_text("path,label,source\nb.mp4,fake,a.mp4\nc.mp4,fake,gone.mp4\n")
+    paired: dict[str, bool] = {}
+
+    def note_pairs(units: Sequence[Unit], *_: Any, is_paired: Callable[[Entry], bool], **__: Any) -> Forecast:
+        paired.update((entry.video_id, is_paired(entry)) for unit in units for entry in unit.inputs)
+        return guess(units_of(1000), [tried(units_of(1000)[0], pace=1.0)])
+
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.try_families", lambda *_: Trials(families=[[]]))
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.forecast", note_pairs)
+    survey = dry_run(table, tmp_path / "out", options=small_options, detector=FixedBoxDetector()).survey
+    assert (survey.fakes, survey.without_original) == (2, 1)
+    assert paired == {"b.mp4": True, "c.mp4": False}, "as the run compares them"
 
 
 def test_the_command_says_it_in_tables_and_in_json(
