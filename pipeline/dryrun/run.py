@@ -80,8 +80,8 @@ def dry_run(
     with open_source(src, storage_options, on_listing=progress.announce) as source:
         job, listing, config = prepare_job(source, out, allow_leaks=allow_leaks, **settings)
         return _dry_run(
-            job, listing, config, called=called, workers=workers, scheduler=scheduler, retry=retry,
-            allow_leaks=allow_leaks, progress=progress,
+            job, listing, config, warnings=source.warnings, called=called, workers=workers, scheduler=scheduler,
+            retry=retry, allow_leaks=allow_leaks, progress=progress,
         )  # fmt: skip
 
 
@@ -90,6 +90,7 @@ def _dry_run(
     listing: Listing,
     config: dict[str, Any],
     *,
+    warnings: Sequence[str],
     called: float,
     workers: int | None,
     scheduler: str | None,
@@ -97,7 +98,10 @@ def _dry_run(
     allow_leaks: bool,
     progress: Progress,
 ) -> DryRunResult:
-    """What is to be done of a source that is listed; `called`: when the dry run began, on the monotonic clock."""
+    """What is to be done of a source that is listed, with the `warnings` of what lies in a store.
+
+    `called`: when the dry run began, on the monotonic clock.
+    """
     listed = time.monotonic()
     run_state = RunState(job.paths, plan_to_continue(job.paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
@@ -105,6 +109,7 @@ def _dry_run(
     cost, headers_seconds = _read_headers(job, listing)
     equal = find_equal_content(run_state, listing.labels)
     caveats = [
+        *warnings,
         *([conflicting_content_text(equal.conflicting)] if equal.conflicting else []),
         *([repeated_content_text(equal.repeated)] if equal.repeated else []),
         *absence_warnings(run_state, listing, changes),

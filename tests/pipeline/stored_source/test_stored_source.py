@@ -435,14 +435,20 @@ def test_credentials_that_expire_stop_the_run_and_no_input_fails(
     assert accounts(out) == accounts(out.with_name("local"))
 
 
-def test_names_that_no_path_can_have_are_left_out_with_a_warning(server: MisbehavingServer, out: Path) -> None:
+def test_names_that_no_path_can_have_are_left_out_with_a_warning_by_the_run_and_its_dry_run(
+    server: MisbehavingServer, out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     files = fsspec.filesystem("s3", skip_instance_cache=True, **server.options)
     files.pipe_file(f"media/deepfakes/real/{'x' * 300}.mp4", b"video")
     warnings: list[str] = []
     progress = Progress.silent()
     progress.warn = warnings.append  # type: ignore[method-assign]
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.try_families", lambda *_: Trials())
+    settings: dict[str, Any] = {"options": OPTIONS, "detector": FixedBoxDetector(), "storage_options": server.options}
+    survey = dry_run(URL, out, **settings).survey
     run(URL, out, storage_options=server.options, progress=progress)
-    assert f"1 file left out, since no path can have such a name (real/{'x' * 300}.mp4)" in warnings
+    for texts in (survey.caveats, warnings):
+        assert f"1 file left out, since no path can have such a name (real/{'x' * 300}.mp4)" in texts
 
 
 def upload_again(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
