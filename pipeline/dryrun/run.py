@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..commit.publish import refuse_read_only
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
@@ -79,6 +80,7 @@ def dry_run(
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     with open_source(src, storage_options, on_listing=progress.announce) as source:
         job, listing, config = prepare_job(source, out, allow_leaks=allow_leaks, **settings)
+        refuse_read_only(job.paths)
         return _dry_run(
             job, listing, config, warnings=source.warnings, called=called, workers=workers, scheduler=scheduler,
             retry=retry, allow_leaks=allow_leaks, progress=progress,

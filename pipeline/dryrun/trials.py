@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import statistics
 import tempfile
 import time
@@ -75,7 +76,7 @@ def _select_members(family: Sequence[Entry]) -> list[Entry]:
 
 def try_families(job: JobSpec, families: Sequence[Sequence[Entry]], workers: int, scheduler: str | None) -> Trials:
     """Tries families (at least one) for about `TOTAL_TRIAL_SECONDS`; raises `StoppedError` if the cluster fails."""
-    with _scratch(job) as scratch:
+    with _scratch(job, scheduler) as scratch:
         began = loads_at = time.monotonic()
         loads = [read_host_load()]
         with start_unit_workers(scratch, workers, scheduler) as (client, plugin):
@@ -159,12 +160,16 @@ def run_on_pipeline(plugin_name: str, function: Callable[..., Any], *arguments: 
 
 
 @contextmanager
-def _scratch(job: JobSpec) -> Iterator[JobSpec]:
-    """The job with a temporary OUT beside the real one, where all workers can reach it."""
-    parent = job.out.parent
-    while not parent.is_dir():
-        parent = parent.parent
-    with tempfile.TemporaryDirectory(dir=parent, prefix=f".{job.out.name}-dry-run-") as folder:
-        scratch = replace(job, out=Path(folder))
+def _scratch(job: JobSpec, scheduler: str | None) -> Iterator[JobSpec]:
+    """The job with a temporary OUT: among the temporary files of this machine, or where a cluster's workers see it."""
+    shared = None if scheduler is None else _shared_folder(job.out)
+    with tempfile.TemporaryDirectory(dir=shared, prefix=f".{job.out.name}-dry-run-") as folder:
+        scratch = replace(job, out=Path(folder).resolve())
         make_folders(scratch.paths)
         yield scratch
+
+
+def _shared_folder(out: Path) -> Path:
+    """The folder that OUT lies in; OUT itself where that may not be written to, as of a mounted volume."""
+    parent = next(folder for folder in out.parents if folder.is_dir())
+    return out if out.is_dir() and not os.access(parent, os.W_OK) else parent

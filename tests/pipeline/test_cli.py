@@ -248,8 +248,9 @@ def test_an_interrupted_dry_run_says_that_nothing_was_written(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
-    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster_address: str
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]
 ) -> None:
     source, out, access = make_source("real/a.mp4"), tmp_path / "out", os.access
     out.mkdir()
@@ -258,14 +259,10 @@ def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
         return not (mode & os.W_OK and Path(path).is_relative_to(out)) and access(path, mode)
 
     monkeypatch.setattr(os, "access", read_only_out)  # root may write to a folder whatever its mode
-    result = CliRunner().invoke(main, ["precompute", str(source), str(out)])
+    result = CliRunner().invoke(main, ["precompute", str(source), str(out), *options])
     assert result.exit_code == 2
-    assert f"\nfacefeed: OUT={str(out)!r}: {str(out)!r} may not be written to" in result.stderr
+    assert f"facefeed: OUT={str(out)!r}: {str(out)!r} may not be written to" in result.stderr
     assert "make it writable, or name another OUT" in result.stderr
-    assert list(out.iterdir()) == []
-    dry_run = ["--dry-run", "--frames", "1", "--min-face", "16", "--scheduler", cluster_address]
-    result = CliRunner().invoke(main, ["precompute", str(source), str(out), *dry_run])
-    assert result.exit_code in {0, 3}, "a dry run writes nothing there"
     assert list(out.iterdir()) == []
 
 

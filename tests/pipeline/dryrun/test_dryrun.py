@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -24,11 +25,11 @@ from facefeed.pipeline.dryrun.report import dry_run_json, print_dry_run
 from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.dryrun.verdict import exit_code
-from facefeed.pipeline.errors import InputError
+from facefeed.pipeline.errors import InputError, StoppedError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.cost_model import Cost
-from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.precompute import FailureLimit, precompute
@@ -307,6 +308,32 @@ def test_nothing_is_made_and_the_word_is_good(
     assert (second_run.forecast, second_run.survey.new, exit_code(second_run, 0)) == (None, 0, 0)
     print_dry_run(second_run, src, 0)
     assert "nothing to do" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "is_writable", "used"), [(None, False, "tmp"), ("tcp://1.2.3.4:5", True, "volumes"),
+                                           ("tcp://1.2.3.4:5", False, "volumes/out")],
+)  # fmt: skip
+def test_an_out_that_alone_may_be_written_to_is_enough_and_trials_leave_nothing(
+    scheduler: str | None, is_writable: bool, used: str,
+    tmp_path: Path, make_source: MakeSource, small_options: Options, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    src, out, access = make_source("real/a.mp4"), tmp_path / "volumes/out", os.access
+    for folder in (out, tmp_path / "tmp"):
+        folder.mkdir(parents=True)
+    folders: list[Path] = []
+
+    def no_workers(job: JobSpec, *_: Any) -> Any:
+        folders.append(job.out.parent)
+        raise StoppedError("no workers")
+
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(os, "access", lambda path, mode: (path != out.parent or is_writable) and access(path, mode))
+    monkeypatch.setattr("facefeed.pipeline.dryrun.trials.start_unit_workers", no_workers)
+    with pytest.raises(StoppedError, match="no workers"):
+        dry_run(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=scheduler)
+    assert folders == [tmp_path / used]
+    assert not list(folders[0].glob(".*")), "removed"
 
 
 def test_a_drawn_split_without_fakes_is_named_before_anything_is_done_by_the_dry_run_and_by_the_run(
