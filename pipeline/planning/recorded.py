@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ..dataset.manifest import OutPaths
@@ -57,6 +57,11 @@ class RecordedDataset:
     def has_given_splits(self) -> bool:
         """Whether the split of any input was given when it was planned."""
         return any(entry.split for unit in self._plan.all_units() for entry in unit.inputs)
+
+    def in_stored_order(self, columns: Sequence[str]) -> Sequence[str]:
+        """The names of own columns in the order that they have in OUT, if it has the same ones."""
+        stored = (self.config or {}).get("columns", {})
+        return list(stored) if stored.keys() == {*columns} else columns
 
     def schema_version(self, listing: Listing) -> int:
         """Version of the schema for new rows: the recorded one, unless the listing needs columns that it lacks."""

@@ -121,7 +121,7 @@ def _list_inputs(
     listing = list_source(src, layout, allowed=allowed, adds_to_given_splits=recorded.has_given_splits)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
-    listing = with_columns(listing, columns)
+    listing = with_columns(listing, recorded.in_stored_order(columns))
     listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
     listing = replace(listing, labels=listing.stored_labels or listing.labels)
     if splits is None and recorded.has_given_splits:

@@ -41,7 +41,8 @@ class SupersededRows:
         path = self._paths.root / str(receipt.file)
         if self._file is None or self._file.path != path:
             self._file = _UnitRows(path)
-        return reused, self._file.rows_of(entry.video_id).cast(self._schema).to_batches()
+        rows = self._file.rows_of(entry.video_id).select(self._schema.names)  # own columns may have had another order
+        return reused, rows.cast(self._schema).to_batches()
 
     def _newest(self, video_id: str, unit: Unit) -> tuple[Receipt | None, InputOutcome | None]:
         if self._outcomes_for != unit.unit_id:

@@ -122,6 +122,17 @@ def test_only_the_changed_input_is_decoded_and_its_neighbours_rows_are_the_same_
     ]
 
 
+def test_an_input_that_is_gone_keeps_its_rows_where_own_columns_had_another_order(job: JobSpec, source: Source) -> None:
+    entries = [replace(source.write(name, b"x" * 9), values=(31.5, 7)) for name in NAMES]
+    first = Unit.make(entries, "train", config_hash=job.config_hash, salt="0")
+    before = rows(job, work(replace(job, columns={"age": "float", "views": "int"}), source, first))
+    (source.root / "c.mp4").unlink()
+    second = next_unit(job, source, first, "b.mp4")
+    after = rows(job, work(replace(job, columns={"views": "int", "age": "float"}), source, second))
+    assert after["c.mp4"].num_rows == 2
+    assert after["c.mp4"].select(before["c.mp4"].column_names).equals(before["c.mp4"])
+
+
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "gone"])
 def test_rows_of_a_damaged_file_are_made_anew(
     job: JobSpec, source: Source, first: tuple[Unit, Receipt], damage: str

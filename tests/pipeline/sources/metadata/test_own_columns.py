@@ -12,16 +12,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import OPTIONS, Clip
+from assets_in_process import in_process
 from assets_rows import make_small, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset, Quotas
 from facefeed.pipeline.dataset.schema import face_schema, recorded_schema
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.validation import prepare_job
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings, with_columns
 from facefeed.pipeline.sources.layout import read_listing
 from facefeed.pipeline.sources.metadata.own_columns import typed_values
 from facefeed.pipeline.verify.check import verify
+from PIL import Image
 
 COLUMNS = {"age": "float", "views": "int", "camera": "string"}
 TABLE = "path,label,age,views,camera,note\na.png,real,31.5,7,front,x\nb.png,fake,,8,rear,\n"
@@ -188,6 +191,24 @@ def test_other_columns_are_other_settings(table: Path, tmp_path: Path) -> None:
     _, _, without = prepare_job(table, tmp_path / "out", **given)
     assert config["columns"] == {"age": "float"} == listing.columns
     assert {name: value for name, value in config.items() if name != "columns"} == without
+
+
+def test_the_same_columns_in_another_order_are_the_same_rows_and_nothing_is_to_do(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (128, 96)).save(tmp_path / name)
+    table, out = tmp_path / "list.csv", tmp_path / "out"
+    table.write_text(TABLE)
+    given: dict[str, Any] = {"options": OPTIONS, "detector": FixedBoxDetector()}
+    with in_process():
+        precompute(table, out, columns=["age", "views"], **given)
+        again = precompute(table, out, columns=["views", "age"], **given)
+        Image.new("RGB", (128, 96), "red").save(tmp_path / "c.png")
+        table.write_text(f"{TABLE}c.png,fake,40,9,front,\n")
+        extended = precompute(table, out, columns=["views", "age"], **given)
+    assert (again.changes.changed, extended.changes.changed) == ([], [])
+    assert not verify(out).findings
+    stored = {row["video_id"]: (row["age"], row["views"]) for row in stored_rows(out)}
+    assert stored == {"a.png": (31.5, 7), "b.png": (None, 8), "c.png": (40.0, 9)}
 
 
 def test_damaged_metadata_of_columns_is_named() -> None:
