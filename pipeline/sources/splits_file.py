@@ -4,27 +4,29 @@ DeepfakeBench names each clip by the paths of its frames, on the machine that wr
 
     {"FaceForensics++": {"FF-DF": {"train": {"c23": {"071_054": {"label": "FF-DF", "frames": ["...", ...]}}}}}}
 
-A clip is an input whose path ends alike: folders for videos and frames, and what is above the set, do not count. In
-FaceForensics++, where folders may have other names, it is else the only input of its method and name.
+A clip is an input whose path ends alike: folders for videos and frames, and what is above the set, do not count. A
+frame has the path of its clip's folder, an image that is no frame its own. In FaceForensics++, where folders may have
+other names, a clip is else the only input of its method and name.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
-from .clips.image_sequences import video_of_frame
+from .clips.image_sequences import class_names, clip_folder
 from .folder_names import COMPRESSIONS, VIDEO_FOLDERS, class_of_folder
 from .layouts.ffpp.layout import FaceForensics
 from .layouts.ffpp.names import METHOD_OF_FOLDER, PEOPLE, VideoName
 from .layouts.names.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
-from .media.media_files import is_media
+from .media.media_files import is_image, is_media
 from .metadata.json_files import read_json
 
 _NEUTRAL_FOLDERS = {*VIDEO_FOLDERS, *COMPRESSIONS, *PEOPLE}
@@ -48,10 +50,11 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
         RefusedError: it has a clip in train and in another split, unless `allow_leaks`: then it is test, or val.
 
     """
-    splits_of, keys_without_split = _read(path)
+    classes = class_names(listing.entries, listing.labels)
+    inputs = _parts_of_inputs(listing.entries, classes)
+    splits_of, keys_without_split = _read(path, partial(_parts_in_file, classes=classes, photos=_photos(inputs)))
     if not allow_leaks:
         _refuse_leaks(path, splits_of)
-    inputs = {entry.video_id: _clip_parts(video_of_frame(entry.video_id)) for entry in listing.entries}
     clips = {inputs[entry.video_id]: _as_ffpp_clip(entry, inputs[entry.video_id]) for entry in listing.entries}
     named = _matched(clips, splits_of)
     if not any(named.values()):
@@ -173,24 +176,55 @@ def _refuse_leaks(path: Path, splits_of: dict[Parts, set[str]]) -> None:
         )
 
 
+def _parts_of_inputs(entries: Sequence[Entry], classes: frozenset[str]) -> dict[str, Parts]:
+    """Parts of each input, by its id; of a frame those of its clip.
+
+    The images of a folder that is called after no class are frames of one clip, unless their footage differs.
+    """
+    clip_of = {entry.video_id: _clip_of_frame(entry.video_id, classes) for entry in entries}
+    footages: dict[str | None, set[str | None]] = defaultdict(set)
+    for entry in entries:
+        footages[clip_of[entry.video_id]].add(entry.footage)
+    return {name: _clip_parts(clip if clip and len(footages[clip]) == 1 else name) for name, clip in clip_of.items()}
+
+
+def _photos(inputs: Mapping[str, Parts]) -> dict[str, list[Parts]]:
+    """Of the inputs those images that are no frames, by stem."""
+    return _by_stem(parts for name, parts in inputs.items() if is_image(name) and parts == _clip_parts(name))
+
+
+def _parts_in_file(path: str, classes: frozenset[str], photos: Mapping[str, list[Parts]]) -> Parts:
+    """Parts of a path of the file; of a frame those of its clip."""
+    own = _clip_parts(path)
+    clip = _clip_of_frame(path.replace("\\", "/"), classes)
+    return own if clip is None or _alike(own, photos) else _clip_parts(clip)
+
+
+def _clip_of_frame(path: str, classes: frozenset[str]) -> str | None:
+    """Path of the clip that an image is a frame of, by its folder's name; None of any other file."""
+    return clip_folder(path.rpartition("/")[0], classes) if is_image(path) else None
+
+
 def _clip_parts(path: str) -> Parts:
     """Folders and stem in lower case, from the left, without folders for videos and frames."""
     *folders, name = path.replace("\\", "/").lower().split("/")
+    while folders and (not name or name in _NEUTRAL_FOLDERS):  # of frames, below the folder called after their clip
+        *folders, name = folders
     keys = (_SAME.get(folder, folder) for folder in folders if folder not in _NEUTRAL_FOLDERS)
     stem = name.rpartition(".")[0] if is_media(name) else name
     return (*filter(None, map(spelling_key, keys)), stem)
 
 
-def _read(path: Path) -> tuple[dict[Parts, set[str]], dict[Parts, str]]:
+def _read(path: Path, parts_of: Callable[[str], Parts]) -> tuple[dict[Parts, set[str]], dict[Parts, str]]:
     """Splits of each clip, and the keys above each clip that is below none."""
     data = read_json(path, "name one of DeepfakeBench's dataset JSONs as --splits")
     splits_of: dict[Parts, set[str]] = defaultdict(set)
     keys_without_split: dict[Parts, str] = {}
     for split, keys, clip in _clips(data, None, ()):
         if split:
-            splits_of[_clip_parts(clip)].add(split)
+            splits_of[parts_of(clip)].add(split)
         else:
-            keys_without_split[_clip_parts(clip)] = "/".join(keys)
+            keys_without_split[parts_of(clip)] = "/".join(keys)
     if not splits_of:
         raise UsageError(
             f"--splits {path}: has no clips below {', '.join(SPLITS)}; must be DeepfakeBench's dataset JSON, or map "
@@ -208,7 +242,6 @@ def _clips(data: Any, split: str | None, keys: Parts) -> Iterator[tuple[str | No
         if isinstance(value, list):
             yield from ((here, (*keys, key), name) for name in value if isinstance(name, str))
         elif isinstance(value, dict) and isinstance(frames := value.get("frames"), list):
-            first = next((frame for frame in frames if isinstance(frame, str)), None)
-            yield here, keys, first.replace("\\", "/").rpartition("/")[0] if first else key
+            yield here, keys, next((frame for frame in frames if isinstance(frame, str)), key)
         else:
             yield from _clips(value, here, (*keys, key))

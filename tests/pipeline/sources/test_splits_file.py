@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -197,10 +198,66 @@ def test_inputs_and_clips_without_a_counterpart_are_counted(tmp_path: Path, foot
     assert second.endswith("2 of its 3 clips are not in SRC (the first: 'real/z')")
 
 
+def put(root: Path, *names: str) -> Path:
+    """Writes empty files; returns their root."""
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+    return root
+
+
+def splits(src: Path, file: Path) -> dict[str, str | None]:
+    given = with_splits_from(list_source(src), file, allow_leaks=False)
+    return {entry.video_id: entry.split for entry in given.entries}
+
+
 def test_frames_of_one_clip_count_once(tmp_path: Path) -> None:
-    for name in ("real/a/001.png", "real/a/002.png", "real/b/001.png", "real/b/002.png"):
-        (tmp_path / "src" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "src" / name).touch()
+    put(tmp_path / "src", "real/a/001.png", "real/a/002.png", "real/b/001.png", "real/b/002.png")
     given = with_splits_from(list_source(tmp_path / "src"), write(tmp_path, {"train": ["real/a"]}), allow_leaks=False)
     assert [entry.split for entry in given.entries] == ["train", "train", None, None]
     assert "names 1 of 2 clips" in given.warnings[0]
+
+
+@pytest.mark.parametrize("above", ["", "set/", "set/images/"])
+@pytest.mark.parametrize("is_mixed", [False, True])
+def test_an_image_in_the_folder_of_a_class_has_a_split_of_its_own(tmp_path: Path, above: str, is_mixed: bool) -> None:
+    names = [f"{above}{name}" for name in ("real/anna.png", "real/ben.png", "fake/cleo.png")]
+    names += [f"{above}real/dora.mp4"] * is_mixed
+    path = write(tmp_path, {"train": [names[0], *names[2:]], "test": [names[1]]})
+    assert splits(put(tmp_path / "src", *names), path) == {name: "test" if "ben" in name else "train" for name in names}
+
+
+@pytest.mark.parametrize("folder", ["real/c7", "real/c7/frames", "set/real/frames/c7"])
+@pytest.mark.parametrize(
+    "as_json",
+    [
+        pytest.param(lambda folder: {"set": {"real": {"train": {"c7": clip(f"D:\\x\\{folder}")}}}}, id="deepfakebench"),
+        pytest.param(lambda folder: {"train": [folder]}, id="folder"),
+        pytest.param(lambda folder: {"train": [f"{folder}/"]}, id="folder with a slash"),
+        pytest.param(lambda folder: {"train": [f"{folder}/1.png", f"{folder}/2.png"]}, id="frames"),
+    ],
+)
+def test_a_clip_of_frames_has_the_split_of_its_folder_or_of_the_frames_that_the_file_names(
+    tmp_path: Path, folder: str, as_json: Callable[[str], Any]
+) -> None:
+    src = put(tmp_path / "src", f"{folder}/1.png", f"{folder}/2.png", f"{folder.replace('c7', 'c8')}/1.png")
+    given = splits(src, write(tmp_path, as_json(folder)))
+    assert given == {name: "train" if "c7" in name else None for name in given}
+    assert len(given) == 3
+
+
+def test_frames_that_the_file_names_give_the_split_of_a_video_too(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "src", real=["real/c7.mp4", "real/c8.mp4"])
+    path = write(tmp_path, {"train": ["real/frames/c7/1.png"], "test": ["real/c8/frames/1.png"]})
+    assert splits(src, path) == {"real/c7.mp4": "train", "real/c8.mp4": "test"}
+
+
+@pytest.mark.parametrize("folder", ["", "people/"])
+def test_images_that_a_table_keeps_apart_have_splits_of_their_own_wherever_they_lie(
+    tmp_path: Path, folder: str
+) -> None:
+    src = put(tmp_path / "src", f"{folder}anna.png", f"{folder}ben.png")
+    rows = [f"{folder}anna.png,real,anna", f"{folder}ben.png,real,ben"]
+    (src / "list.csv").write_text("\n".join(["path,label,footage", *rows]) + "\n")
+    path = write(tmp_path, {"train": ["people/anna.png"], "test": ["people/ben.png"]})
+    assert splits(src / "list.csv", path) == {f"{folder}anna.png": "train", f"{folder}ben.png": "test"}
