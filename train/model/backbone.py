@@ -21,6 +21,7 @@ class Backbone(nn.Module):
     """A timm network, `net`: images float32 (N, 3, H, W) to logits (N, classes), or (N, 1) with the loss "bce".
 
     Pixels are renormalised for pretrained weights that were trained with another mean and deviation than ImageNet's.
+    normalisation: mean and standard deviation (R, G, B) by which `net` gets its pixels.
     fetch: whether to load pretrained weights now. Raises `UsageError` on a name unknown to timm, on weights that
     cannot be downloaded, and on an option that the network does not take.
     """
@@ -34,7 +35,8 @@ class Backbone(nn.Module):
         self.net = _create_network(options, fetch=fetch)
         config = getattr(self.net, "pretrained_cfg", {}) if options.pretrained else {}
         mean, std = (torch.tensor(config.get(name, imagenet)) for name, imagenet in (("mean", _MEAN), ("std", _STD)))
-        self._adapts = (mean.tolist(), std.tolist()) != (torch.tensor(_MEAN).tolist(), torch.tensor(_STD).tolist())
+        self.normalisation = mean.tolist(), std.tolist()
+        self._adapts = self.normalisation != (torch.tensor(_MEAN).tolist(), torch.tensor(_STD).tolist())
         scale, shift = torch.tensor(_STD) / std, (torch.tensor(_MEAN) - mean) / std
         self.register_buffer("_scale", scale[:, None, None], persistent=False)
         self.register_buffer("_shift", shift[:, None, None], persistent=False)

@@ -12,6 +12,7 @@ from torch import Tensor
 from ...pipeline.errors import UsageError
 from ..checkpoints.plain import read_weights
 from ..config.options import ModelOptions
+from .backbone import Backbone
 from .face_classifier import FaceClassifier
 
 _BACKBONE = "backbone.net."
@@ -28,8 +29,8 @@ def warm_start(options: ModelOptions, path: str | Path) -> tuple[FaceClassifier,
     """
     stored = read_weights(path)
     trained = _trained_options(stored)
-    _check_pixels(options, trained, path)
     model = FaceClassifier(asdict(options))
+    _check_pixels(model, trained, path)
     expected = model.state_dict()
     loaded = {
         name if name in expected else f"{_BACKBONE}{name}": tensor for name, tensor in stored["state_dict"].items()
@@ -70,13 +71,24 @@ def _has_same_classes(options: ModelOptions, trained: Mapping[str, Any]) -> bool
     return trained.get("classes") in (None, list(options.classes), options.classes)
 
 
-def _check_pixels(options: ModelOptions, trained: Mapping[str, Any], path: str | Path) -> None:
-    """Raises `UsageError` where the checkpoint has another `pretrained`, which decides how pixels are normalised."""
-    if trained.get("pretrained", options.pretrained) != options.pretrained:
-        value = str(bool(trained["pretrained"])).lower()
+def _check_pixels(model: FaceClassifier, trained: Mapping[str, Any], path: str | Path) -> None:
+    """Raises `UsageError` where the checkpoint was trained on pixels of another mean or standard deviation."""
+    settings = {name: getattr(model.options, name) for name in ("backbone", "pretrained")}
+    trained_settings = {name: trained.get(name, value) for name, value in settings.items()}
+    if trained_settings == settings:
+        return
+    try:  # timm knows the normalisation of a name, also of a deprecated one, once it has created the network
+        normalisation = Backbone(ModelOptions(**trained_settings), fetch=False).normalisation
+    except UsageError as error:
         raise UsageError(
-            f"init_from={path}: was trained with model.pretrained={value}, which decides how pixels are normalised; "
-            f"give --set model.pretrained={value}"
+            f"init_from={path}: how its pixels were normalised is unknown ({error}); give its state_dict alone"
+        ) from error
+    if normalisation != model.backbone.normalisation:
+        name, pretrained = trained_settings["backbone"], str(trained_settings["pretrained"]).lower()
+        raise UsageError(
+            f"init_from={path}: was trained with model.backbone={name} and model.pretrained={pretrained}, which "
+            "normalise pixels by another mean and deviation than this run's; give "
+            f"--set model.backbone={name} --set model.pretrained={pretrained}"
         )
 
 

@@ -17,6 +17,7 @@ from assets_train import BACKBONE, small_dataset
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.config.options import ModelOptions
+from facefeed.train.model.face_classifier import FaceClassifier
 from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
@@ -149,13 +150,51 @@ class _Writes:
         return os.mkdir, (str(self.path),)
 
 
+def untrained_checkpoint(path: Path, options: ModelOptions) -> Path:
+    model = FaceClassifier(asdict(options))
+    torch.save({"state_dict": model.state_dict(), "hyper_parameters": {"options": asdict(options)}}, path)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("trained_with", "options"),
+    [
+        (
+            {"backbone": "mobilenetv4_conv_small.e3600_r256_in1k", "pretrained": True},
+            {"backbone": "mobilenetv4_conv_small.e2400_r224_in1k", "pretrained": True},
+        ),
+        ({"backbone": "test_resnet", "pretrained": True}, {"backbone": "test_resnet", "pretrained": False}),
+        ({"backbone": "test_resnet", "pretrained": False}, {"backbone": "test_resnet", "pretrained": True}),
+    ],
+    ids=["of another tag", "not pretrained now", "not pretrained before"],
+)
+def test_weights_that_were_trained_on_pixels_of_another_mean_are_refused_with_the_settings_to_give(
+    tmp_path: Path, trained_with: dict[str, Any], options: dict[str, Any]
+) -> None:
+    file = untrained_checkpoint(tmp_path / "weights.ckpt", ModelOptions(**trained_with))
+    remedy = f"--set model.backbone={trained_with['backbone']} --set model.pretrained={trained_with['pretrained']}"
+    with pytest.raises(UsageError, match=f"{re.escape(remedy.lower())}$"):
+        warm_start(ModelOptions(**options), file)
+
+
+def test_weights_that_were_trained_on_pixels_of_the_same_mean_are_taken_whatever_they_began_with(
+    before: Result, tmp_path: Path
+) -> None:
+    model, note = warm_start(ModelOptions(backbone=BACKBONE, pretrained=True), before.checkpoint)
+    assert note is None
+    assert same(model, weights(before.checkpoint))
+    file = untrained_checkpoint(tmp_path / "weights.ckpt", OPTIONS)
+    stored = torch.load(file, weights_only=True)
+    stored["hyper_parameters"]["options"]["backbone"] = "removed_from_timm"
+    torch.save(stored, file)
+    with pytest.raises(UsageError, match=r"how its pixels were normalised is unknown .*state_dict alone"):
+        warm_start(OPTIONS, file)
+
+
 def test_what_does_not_fit_or_would_run_code_is_refused(before: Result, tmp_path: Path) -> None:
     other = ModelOptions(backbone="test_resnet")
     with pytest.raises(UsageError, match=r"init_from=.*: holds other weights than those of test_resnet: \d+ .*missing"):
         warm_start(other, before.checkpoint)
-    pretrained = ModelOptions(**{**asdict(OPTIONS), "pretrained": True})
-    with pytest.raises(UsageError, match=r"--set model\.pretrained=false"):
-        warm_start(pretrained, before.checkpoint)
     torch.save({"weight": _Writes(tmp_path / "written")}, tmp_path / "bad.pt")
     with pytest.raises(UsageError, match="mkdir to be run"):
         warm_start(OPTIONS, tmp_path / "bad.pt")
