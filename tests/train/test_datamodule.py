@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import albumentations
 import lightning
+import numpy as np
 import pytest
 import torch
 from assets_dataset import Clip, make_dataset
@@ -28,7 +29,9 @@ from assets_train import (
     trainer,
 )
 from facefeed.loaders.augment import FaceCompose, SelfBlend
+from facefeed.pipeline.dataset.crops import crop_protocol
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.checkpoints.plain import read_checkpoint
 from facefeed.train.config.options import DataOptions
 from facefeed.train.datamodule import FaceDataModule
 
@@ -311,12 +314,34 @@ def test_testing_a_checkpoint_leaves_the_next_training_alone(out: Path, tmp_path
         ({"eval_transform": ""}, "eval_transform='': must be the path of a pipeline's file, or None"),
         ({"transform": ""}, "transform='': must be the path of a pipeline's file, or None"),
         ({"seed": "x"}, "seed='x': must be a whole number of at least 0; try 0"),
+        (
+            {"crop": crop_protocol({"margin": 0.3, "size": 128})},
+            "crop=SquareCrop(size_px=128, margin=0.3): is an object, which a checkpoint cannot hold; give the name of "
+            'a protocol, as \'ffpp\', or a mapping like {"margin": 0.3, "size": 299}',
+        ),
     ],
 )
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError) as refused:
         DataOptions(**options)
     assert str(refused.value) == message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("crop", {np.str_("margin"): np.float64(0.3), "size": 128, "align": np.str_("none")}),
+        ("crop", np.str_("sbi")),
+        ("balance", np.str_("pairs")),
+        ("transform", np.str_("a.yaml")),
+        ("eval_transform", np.str_("a.yaml")),
+        ("cache", np.str_("cache")),
+    ],
+)
+def test_a_checkpoint_with_options_that_were_numpy_values_is_read(tmp_path: Path, name: str, value: Any) -> None:
+    file = tmp_path / "options.ckpt"
+    torch.save({"state_dict": {}, "options": asdict(DataOptions(**{name: value}))}, file)
+    assert read_checkpoint(file)["options"][name] == value
 
 
 def test_what_the_loader_cannot_keep_is_refused_with_its_remedy(out: Path, tmp_path: Path) -> None:

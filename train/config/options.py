@@ -61,9 +61,10 @@ class ModelOptions:
             raise UsageError(f"backbone={self.backbone!r}: must be a name of timm's; try 'resnet18'")
         if not isinstance(self.pretrained, bool):
             raise UsageError(f"pretrained={self.pretrained!r}: must be True or False")
-        _check_choice("loss", self.loss, get_args(Loss))
-        _check_choice("schedule", self.schedule, get_args(Schedule))
         converted = {
+            "backbone": str(self.backbone),
+            "loss": _as_choice("loss", self.loss, get_args(Loss)),
+            "schedule": _as_choice("schedule", self.schedule, get_args(Schedule)),
             "classes": _classes(self.classes),
             "label_smoothing": _as_fraction("label_smoothing", self.label_smoothing, example=0.1),
             "drop_rate": _as_fraction("drop_rate", self.drop_rate, example=0.2),
@@ -85,7 +86,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DataOptions:
-    """Options of a `FaceDataModule`.
+    """Options of a `FaceDataModule`. Stored as plain types, for checkpoints.
 
     Args:
         batch_size: images per rank and step.
@@ -122,7 +123,7 @@ class DataOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_choice("balance", self.balance, get_args(BalanceName))
+        object.__setattr__(self, "balance", _as_choice("balance", self.balance, get_args(BalanceName)))
         rules = {
             "batch_size": (1, 64), "image_size": (1, 224), "seed": (0, 0), "frames_per_video": (1, 32),
             "num_workers": (0, 2), "cache_bytes": (1, 200 << 30),
@@ -132,16 +133,16 @@ class DataOptions:
             if value is not None or name not in _OPTIONAL:
                 object.__setattr__(self, name, require_int(name, value, minimum=minimum, example=example))
         if self.crop is not None:
-            from ...pipeline.dataset.crops import crop_protocol  # noqa: PLC0415 (imports pyarrow)
-
-            crop_protocol(self.crop)
-            object.__setattr__(self, "crop", self.crop if isinstance(self.crop, str) else dict(self.crop))
-        for name in ("transform", "eval_transform"):
-            path = getattr(self, name)
-            if path is not None and not (isinstance(path, str) and path):
-                raise UsageError(f"{name}={path!r}: must be the path of a pipeline's file, or None")
-        if self.cache is not None and not (isinstance(self.cache, str) and self.cache):
-            raise UsageError(f"cache={self.cache!r}: must be a folder of a local disk, or None")
+            object.__setattr__(self, "crop", _as_crop(self.crop))
+        texts = {
+            "transform": "the path of a pipeline's file", "eval_transform": "the path of a pipeline's file",
+            "cache": "a folder of a local disk",
+        }  # fmt: skip
+        for name, rule in texts.items():
+            if (text := getattr(self, name)) is not None:
+                if not (isinstance(text, str) and text):
+                    raise UsageError(f"{name}={text!r}: must be {rule}, or None")
+                object.__setattr__(self, name, str(text))
 
     @property
     def store(self) -> StoreOptions:
@@ -158,9 +159,25 @@ def _classes(classes: Any) -> tuple[str, ...]:
     return tuple(map(str, names))
 
 
-def _check_choice(name: str, value: Any, choices: tuple[str, ...]) -> None:
+def _as_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if value not in choices:
         raise UsageError(f"{name}={value!r}: must be one of {', '.join(choices)}")
+    return str(value)
+
+
+def _as_crop(crop: Any) -> str | dict[str, Any]:
+    """Returns the name or mapping of a crop protocol as plain types; raises `UsageError` if it is none."""
+    from ...pipeline.dataset.crops import CropProtocol, crop_protocol  # noqa: PLC0415 (imports pyarrow)
+
+    if isinstance(crop, CropProtocol):
+        raise UsageError(
+            f"crop={crop!r}: is an object, which a checkpoint cannot hold; give the name of a protocol, as 'ffpp', or "
+            'a mapping like {"margin": 0.3, "size": 299}'
+        )
+    crop_protocol(crop)
+    if isinstance(crop, str):
+        return str(crop)
+    return {name: kind(crop[name]) for name, kind in (("margin", float), ("size", int), ("align", str)) if name in crop}
 
 
 def _as_float(name: str, value: Any, *, example: float) -> float:

@@ -329,8 +329,10 @@ def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], messa
 
 def test_options_become_plain_values() -> None:
     options = ModelOptions(
-        learning_rate=np.float64(0.1), warmup_steps=np.int64(3), label_smoothing=np.float32(0.5), classes=["a", "b"]
+        learning_rate=np.float64(0.1), warmup_steps=np.int64(3), label_smoothing=np.float32(0.5), classes=["a", "b"],
+        backbone=np.str_("resnet18"), loss=np.str_("ce"), schedule=np.str_("linear"),
     )  # fmt: skip
+    assert {type(value) for value in (options.backbone, options.loss, options.schedule)} == {str}
     assert {type(value) for value in (options.learning_rate, options.label_smoothing)} == {float}
     assert type(options.warmup_steps) is int
     assert options.classes == ("a", "b")
