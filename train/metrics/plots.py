@@ -39,11 +39,12 @@ def log_plots(loggers: Sequence[Any], metrics: EvalMetrics, stage: str, step: in
 
 def roc_plot(metrics: EvalMetrics) -> Figure | None:
     """Plots the ROC curves of faces and videos; beyond two classes one curve for each class against the rest."""
-    two = len(metrics.classes) == 2
+    classes = _class_texts(metrics)
+    two = len(classes) == 2
     curves = [
-        (kind if two else f"{kind}, {metrics.classes[label]}", curve, line)
+        (kind if two else f"{kind}, {classes[label]}", curve, line)
         for kind, predictions, line in (("faces", metrics.faces, "-"), ("videos", metrics.videos, "--"))
-        for label in ([1] if two else range(len(metrics.classes)))
+        for label in ([1] if two else range(len(classes)))
         if (curve := predictions.roc(label)) is not None
     ]
     if not curves:
@@ -54,7 +55,7 @@ def roc_plot(metrics: EvalMetrics) -> Figure | None:
     for name, curve, line in curves:
         axes.plot(curve.fpr, curve.tpr, line, label=f"{name}: AUC {curve.area:.3f}")
     axes.set(xlabel="false positive rate", ylabel="true positive rate", xlim=(0, 1), ylim=(0, 1.01), aspect="equal")
-    axes.set_title(f"ROC: {metrics.classes[1]} against {metrics.classes[0]}" if two else "ROC: each class against all")
+    axes.set_title(f"ROC: {classes[1]} against {classes[0]}" if two else "ROC: each class against all")
     axes.legend(loc="lower right")
     return plot
 
@@ -70,13 +71,16 @@ def confusion_plot(metrics: EvalMetrics) -> Figure:
     for (true, predicted), count in np.ndenumerate(counts):
         colour = "white" if fractions[true, predicted] > 0.5 else "black"
         axes.text(predicted, true, f"{count:,}", ha="center", va="center", color=colour)
-    ticks = range(len(counts))
-    axes.set_xticks(
-        ticks, metrics.classes, rotation=45 if len(counts) > 2 else 0, ha="right" if len(counts) > 2 else "center"
-    )
-    axes.set_yticks(ticks, metrics.classes)
+    ticks, classes = range(len(counts)), _class_texts(metrics)
+    axes.set_xticks(ticks, classes, rotation=45 if len(counts) > 2 else 0, ha="right" if len(counts) > 2 else "center")
+    axes.set_yticks(ticks, classes)
     axes.set(xlabel="predicted", ylabel="true", title="faces")
     return plot
+
+
+def _class_texts(metrics: EvalMetrics) -> list[str]:
+    """Returns the class names with `$` escaped, between which matplotlib would read a formula."""
+    return [name.replace("$", r"\$") for name in metrics.classes]
 
 
 def _render(plot: Figure) -> NDArray[np.uint8]:

@@ -11,6 +11,8 @@ import pytest
 import torch
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.metrics.eval_metrics import EvalMetrics
+from facefeed.train.metrics.plots import confusion_plot, roc_plot
+from matplotlib.mathtext import MathTextParser
 
 CLASSES = ("real", "fake")
 
@@ -187,3 +189,17 @@ def test_labels_that_no_class_has_and_mixed_ones_are_refused() -> None:
         scored(torch.zeros(2, 2), [0, 2])
     with pytest.raises(UsageError, match="labels are mixed"):
         scored(torch.zeros(2, 2), [0.5, 1.0])
+
+
+@pytest.mark.parametrize("classes", [("real_$", "fake_$"), ("$x$", "$y", "z$^$")])
+def test_names_with_dollar_signs_are_drawn_as_text_and_not_as_formulas(
+    classes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        pytest.fail("a name is read as a formula")
+
+    monkeypatch.setattr(MathTextParser, "parse", refuse)
+    metrics = scored(torch.eye(len(classes)), list(range(len(classes))), classes=classes)
+    for plot in (roc_plot(metrics), confusion_plot(metrics)):
+        assert plot is not None
+        plot.draw_without_rendering()
