@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import torch
 from lightning.pytorch import Callback
 from rich.console import Console
 from torch import Tensor
@@ -38,7 +37,16 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._shown_at = 0.0
         self._timed_since: float | None = None
         self._first_step = self._total_steps = 0
-        self._losses: list[Tensor] = []
+        self._loss_sum: Tensor | float = 0.0
+        self._num_losses = 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Returns the sum and the number of training losses since the last validation."""
+        return {"loss_sum": float(self._loss_sum), "num_losses": self._num_losses}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restores them."""
+        self._loss_sum, self._num_losses = state_dict["loss_sum"], state_dict["num_losses"]
 
     def report(self, text: str, **event: Any) -> None:
         """Prints `text`, or `event` as JSON; never interprets rich markup in names."""
@@ -99,7 +107,8 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
         """Shows the step, at most once per interval: reading the loss waits for the device."""
         loss = outputs["loss"].detach() * trainer.accumulate_grad_batches  # Lightning has divided it by them
-        self._losses.append(loss)
+        self._loss_sum = self._loss_sum + loss.float()  # on the device: no wait for it
+        self._num_losses += 1
         if self._timed_since is None:  # the ETA excludes the first step, which waits for workers and compilation
             self._timed_since, self._first_step = time.monotonic(), trainer.global_step
         interval_seconds = _BAR_SECONDS if self._bar is not None else _JSON_SECONDS if self._as_json else _LOG_SECONDS
@@ -115,9 +124,9 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Reports the mean training loss since the last validation, on this rank, and the metrics."""
         metrics = logged_metrics(trainer, "val")
-        if self._losses:  # none where weights are validated that were trained before
-            metrics = {"train/loss": float(torch.stack(self._losses).mean()), **metrics}
-            self._losses.clear()
+        if self._num_losses:  # none where weights are validated that were trained before
+            metrics = {"train/loss": float(self._loss_sum) / self._num_losses, **metrics}
+            self._loss_sum, self._num_losses = 0.0, 0
         finite_metrics = {name: value if math.isfinite(value) else None for name, value in metrics.items()}
         labels = {
             "train/loss": "train loss",

@@ -141,6 +141,34 @@ def test_a_validation_that_is_made_up_for_is_reported_of_its_epoch(out: Path, tm
     assert key_differences(printed, "Progress of a training")[0] == set()
 
 
+class Losses(lightning.Callback):
+    """Keeps the loss of every step."""
+
+    def __init__(self) -> None:
+        self.losses: list[float] = []
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, *_: Any) -> None:
+        self.losses.append(float(outputs["loss"]))
+
+
+@pytest.mark.parametrize("older", [False, True])
+def test_the_training_loss_that_a_validation_reports_is_of_all_sessions(out: Path, tmp_path: Path, older: bool) -> None:
+    run, output, losses = tmp_path / "run", io.StringIO(), Losses()
+    stopped(out, run, losses, CallAtHook("on_train_batch_start", 5, raising(signal.SIGTERM)), epochs=1)
+    if older:  # a version that did not store the losses
+        last = run / "checkpoints/last.ckpt"
+        contents = torch.load(last, weights_only=True)
+        del contents["callbacks"]["Progress"]
+        torch.save(contents, last)
+    console = Console(file=output, soft_wrap=True)
+    train(out, config(epochs=1), run, callbacks=[losses], console=console, as_json=True)
+    events = [json.loads(line) for line in output.getvalue().splitlines()]
+    (reported,) = (event["train/loss"] for event in events if event["event"] == "validated")
+    assert len(losses.losses) == STEPS
+    counted = losses.losses[5:] if older else losses.losses
+    assert reported == pytest.approx(sum(counted) / len(counted))
+
+
 @pytest.mark.parametrize("steps", [3, STEPS])
 def test_stopped_after_an_epochs_last_step_and_again_in_the_next_epoch_it_ends_after_as_many_epochs(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps], steps: int
