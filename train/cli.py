@@ -128,11 +128,13 @@ def _echo_json(document: dict[str, Any]) -> None:
 @contextmanager
 def _evaluation_progress() -> Iterator[Callable[[str, int, int], None]]:
     """Yields a callback that shows progress in one line of a terminal, and nothing in a pipe."""
-    from ..pipeline.console import stderr_console  # noqa: PLC0415
+    from rich.markup import escape  # noqa: PLC0415
+
+    from ..pipeline.console import printable, stderr_console  # noqa: PLC0415
 
     console = stderr_console()
     if not console.is_terminal:
         yield lambda *_: None
         return
     with console.status("evaluating") as status:
-        yield lambda name, done, total: status.update(f"{name}: {done:,} of {total:,} faces")
+        yield lambda name, done, total: status.update(f"{escape(printable(name))}: {done:,} of {total:,} faces")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -21,13 +22,16 @@ from assets_rows import damage
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, classifier, data, small_dataset, trainer
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataset
+from facefeed.pipeline import console
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.checkpoints.training_videos import hash_videos
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
+from facefeed.train.run import tables
 from facefeed.train.run.result import Result
+from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -344,6 +348,21 @@ def test_metrics_of_weights_that_are_nan_are_null_with_a_note(out: Path, result:
     assert {"auc", "log_loss", "accuracy"} <= entry["metrics"].keys()
     assert set(entry["metrics"].values()) == {None}
     assert f"out: the predictions for {TEST_FACES} of {TEST_FACES} faces are NaN" in cli_result.stderr
+
+
+def test_names_that_would_control_a_terminal_are_shown_as_text(
+    out: Path, result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    renamed, output = shutil.copytree(out, tmp_path / "[red]\x1b[2J"), io.StringIO()
+    terminal = Console(file=output, force_terminal=True, width=200)
+    for module in (console, tables):
+        monkeypatch.setattr(module, "stderr_console", lambda: terminal)
+    cli_result = run(result.checkpoint, renamed, "--workers", 0)
+    assert cli_result.exit_code == 0, cli_result.output
+    shown = output.getvalue()
+    assert rf"[red]\x1b[2J: {TEST_FACES} of {TEST_FACES} faces" in shown
+    assert r"│ [red]\x1b[2J │" in shown
+    assert "\x1b[2J" not in shown
 
 
 def test_two_folders_of_one_name_are_distinguished(out: Path, result: Result, tmp_path: Path) -> None:

@@ -48,12 +48,9 @@ class Result:
     def read(cls, stored: dict[str, Any]) -> Self:
         """Returns what `dataclasses.asdict` has stored. Raises `CorruptDataError` on other fields, or other types."""
         try:
-            result = record_of(cls, {_RENAMED.get(name, name): value for name, value in stored.items()})
-            if not "".join([*result.val, *result.test]).isprintable():
-                raise ValueError("a name of a metric cannot be printed")
+            return record_of(cls, {_RENAMED.get(name, name): value for name, value in stored.items()})
         except ValueError as error:
             raise CorruptDataError(
                 "result.json: is none of this version of facefeed train; delete it, and the same command measures the "
                 "run's weights anew"
             ) from error
-        return result

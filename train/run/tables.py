@@ -11,7 +11,7 @@ from rich import filesize
 from rich.markup import escape
 from rich.table import Table
 
-from ...pipeline.console import duration_text, plural, stderr_console
+from ...pipeline.console import duration_text, plural, printable, stderr_console
 from ..checkpoints.plain import FILE_OF_PARTS_MAKER
 from .checkpointer import BEST
 
@@ -41,7 +41,7 @@ def show_result(result: Result) -> None:
     console.print(_metrics_table(result))
     console.print(_auc_caveat(result.test_videos), soft_wrap=False)
     for line in next_steps(result):
-        console.print(escape(line))
+        console.print(_as_text(line))
 
 
 def _training_table(result: Result) -> Table:
@@ -51,8 +51,8 @@ def _training_table(result: Result) -> Table:
     start = "pretrained" if model["pretrained"] else "from scratch"
     if config.get("init_from"):
         start = f"begun with {config['init_from']}"
-    table.add_row("recipe", escape(f"{config['recipe']}: {model['backbone']}, {start}, {data['image_size']} px"))
-    table.add_row("levers", escape(config["levers"] or "none"))
+    table.add_row("recipe", _as_text(f"{config['recipe']}: {model['backbone']}, {start}, {data['image_size']} px"))
+    table.add_row("levers", _as_text(config["levers"] or "none"))
     table.add_row(
         "done", ", ".join(map(plural, (result.epochs, result.steps, result.images), ("epoch", "step", "image")))
     )
@@ -65,7 +65,7 @@ def _training_table(result: Result) -> Table:
     for name, metrics in result.lever_metrics.items():
         text = ", ".join(f"{key} {value}" for key, value in metrics.items() if value)
         if text:
-            table.add_row(escape(name), escape(text))
+            table.add_row(_as_text(name), _as_text(text))
     return table
 
 
@@ -74,7 +74,7 @@ def _frozen_table(rows: Sequence[dict[str, Any]]) -> Table:
     table = _table("frozen", "pattern", "module or parameter", "tensors", "numbers", "BatchNorms")
     for row in rows:
         counts = (f"{row[name]:,}" for name in ("tensors", "numbers", "batch_norms"))
-        table.add_row(escape(row["pattern"]), escape(row["name"]), *counts)
+        table.add_row(_as_text(row["pattern"]), _as_text(row["name"]), *counts)
     return table
 
 
@@ -106,7 +106,7 @@ def _metrics_table(result: Result) -> Table:
     keys = dict.fromkeys(key.partition("/")[2] for metrics in splits.values() for key in metrics)
     for key in (key for key in keys if key.startswith("accuracy_")):
         cells = [_format_metric(metrics.get(f"{split}/{key}")) for split, metrics in splits.items()]
-        table.add_row(f"accuracy of {escape(_subject_of(key))}", *cells)
+        table.add_row(f"accuracy of {_as_text(_subject_of(key))}", *cells)
     return table
 
 
@@ -142,23 +142,24 @@ def show_evaluations(evaluations: Sequence[Evaluation], checkpoint: Path) -> Non
     for evaluation in evaluations:
         cells = [_format_metric(evaluation.metrics.get(name)) for name in ("auc", "video_auc", "log_loss", "accuracy")]
         counts = ("-", "-") if evaluation.reason else (f"{evaluation.faces:,}", f"{evaluation.videos:,}")
-        table.add_row(escape(evaluation.name), *counts, *cells)
+        table.add_row(_as_text(evaluation.name), *counts, *cells)
     console.print(table)
     for evaluation in evaluations:
         if evaluation.reason:
-            console.print(escape(f"{evaluation.name}: not measured: {evaluation.reason}"))
+            console.print(_as_text(f"{evaluation.name}: not measured: {evaluation.reason}"))
     evaluations = [evaluation for evaluation in evaluations if not evaluation.reason]
-    accuracies = _table("accuracy by class and method", "of", *(escape(evaluation.name) for evaluation in evaluations))
+    names = [_as_text(evaluation.name) for evaluation in evaluations]
+    accuracies = _table("accuracy by class and method", "of", *names)
     keys = dict.fromkeys(key for evaluation in evaluations for key in evaluation.metrics if key.startswith("accuracy_"))
     for key in sorted(
         keys, key=lambda key: key.startswith("accuracy_method_")
     ):  # classes first, in the checkpoint's order
         accuracies.add_row(
-            escape(_subject_of(key)), *(_format_metric(evaluation.metrics.get(key)) for evaluation in evaluations)
+            _as_text(_subject_of(key)), *(_format_metric(evaluation.metrics.get(key)) for evaluation in evaluations)
         )
     console.print(accuracies)
     for line in dict.fromkeys(note for evaluation in evaluations for note in evaluation.notes):
-        console.print(escape(line))
+        console.print(_as_text(line))
     fewest = min((evaluation.videos for evaluation in evaluations if "auc" in evaluation.metrics), default=_FEW_VIDEOS)
     if fewest < _FEW_VIDEOS:
         console.print(_auc_caveat(fewest), soft_wrap=False)
@@ -170,12 +171,17 @@ def _subject_of(key: str) -> str:
     return f"method {name.removeprefix('method_')}" if name.startswith("method_") else name
 
 
+def _as_text(name: str) -> str:
+    """Returns a text, which may hold names, without what rich or a terminal would interpret in it."""
+    return escape(printable(name))
+
+
 def _format_metric(value: float | None) -> str:
     return "-" if value is None else f"{value:.3f}"
 
 
 def _table(title: str, *columns: str) -> Table:
-    table = Table(title=escape(title), title_justify="left", title_style="bold", show_header=any(columns))
+    table = Table(title=_as_text(title), title_justify="left", title_style="bold", show_header=any(columns))
     for number, name in enumerate(columns):
         table.add_column(name, justify="right" if number and any(columns) else "left", overflow="fold")
     return table

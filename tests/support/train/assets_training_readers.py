@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 from assets_train import BACKBONE
+from facefeed.pipeline.console import printable
 from facefeed.train.config.options import DataOptions, ModelOptions
 from facefeed.train.config.recipes import Config
 from facefeed.train.evaluate import evaluate
@@ -42,7 +43,7 @@ def resume_run(folder: Path) -> None:
         pass
     if (stored := run.read_result()) is not None:
         result = Result.read(stored)
-        figures = [f"{name}={value:.3f}" for name, value in (*result.val.items(), *result.test.items())]
+        figures = [f"{printable(name)}={value:.3f}" for name, value in (*result.val.items(), *result.test.items())]
         figures.append(f"{result.steps:,} {result.seconds:.1f} {result.val_faces:,}")
         assert "".join(figures).isprintable()
 

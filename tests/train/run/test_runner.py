@@ -23,7 +23,8 @@ from assets_dataset import Clip, make_dataset
 from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import TEST_FACES, TRAIN_FACES, UNITS, VAL_FACES, small_dataset
 from facefeed.loaders import FaceDataset
-from facefeed.pipeline.errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
+from facefeed.pipeline.console import printable
+from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
@@ -143,9 +144,15 @@ def test_a_result_that_0_1_0_wrote_is_read(finished_run: tuple[Result, Path]) ->
     assert Result.read(stored) == finished_run[0]
 
 
-def test_a_result_with_a_metric_that_cannot_be_printed_is_refused(finished_run: tuple[Result, Path]) -> None:
-    with pytest.raises(CorruptDataError):
-        Result.read(asdict(finished_run[0]) | {"val": {"val/\x1b[2J": 0.5}})
+@pytest.mark.parametrize("name", ["a\u00a0b", "\u3000", "\u200c", "\x1b[2J", "[red]"])
+def test_a_finished_run_shows_its_table_again_whatever_its_methods_are_called(
+    finished_run: tuple[Result, Path], capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    metrics = {f"{split}/accuracy_method_{name}": 0.5 for split in ("val", "test")}
+    show_result(Result.read(asdict(finished_run[0]) | {"val": metrics, "test": metrics}))
+    shown = capsys.readouterr().err
+    assert f"accuracy of method {printable(name)} " in shown
+    assert "\x1b" not in shown
 
 
 def test_the_config_in_the_folder_is_whole(out: Path, finished_run: tuple[Result, Path]) -> None:
