@@ -198,6 +198,8 @@ class _Session:
 
     def _training_result(self) -> dict[str, Any]:
         trainer, checkpointer, throughput = self._trainer, self._checkpointer, self._throughput
+        epoch, step = self._data.position
+        epochs_done = epoch + (step >= trainer.num_training_batches)  # `current_epoch` counts one that `max_steps` cut
         weights = self._folder.checkpoints / (LAST if checkpointer.best_step is None else BEST)
         if not checkpointer.has_saved:
             raise NonFiniteError(
@@ -206,7 +208,7 @@ class _Session:
             )
         return {
             "run": str(self._folder.root), "dataset": without_credentials(self._dataset_path),
-            "config": asdict(self._config), "epochs": trainer.current_epoch, "steps": trainer.global_step,
+            "config": asdict(self._config), "epochs": epochs_done, "steps": trainer.global_step,
             "images": throughput.images, "seconds": throughput.seconds,
             "images_per_second": throughput.images_per_second, "stall": throughput.stall,
             "memory": levers.peak_memory(), "lever_metrics": levers.metrics(trainer), "checkpoint": str(weights),

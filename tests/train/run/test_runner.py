@@ -171,6 +171,15 @@ def test_of_a_run_that_ends_in_mid_epoch_the_last_weights_are_measured(out: Path
     assert (short.best_step, short.val_faces) == (2, VAL_FACES)
 
 
+def test_an_epoch_that_the_last_step_cuts_does_not_count_as_done(out: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    for steps, epochs in ((2, 0), (STEPS, 1), (STEPS + 2, 1)):
+        result, _ = trained(out, run / str(steps), steps=steps)
+        assert (result.epochs, result.steps) == (epochs, steps)
+    (run / "2/result.json").unlink()  # as a run killed before its test
+    assert trained(out, run / "2", steps=2)[0].epochs == 0
+
+
 def test_without_a_validation_split_the_last_weights_are_taken(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
