@@ -28,6 +28,8 @@ FIELDS = ("image", "label", "row", "face_id", "video_id", "method")
 """Columns of a batch."""
 VIDEOS_KEY = "videos"
 """Key of the state that holds `hash_videos` of the training split."""
+PIPELINES_KEY = "pipelines"
+"""Key of the state that holds `pipeline_hashes` of the options."""
 
 
 class EvaluationLoader(FaceDataLoader):
@@ -56,7 +58,7 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     The position within an epoch is saved in the Trainer's checkpoints. Training resumed from one (mid-epoch, after
     SIGKILL, on several ranks) continues at the very next image, also with another batch size or number of ranks.
     Resuming is refused if the dataset or the options that decide the order differ. Checkpoints also record hashes of
-    the training videos: see `hash_videos`.
+    the training videos, see `hash_videos`, and of the files of pipelines, see `pipeline_hashes`.
 
     resumed_at: (epoch, step) at which training was resumed with another global batch size, else None.
     classes: names by label. Raises `UsageError` if `out` is not a finished dataset.
@@ -69,10 +71,12 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         self.save_hyperparameters({"data": asdict(options)})
         self._loader: FaceDataLoader | None = None
         self._pending_state: dict[str, Any] | None = None
+        self._pipeline_hashes: dict[str, str] = {}
         self.resumed_at: tuple[int, int] | None = None
 
     def train_dataloader(self) -> FaceDataLoader:
         """Returns a shuffled, balanced, augmenting loader; the first after loading a checkpoint resumes from it."""
+        self._pipeline_hashes = pipeline_hashes(self.options)  # now, since the files may change while training runs
         loader = self._train_loader(self._training_dataset())
         if self._pending_state is not None:
             self._resume(loader, self._pending_state)
@@ -95,10 +99,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         return self._eval_loader("test")
 
     def state_dict(self) -> dict[str, Any]:
-        """Returns `FaceDataLoader.state_dict`; on the first rank also the hashes of the training videos."""
+        """Returns `FaceDataLoader.state_dict` and hashes of pipelines; on the first rank also those of videos."""
         if self._loader is None:
             return {}
-        state = self._loader.state_dict()
+        state = {**self._loader.state_dict(), PIPELINES_KEY: self._pipeline_hashes}
         return (
             {**state, VIDEOS_KEY: self._training_video_hashes}
             if self.trainer is None or self.trainer.is_global_zero
@@ -212,6 +216,23 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         if len(labels) != 1:
             return None
         return self.classes[labels[0]] if labels[0] >= 0 else "-1, unknown"
+
+
+def pipeline_hashes(options: DataOptions) -> dict[str, str]:
+    """Returns the SHA-256 of each pipeline's file in hexadecimal, by the name of its option.
+
+    Raises `UsageError` where a file cannot be read.
+    """
+    files = {"transform": options.transform, "eval_transform": options.eval_transform}
+    return {name: pipeline_sha256(file) for name, file in files.items() if file is not None}
+
+
+def pipeline_sha256(file: str) -> str:
+    """Returns the SHA-256 of a pipeline's file in hexadecimal; raises `UsageError` where it cannot be read."""
+    os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
+    from ..loaders.augment.pipeline_file import sha256_of  # noqa: PLC0415
+
+    return sha256_of(Path(file))
 
 
 def transform_arguments(file: str | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from ..pipeline.errors import UsageError
 from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
-from .datamodule import VIDEOS_KEY, EvaluationLoader, eval_transform_arguments
+from .datamodule import PIPELINES_KEY, VIDEOS_KEY, EvaluationLoader, eval_transform_arguments, pipeline_sha256
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
@@ -54,7 +54,8 @@ def evaluate(
     Image size, frames per video and the transform of validation, with its random draws, are those of training. Classes
     are matched by name, so datasets may number them differently, or have fewer. A dataset with a class unknown to the
     checkpoint, or without faces in the split, yields an `Evaluation` with a `reason`; the others are evaluated. A note
-    tells how many videos of a dataset the checkpoint was trained on, or that this is unknown.
+    tells how many videos of a dataset the checkpoint was trained on, or that this is unknown. Another one warns where
+    the file of that transform has other contents than in training.
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.
@@ -88,6 +89,7 @@ def evaluate(
     refusals = [error for error in prepared if isinstance(error, UsageError)]
     if len(refusals) == len(prepared):
         raise refusals[0] if len(refusals) == 1 else UsageError("\n".join(map(str, refusals)))
+    notes_of_images = [*unknown_images, *_pipeline_notes(data, state)]
     evaluations = []
     for name, out, dataset_or_error in zip(names, outs, prepared, strict=True):
         if isinstance(dataset_or_error, UsageError):
@@ -97,7 +99,7 @@ def evaluate(
             ))  # fmt: skip
             continue
         dataset, new_labels = dataset_or_error
-        notes = [f"{name}: {note}" for note in (*unknown_images, *_training_overlap_notes(dataset, state))]
+        notes = [f"{name}: {note}" for note in (*notes_of_images, *_training_overlap_notes(dataset, state))]
         evaluations.append(
             _evaluate_dataset(
                 model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
@@ -123,6 +125,18 @@ def _datamodule_state(contents: dict[str, Any]) -> dict[str, Any]:
     """
     states = (value for value in contents.values() if isinstance(value, dict))
     return next((state for state in states if state.keys() >= {"fingerprint", "global_batch"}), {})
+
+
+def _pipeline_notes(data: DataOptions, state: dict[str, Any]) -> list[str]:
+    """Returns a note if the pipeline's file has other contents than in training; empty where these are unknown."""
+    stored = state.get(PIPELINES_KEY)
+    trained = stored.get("eval_transform") if isinstance(stored, dict) else None
+    if data.eval_transform is None or trained in (None, pipeline_sha256(data.eval_transform)):
+        return []
+    return [
+        f"warning: data.eval_transform={data.eval_transform} has other contents than in training, so images come "
+        "otherwise than there; restore the file, or run the command in the folder of training if the path is relative"
+    ]
 
 
 def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import re
 import warnings
@@ -40,7 +41,7 @@ def read_pipeline(path: Path) -> Any:
     `UsageError` where the file does not exist, is not YAML, or holds no pipeline; where it names a transform or an
     argument that does not exist, or where the value of an argument is invalid.
     """
-    stored = _load_yaml(_located(path))
+    stored = _load_yaml(path)
     pipeline = stored.get("transform") if isinstance(stored, dict) else None
     if not isinstance(pipeline, dict):
         raise UsageError(f"{path}: holds no pipeline of Albumentations; {_REMEDY}")
@@ -60,6 +61,14 @@ def dataset_arguments(path: Path) -> dict[str, Any]:
     """The pipeline in a file as the keyword argument of `FaceDataset` that takes it."""
     pipeline = read_pipeline(path)
     return {"face_transform" if isinstance(pipeline, FaceCompose) else "transform": pipeline}
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of the contents of the file that `read_pipeline` reads for `path`, in hexadecimal.
+
+    Raises `UsageError` where the file cannot be read.
+    """
+    return hashlib.sha256(_contents(path)).hexdigest()
 
 
 def _deserialise(stored: dict[str, Any], path: Path) -> Any:
@@ -127,12 +136,18 @@ def _located(path: Path) -> Path:
     )
 
 
-def _load_yaml(path: Path) -> Any:
+def _contents(path: Path) -> bytes:
     try:
-        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
-        _refuse_bomb(stored)
+        return _located(path).read_bytes()
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
+
+
+def _load_yaml(path: Path) -> Any:
+    contents = _contents(path)
+    try:
+        stored = yaml.safe_load(contents.decode("utf-8"))
+        _refuse_bomb(stored)
     except Exception as error:  # besides its own, YAML raises what Python does on dates and numbers that are none
         raise UsageError(f"{path}: is no YAML of plain data ({_one_line(error)}); {_REMEDY}") from error
     return stored

@@ -134,7 +134,7 @@ def config_record(out: Path) -> dict[str, Any]:
     dataset = {"path": str(out), "fingerprint": Manifest.read(out).fingerprint}
     return {
         "version": 1, "facefeed": "0.2.0", "dataset": dataset, "config": asdict(CONFIG), "ranks": 2,
-        "notes": ["a note"],
+        "pipelines": {"transform": "0a"}, "notes": ["a note"],
     }  # fmt: skip
 
 

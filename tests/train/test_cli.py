@@ -99,6 +99,7 @@ def test_a_dataset_in_a_store_is_trained_on_through_a_cache(
         (["--set", "model.backbone=resnet19"], "facefeed: backbone='resnet19': timm "),
         (["--set", "levers=fp16"], "facefeed: fp16: a CPU has no scaled fp16"),
         (["--set", "data.transform=none.yaml"], "facefeed: none.yaml: "),
+        (["--set", "data.eval_transform=none.yaml"], "facefeed: none.yaml: "),
         (["--set", "data.batch_size=7"], "; take --set data.batch_size=6 or data.balance=none"),
         (["--recipe", "quickest"], "'quickest' is not one of 'quick'"),
     ],

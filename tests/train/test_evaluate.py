@@ -87,6 +87,24 @@ def test_with_a_transform_that_draws_at_random_it_measures_what_training_reporte
         assert evaluation.metrics == pytest.approx(expected, rel=1e-6)  # training's metrics are float32
 
 
+def test_a_pipeline_that_is_not_that_of_training_is_warned_of(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    pipeline = albumentations.Compose([albumentations.RandomBrightnessContrast(p=1.0)])
+    albumentations.save(pipeline, "background.yaml", data_format="yaml")
+    result, _ = trained(out, tmp_path / "run", steps=1, data={"eval_transform": "background.yaml"})
+    assert warnings_of(result.checkpoint, out, "test") == []
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir("elsewhere")  # where facefeed's own file of that name is the pipeline
+    (note,) = warnings_of(result.checkpoint, out, "test")
+    assert note.startswith("out: warning: data.eval_transform=background.yaml has other contents than in training")
+    stored = torch.load(result.checkpoint, weights_only=True)
+    del stored["FaceDataModule"]["pipelines"]
+    torch.save(stored, "older.ckpt")
+    assert warnings_of("older.ckpt", out, "test") == []
+
+
 def test_a_split_is_what_was_asked_for_and_all_is_every_face(out: Path, other: Path, result: Result) -> None:
     def faces(split: str, *outs: Path) -> list[int]:
         return [evaluation.faces for evaluation in evaluate(result.checkpoint, outs, split=split)]

@@ -25,6 +25,7 @@ from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
+from ..datamodule import pipeline_hashes
 from ..levers.registry import SINGLE_FILE_STRATEGIES
 from .checkpointer import LAST, find_checkpoint
 
@@ -69,10 +70,11 @@ class RunFolder:
             changes.append(
                 f"the dataset: {stored.dataset.path} there, {without_credentials(out)} here, with other faces"
             )
+        changes += _pipeline_changes(stored, config)
         if changes:
             raise RefusedError(
                 f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); resume with its "
-                "settings, or name another folder"
+                "settings and files, or name another folder"
             )
 
     @property
@@ -90,6 +92,7 @@ class RunFolder:
         folder is removed again.
         """
         print_line = partial(stderr_console().print, markup=False)
+        record = _config_record(config, out, notes, ranks)  # before the folder: refuses a pipeline without a file
         with ExitStack() as stack:
             try:
                 make_folder(self.root)
@@ -103,7 +106,7 @@ class RunFolder:
             if self.is_resumable:
                 self._check_batch(config, ranks)
             else:
-                self._write(self._config_path, _config_record(config, out, notes, ranks))
+                self._write(self._config_path, record)
             self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
             sync_folder(self.root)
             try:
@@ -165,9 +168,21 @@ def _config_record(config: Config, out: str | Path, notes: Sequence[str], ranks:
             "fingerprint": fingerprint,
         },
         "config": asdict(config),
+        "pipelines": pipeline_hashes(config.data),
         "ranks": ranks,
         "notes": [*notes],
     }
+
+
+def _pipeline_changes(stored: _StoredConfig, config: Config) -> list[str]:
+    """Describes pipelines whose file has other contents than the run recorded."""
+    with suppress(UsageError):  # a file that is gone is refused where it is read; a finished run reads none
+        return [
+            f"data.{name}: {getattr(config.data, name)} has other contents than when the run began"
+            for name, sha256 in pipeline_hashes(config.data).items()
+            if stored.pipelines.get(name, sha256) != sha256
+        ]
+    return []
 
 
 def _fixed_settings(values: dict[str, Any]) -> dict[str, Any]:
@@ -191,13 +206,14 @@ class _Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredConfig:
-    """A run's config.json. ranks: None in those of 0.1.0."""
+    """A run's config.json. ranks: None in those of 0.1.0. pipelines: `pipeline_hashes`; older versions store none."""
 
     version: int
     facefeed: str
     dataset: _Dataset
     config: dict[str, Any]
     ranks: int | None = None
+    pipelines: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:

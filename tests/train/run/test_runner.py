@@ -16,6 +16,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import albumentations
 import lightning
 import pytest
 import torch
@@ -153,6 +154,41 @@ def test_a_finished_run_shows_its_table_again_whatever_its_methods_are_called(
     shown = capsys.readouterr().err
     assert f"accuracy of method {printable(name)} " in shown
     assert "\x1b" not in shown
+
+
+@pytest.mark.parametrize("name", ["transform", "eval_transform"])
+def test_a_run_is_refused_with_a_pipeline_edited_since_until_its_file_is_restored(
+    out: Path, tmp_path: Path, name: str
+) -> None:
+    file, run = tmp_path / "flip.yaml", tmp_path / "run"
+    albumentations.save(albumentations.Compose([albumentations.HorizontalFlip()]), str(file), data_format="yaml")
+    contents, options = file.read_bytes(), {name: str(file)}
+    trained(out, run, steps=1, data=options)
+    file.write_bytes(contents + b"# edited\n")
+    for finished in (True, False):
+        if not finished:
+            (run / "result.json").unlink()
+        with pytest.raises(
+            RefusedError, match=rf"data\.{name}: \S+flip\.yaml has other contents than when .* files, or"
+        ):
+            train(out, config(steps=1, data=options), run)
+    folder = RunFolder(run)
+    file.write_bytes(contents)
+    folder.check(config(steps=1, data=options), out)
+    file.write_bytes(contents + b"# edited\n")
+    stored = json.loads((run / "config.json").read_text())
+    del stored["pipelines"]  # as a version before wrote it
+    (run / "config.json").write_text(json.dumps(stored))
+    folder.check(config(steps=1, data=options), out)
+
+
+def test_a_finished_run_shows_its_table_again_without_the_file_of_its_pipeline(out: Path, tmp_path: Path) -> None:
+    file = tmp_path / "flip.yaml"
+    albumentations.save(albumentations.Compose([albumentations.HorizontalFlip()]), str(file), data_format="yaml")
+    result, _ = trained(out, tmp_path / "run", steps=1, data={"transform": str(file)})
+    file.unlink()
+    again, seen = trained(out, tmp_path / "run", steps=1, data={"transform": str(file)})
+    assert (again.test, seen) == (result.test, [])
 
 
 def test_the_config_in_the_folder_is_whole(out: Path, finished_run: tuple[Result, Path]) -> None:
