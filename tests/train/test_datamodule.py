@@ -177,6 +177,14 @@ def test_blend_pairs_take_the_class_that_the_transform_takes_for_real(tmp_path: 
     assert next(iter(loader))["label"].tolist() == [0, 1] * 4
 
 
+@pytest.mark.parametrize("name", ["self_blend.yaml", "self_blend_64.yaml"])
+def test_the_ready_blends_are_refused_where_no_class_is_known_to_be_real(tmp_path: Path, name: str) -> None:
+    """The first of two unknown classes may be the fakes."""
+    make_dataset(tmp_path / "out", (("train", (Clip("real/anna.mp4", 9),)),), labels=("falsch", "wahr"))
+    with pytest.raises(UsageError, match="no label of this dataset is called real"):
+        data(tmp_path / "out", balance="blend_pairs", transform=name).train_dataloader()
+
+
 def test_frames_per_video_thins_every_split_and_seeds_give_other_orders(out: Path) -> None:
     thin = data(out, frames_per_video=2, balance="none")
     assert len(faces(thin.train_dataloader())) == 3 * 2
