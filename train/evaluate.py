@@ -14,7 +14,7 @@ import torch
 from ..loaders import FaceDataset
 from ..pipeline.console import plural
 from ..pipeline.dataset.stores.address import as_out, is_address, name_of, without_credentials
-from ..pipeline.errors import UsageError
+from ..pipeline.errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
@@ -24,6 +24,8 @@ from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
 
 SPLITS = ("test", "val", "train", "all")
+_REASONS = (UsageError, CorruptDataError, StoppedError)
+"""Errors of one dataset, for which the others are evaluated all the same."""
 _FIELDS = ("image", "label", "row", "video_id", "method")
 
 
@@ -53,9 +55,9 @@ def evaluate(
 
     Image size, frames per video and the transform of validation, with its random draws, are those of training. Classes
     are matched by name, so datasets may number them differently, or have fewer. A dataset with a class unknown to the
-    checkpoint, or without faces in the split, yields an `Evaluation` with a `reason`; the others are evaluated. A note
-    tells how many videos of a dataset the checkpoint was trained on, or that this is unknown. Another one warns where
-    the file of that transform has other contents than in training.
+    checkpoint, without faces in the split, damaged, or out of reach, yields an `Evaluation` with a `reason`; the others
+    are evaluated. A note tells how many videos of a dataset the checkpoint was trained on, or that this is unknown.
+    Another one warns where the file of that transform has other contents than in training.
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.
@@ -65,8 +67,10 @@ def evaluate(
         progress: Called with a dataset's name, images done and total images.
 
     Raises:
-        UsageError: The file would run code or is not a checkpoint, or no dataset can be evaluated. Raised before
-            anything is evaluated.
+        UsageError: The file would run code or is not a checkpoint, or no dataset can be opened. Raised before anything
+            is evaluated, as are the errors below.
+        CorruptDataError: The only dataset is damaged.
+        StoppedError: The only dataset is out of reach.
 
     """
     if split not in SPLITS:
@@ -86,25 +90,26 @@ def evaluate(
         raise UsageError(f"{checkpoint}: is damaged, its record of training videos is none; give another checkpoint")
     names = _display_names(outs)
     prepared = [_prepare(as_out(out), split, data, model) for out in outs]
-    refusals = [error for error in prepared if isinstance(error, UsageError)]
+    refusals = [error for error in prepared if isinstance(error, FacefeedError)]
     if len(refusals) == len(prepared):
         raise refusals[0] if len(refusals) == 1 else UsageError("\n".join(map(str, refusals)))
     notes_of_images = [*unknown_images, *_pipeline_notes(data, state)]
     evaluations = []
     for name, out, dataset_or_error in zip(names, outs, prepared, strict=True):
-        if isinstance(dataset_or_error, UsageError):
-            evaluations.append(Evaluation(
-                dataset=without_credentials(out), name=name, split=split, faces=0, videos=0, metrics={},
-                reason=str(dataset_or_error),
-            ))  # fmt: skip
-            continue
-        dataset, new_labels = dataset_or_error
-        notes = [f"{name}: {note}" for note in (*notes_of_images, *_training_overlap_notes(dataset, state))]
-        evaluations.append(
-            _evaluate_dataset(
+        try:
+            if isinstance(dataset_or_error, FacefeedError):
+                raise dataset_or_error
+            dataset, new_labels = dataset_or_error
+            notes = [f"{name}: {note}" for note in (*notes_of_images, *_training_overlap_notes(dataset, state))]
+            evaluation = _evaluate_dataset(
                 model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
             )
-        )
+        except _REASONS as error:
+            evaluation = Evaluation(
+                dataset=without_credentials(out), name=name, split=split, faces=0, videos=0, metrics={},
+                reason=str(error),
+            )  # fmt: skip
+        evaluations.append(evaluation)
     return evaluations
 
 
@@ -160,12 +165,12 @@ def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list
 
 def _prepare(
     out: str | Path, split: str, data: DataOptions, model: FaceClassifier
-) -> tuple[FaceDataset, torch.Tensor] | UsageError:  # fmt: skip
+) -> tuple[FaceDataset, torch.Tensor] | FacefeedError:  # fmt: skip
     """Returns a dataset with its `_label_mapping`, or why it cannot be evaluated."""
     try:
         dataset = _dataset(out, split, data)
         return dataset, _label_mapping(model, dataset, out)
-    except UsageError as error:
+    except _REASONS as error:
         return error
 
 
@@ -187,11 +192,14 @@ def _data_options(checkpoint: str | Path, contents: dict[str, Any]) -> DataOptio
 
 
 def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
-    # Training's cache may be of another machine, or user; one that cannot be written would be refused.
-    cache = data.cache if data.cache is not None and os.access(data.cache, os.W_OK) else None
+    cache, cache_bytes = data.cache, data.cache_bytes
+    if not is_address(out):  # a folder, which has no cache; training's dataset was in a store
+        cache = cache_bytes = None
+    elif cache is not None and not os.access(cache, os.W_OK):  # of another machine, or user: it would be refused
+        cache = None
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
-        frames_per_video=data.frames_per_video, cache=cache, cache_bytes=data.cache_bytes,
+        frames_per_video=data.frames_per_video, cache=cache, cache_bytes=cache_bytes,
         **eval_transform_arguments(data.eval_transform),
     )  # fmt: skip
     if not len(dataset):

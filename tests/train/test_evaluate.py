@@ -15,7 +15,7 @@ from typing import Any
 import albumentations
 import pytest
 import torch
-from assets_dataset import Clip, make_dataset
+from assets_dataset import Clip, copy_dataset, make_dataset
 from assets_docs import key_differences, keys
 from assets_fit import trained
 from assets_rows import damage
@@ -216,6 +216,18 @@ def test_a_dataset_that_cannot_be_measured_has_the_reason_and_the_others_their_m
     assert "few: not measured: " in cli_result.stderr
 
 
+@pytest.mark.parametrize("pattern", ["index.arrow", "faces/test/*.parquet"])
+def test_a_dataset_that_is_damaged_costs_the_others_nothing(
+    out: Path, result: Result, tmp_path: Path, pattern: str
+) -> None:
+    damaged = copy_dataset(out, tmp_path / "damaged")
+    for path in damaged.glob(pattern):
+        path.write_bytes(b"ARROW1")
+    rows = evaluate(result.checkpoint, [out, damaged])
+    assert [(row.faces, bool(row.reason)) for row in rows] == [(TEST_FACES, False), (0, True)]
+    assert str(damaged) in str(rows[1].reason)
+
+
 def warnings_of(checkpoint: str | Path, out: Path, split: str) -> list[str]:
     (evaluation,) = evaluate(checkpoint, [out], split=split)
     return evaluation.notes
@@ -245,6 +257,7 @@ def test_a_dataset_in_a_store_is_read_through_the_cache_of_training_where_that_i
         assert not other.exists()
         shutil.rmtree(folder)
         other.mkdir(parents=True)
+    assert evaluate(result.checkpoint, [out])[0].faces == TEST_FACES, "a folder needs no cache"
 
 
 def test_a_dataset_in_a_store_is_measured_and_checked_for_trained_videos_like_the_folder(
