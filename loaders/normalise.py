@@ -56,6 +56,5 @@ def normalise_unit(images: torch.Tensor) -> torch.Tensor:
 @cache
 def _statistics(device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Mean and standard deviation, two float32 (3, 1, 1)."""
-    return torch.tensor(IMAGENET_MEAN, device=device).view(3, 1, 1), torch.tensor(IMAGENET_STD, device=device).view(
-        3, 1, 1
-    )
+    mean, std = (torch.tensor(values, dtype=torch.float32, device=device) for values in (IMAGENET_MEAN, IMAGENET_STD))
+    return mean.view(3, 1, 1), std.view(3, 1, 1)

@@ -118,7 +118,7 @@ class BatchedCrop:
 
 def _pixel_centres(length_px: int, device: torch.device) -> torch.Tensor:
     """Centres of the pixels of a line in the coordinates of `grid_sample`: float32 (length_px,), within -1 .. 1."""
-    return (2 * torch.arange(length_px, device=device) + 1) / length_px - 1
+    return (2 * torch.arange(length_px, dtype=torch.float32, device=device) + 1) / length_px - 1
 
 
 def _per_image(values: torch.Tensor) -> torch.Tensor:

@@ -76,7 +76,7 @@ def _grid(batch: torch.Tensor, from_images: NDArray[np.float64], side_px: int) -
     to_unit = np.array([[2 / width], [2 / height]]) * from_images
     to_unit[:, :, 2] -= 1
     a, b, c = torch.from_numpy(to_unit).float().to(batch.device).unbind(dim=2)  # each (n, 2)
-    centres = torch.arange(side_px, device=batch.device) + 0.5
+    centres = torch.arange(side_px, dtype=torch.float32, device=batch.device) + 0.5
     # By elementwise arithmetic: the rounding of a matrix product may depend on the size of the batch.
     across = a[:, None, None, :] * centres[None, None, :, None]
     return across + b[:, None, None, :] * centres[None, :, None, None] + c[:, None, None, :]

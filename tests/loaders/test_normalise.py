@@ -5,8 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from assets_device import default_dtype
 from assets_random import examples
-from facefeed.loaders.normalise import IMAGENET_MEAN, IMAGENET_STD, normalise, normalise_into
+from facefeed.loaders.normalise import (
+    IMAGENET_MEAN,
+    IMAGENET_STD,
+    _statistics,
+    normalise,
+    normalise_into,
+    normalise_unit,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +69,20 @@ def test_it_goes_back_to_the_very_bytes() -> None:
     images = pixels(3, 16, 16)
     normalised = normalise(images).permute(0, 2, 3, 1).numpy()
     assert (((normalised * STD + MEAN) * 255).round().astype(np.uint8) == images.numpy()).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_a_default_dtype_of_the_training_script_changes_no_value(dtype: torch.dtype) -> None:
+    images = torch.linspace(0, 1, 256).expand(3, 4, 256)
+    expected = normalise_unit(images)
+    _statistics.cache_clear()
+    try:
+        with default_dtype(dtype):
+            normalised = normalise_unit(images)
+    finally:
+        _statistics.cache_clear()
+    assert normalised.dtype == torch.float32
+    assert torch.equal(normalised, expected)
 
 
 @pytest.mark.gpu

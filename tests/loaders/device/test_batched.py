@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from assets_device import default_dtype
 from facefeed.loaders.device import BatchedBrightnessContrast, BatchedCrop, BatchedFlip
 from facefeed.loaders.device.seeded_transform import uniform_numbers
 from facefeed.pipeline.errors import UsageError
@@ -41,6 +42,16 @@ def test_bytes_become_what_floats_become_but_for_rounding(transform: Any) -> Non
     drawn = torch.from_numpy(uniform_numbers(np.arange(9, dtype=np.uint64), transform.draws))
     floats, whole_numbers = transform(images(9), drawn), transform(images(9, torch.uint8), drawn)
     torch.testing.assert_close(whole_numbers.float() / 255, floats, rtol=0, atol=0.5001 / 255)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+@pytest.mark.parametrize("transform", TRANSFORMS, ids=lambda transform: type(transform).__name__)
+def test_a_default_dtype_of_the_training_script_changes_no_image(transform: Any, dtype: torch.dtype) -> None:
+    batch = images(9, width=300)
+    drawn = torch.from_numpy(uniform_numbers(np.arange(9, dtype=np.uint64), transform.draws))
+    expected = transform(batch, drawn)
+    with default_dtype(dtype):
+        assert torch.equal(transform(batch, drawn), expected)
 
 
 def test_a_flip_mirrors_left_and_right_with_its_probability() -> None:

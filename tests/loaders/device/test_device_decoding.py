@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from assets_dataset import copy_dataset
-from assets_device import Jitter, OwnCuts, Unreadable, of_epochs
+from assets_device import Jitter, OwnCuts, Unreadable, default_dtype, of_epochs
 from assets_loaders import loader, seen
 from assets_rows import damage, make_small, rows_seen, stored_rows
 from facefeed.loaders import Clip, FaceDataLoader, FaceDataset
@@ -106,6 +106,16 @@ def test_what_lies_beyond_a_stored_crop_is_black() -> None:
     assert right[:, :5].eq(0).all()
     assert left[:, :5].eq(200).all()
     assert left[:, 5:].eq(0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_a_default_dtype_of_the_training_script_moves_no_cut(dtype: torch.dtype) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 3, 300, 300), np.uint8)
+    crops = list(torch.from_numpy(pixels))
+    to_images = np.array([[[0.9, 0.1, 5], [-0.1, 0.9, 9]], [[1, 0, -5], [0, 1, 3]]])
+    expected = cut_all(crops, to_images, 299)
+    with default_dtype(dtype):
+        assert torch.equal(cut_all(crops, to_images, 299), expected)
 
 
 def test_labels_points_and_masks_are_those_of_the_resized_images(dataset: Path) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,6 +14,17 @@ from assets_loaders import loader
 from facefeed.loaders.dataset.crop_mappings import ProtocolCrop
 
 FILTERS = [("frame_index", "<", 10)]
+
+
+@contextmanager
+def default_dtype(dtype: torch.dtype) -> Iterator[None]:
+    """Context in which torch's new tensors of floats are of that type, as a training script may set it."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
 
 
 def pictures(batches: Iterable[dict[str, Any]]) -> dict[str, bytes]:
