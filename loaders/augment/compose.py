@@ -124,6 +124,7 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
                 raise transform.missing_landmarks_68(without_landmarks_68[0])
             if isinstance(transform, SelfBlend):
                 self._check_applied_to_all(transform)
+            if isinstance(transform, (AlignedMixup, SelfBlend)):
                 transform.check_labels(labels)
 
     def _check_applied_to_all(self, self_blend: SelfBlend) -> None:

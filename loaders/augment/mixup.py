@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import cv2
@@ -41,6 +41,14 @@ class AlignedMixup(FaceTransform):
     def targets(self) -> dict[str, Callable[..., Any]]:
         """Maps each target to the method that transforms it, as Albumentations requires."""
         return {"image": self.apply, "label": self.apply_to_label}
+
+    def check_labels(self, labels: Sequence[str]) -> None:
+        """Raises `UsageError` where a dataset has more than two labels."""
+        if len(labels) > 2:
+            raise UsageError(
+                f"AlignedMixup: needs two classes, and there are {', '.join(labels)}: between two of them the "
+                "mixed label may be a third one's number; leave it out, or run precompute on a table with two classes"
+            )
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:  # noqa: ARG002
         """`partner`, the matrix (2, 3) that aligns it with the image, and `lam`; lam 1: no mixing."""

@@ -86,15 +86,10 @@ def check_epoch(sampler: EpochSampler) -> None:
 
 
 def check_mixup(dataset: FaceDataset, balance: Balance | None) -> bool:
-    """Whether the dataset's transform mixes pairs; raises `UsageError` on what cannot be mixed."""
+    """Whether the dataset's transform mixes pairs; raises `UsageError` where there are none."""
     mixes = bool(getattr(dataset.face_transform, "mixes", False))
     if mixes and not isinstance(balance, Pairs):
         raise UsageError("AlignedMixup: mixes a fake with the real frame before it; give balance=Pairs()")
-    if mixes and len(dataset.labels) > 2:
-        raise UsageError(
-            f"AlignedMixup: needs two classes, and there are {', '.join(dataset.labels)}: between two of them the "
-            "mixed label may be a third one's number; leave it out, or run precompute on a table with two classes"
-        )
     return mixes
 
 

@@ -16,6 +16,7 @@ from assets_dataset import Clip, make_dataset
 from assets_docs import key_differences
 from assets_rows import RowsOnly, order_of
 from click.testing import CliRunner, Result
+from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
 from facefeed.loaders.augment.pipeline_file import dataset_arguments, describe_pipeline, read_pipeline
 from facefeed.loaders.dataset.face_dataset import FaceDataset
@@ -308,6 +309,16 @@ def test_a_dataset_without_what_a_transform_needs_is_refused_as_the_loader_refus
     result = run(out, path, "--page", tmp_path / "a.html")
     assert str(result.exception) == str(refused.value)
     assert sorted(tmp_path.iterdir()) == [path]
+
+
+def test_mixup_of_three_classes_is_refused_as_the_loader_refuses_it(pipeline: Path, tmp_path: Path) -> None:
+    out, page = tmp_path / "out", tmp_path / "a.html"
+    make_dataset(out, (("train", CLIPS),), labels=("real", "fake", "edited"))
+    with pytest.raises(UsageError, match="needs two classes, and there are real, fake, edited") as refused:
+        FaceDataLoader(out, balance=Pairs(), face_transform=read_pipeline(pipeline), num_workers=0)
+    result = run(out, pipeline, "--page", page)
+    assert str(result.exception) == str(refused.value)
+    assert not page.exists()
 
 
 def test_a_packaged_pipeline_is_found_by_its_bare_name_in_any_folder(
