@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _SCALE = 10**9  # of shares that are not whole numbers; twice its square still fits an int64
+_SMALLEST = sys.float_info.min  # in place of the 0 to which a power may underflow: each dataset has a share
 
 
 def share_numbers(
@@ -19,7 +21,8 @@ def share_numbers(
     """A whole number for each dataset: its share is that number divided by their sum.
 
     The shares are proportional to `weights`, else to `size ** (1 / temperature)`, else to the sizes themselves. Exact
-    for sizes and whole weights up to a sum of a thousand million; other shares are rounded to that many parts.
+    for sizes and whole weights up to a sum of a thousand million; other shares are rounded to that many parts, at least
+    one each.
 
     >>> share_numbers([400, 100])
     [400, 100]
@@ -28,7 +31,7 @@ def share_numbers(
     """
     values: list[float] = list(sizes) if weights is None else list(weights)
     if temperature is not None:
-        values = [(size / max(sizes)) ** (1 / temperature) for size in sizes]
+        values = [max((size / max(sizes)) ** (1 / temperature), _SMALLEST) for size in sizes]
     total = math.fsum(values)
     if total <= _SCALE and all(value == int(value) for value in values):
         return [int(value) for value in values]

@@ -39,6 +39,14 @@ def test_a_temperature_of_two_takes_square_roots_and_a_high_one_makes_shares_equ
         assert shares / shares.sum() == pytest.approx(expected or roots / roots.sum(), abs=1e-5)
 
 
+@pytest.mark.parametrize("temperature", [0.1, 0.005, 1e-300])
+def test_no_temperature_leaves_a_dataset_out(temperature: float) -> None:
+    shares = share_numbers([4000, 40], temperature=temperature)
+    assert shares[0] / sum(shares) == pytest.approx(1, abs=1e-8)
+    assert shares[1] == 1
+    assert count_each(shares, items_until(shares, 1, 2))[1] == 2
+
+
 def test_weights_may_be_of_any_magnitude() -> None:
     for weights in ([5, 3, 2], [0.5, 0.3, 0.2], [5e200, 3e200, 2e200], [5e-200, 3e-200, 2e-200]):
         shares = np.array(share_numbers([1, 1, 1], weights=weights))
