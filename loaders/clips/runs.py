@@ -60,9 +60,9 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
     number = frame_numbers(index, rows)
     is_numbered = number >= 0
     pts = index.numbers("pts_seconds", rows).astype(np.float64)
-    time = np.where(is_numbered, number, pts)
     frame = index.numbers("frame_index", rows).astype(np.int64)
     video = index.codes("video_id", rows).astype(np.int64)
+    time = np.where(is_numbered, number - _smallest_numbers(video, number, is_numbered), pts)
     track = index.numbers("track_id", rows).astype(np.int64)
     order = np.lexsort((frame, time, track, video))
     ordered = rows[order]
@@ -78,6 +78,18 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
     is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP
     starts = np.flatnonzero(new_track | np.append(True, is_gap)[: len(ordered)])
     return Runs(ordered, starts, np.cumsum(new_track)[starts] - 1)
+
+
+def _smallest_numbers(
+    video: NDArray[np.int64], number: NDArray[np.int64], is_numbered: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """Of each row, the smallest image number of its video, int64 (rows,).
+
+    Numbers may be time stamps of 18 digits. float64 keeps 15 of them: enough for the differences from this one.
+    """
+    smallest = np.full(int(video.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(smallest, video[is_numbered], number[is_numbered])
+    return smallest[video]
 
 
 def _is_lost(frames: NDArray[np.int64], seconds: NDArray[np.float64], sampling: Mapping[str, Any]) -> NDArray[np.bool_]:

@@ -126,6 +126,13 @@ def test_frames_of_a_folder_follow_their_numbers() -> None:
     assert [unordered.of(rows, "frame_number") for rows in all_clips(unordered, Clip(frames=6))] == [[1, 2, 3, 4, 5, 6]]
 
 
+def test_frames_named_by_time_stamps_of_18_digits_are_gaps_where_one_is_missing() -> None:
+    stamps = tuple(10**17 + 1 + number for number in (0, 1, 2, 4, 5, 6))
+    made = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=stamps), Track("b", 0, (1.0,) * 5, numbers=(*range(7, 13),))])
+    clips = [made.of(rows, "frame_number") for rows in all_clips(made, Clip(frames=3))]
+    assert clips == [[*stamps[:3]], [*stamps[3:]], [7, 8, 9], [8, 9, 10], [9, 10, 11], [10, 11, 12]]
+
+
 def test_a_pause_of_the_picture_is_a_gap_unless_it_is_allowed() -> None:
     made = TracksOnly([Track("a.mp4", 0, (*(0.04,) * 9, 2.0, *(0.04,) * 9))])
     assert {len(rows) for rows in all_clips(made, Clip(frames=11, pad=True))} == {10}
