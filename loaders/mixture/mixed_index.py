@@ -205,8 +205,10 @@ class MixedIndex:
         return self._gather(rows, lambda dataset, own_rows: self.indexes[dataset].boxes(name, own_rows))
 
     def vectors(self, name: str, rows: ArrayLike) -> NDArray[Any]:
-        """See `Index`."""
-        return self._gather(rows, lambda dataset, own_rows: self.indexes[dataset].vectors(name, own_rows))
+        """See `Index`; nulls of any dataset count."""
+        cells = self._gather(rows, lambda dataset, own_rows: self.indexes[dataset].vectors(name, own_rows))
+        dtypes = [index.vectors(name, []).dtype for index in self.indexes if len(index)]
+        return cells.astype(np.result_type(cells.dtype, *dtypes), copy=False)
 
     def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
         """See `Index`."""

@@ -42,9 +42,16 @@ def vectors(column: pa.FixedSizeListArray) -> NDArray[Any]:
         values = values.values.slice(values.offset * shape[-1], len(values) * shape[-1])  # also the lists that are null
     cells = numbers(values).reshape(shape)
     if column.null_count:
-        cells = cells.copy() if pa.types.is_floating(values.type) else cells.astype(np.float64)
+        cells = cells.astype(vectors_dtype(column.type, has_nulls=True))
         cells[np.asarray(column.is_null())] = np.nan
     return cells
+
+
+def vectors_dtype(column: pa.DataType, *, has_nulls: bool) -> np.dtype[Any]:
+    """The dtype of `vectors` of a column of that type: that of its numbers; float64 of integers with nulls."""
+    while pa.types.is_fixed_size_list(column):
+        column = column.value_type
+    return np.dtype(np.float64 if has_nulls and pa.types.is_integer(column) else column.to_pandas_dtype())
 
 
 def regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:

@@ -56,6 +56,7 @@ class Index:
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
         self._categories: dict[str, list[str]] = {}
+        self._vector_dtypes: dict[str, np.dtype[Any]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
         # Rows are located by division, so all batches but the last must have the expected length.
         if not has_expected_schema or any(batch.num_rows != layout.BATCH_ROWS for batch in self._batches[:-1]):
@@ -202,8 +203,16 @@ class Index:
         return self._gather(rows, lambda batch: self._cached(name, batch, arrays.boxes))
 
     def vectors(self, name: str, rows: ArrayLike) -> NDArray[Any]:
-        """Cells of a column of lists of one length at `rows`, in that order: (rows, *lengths); NaN where null."""
-        return self._gather(rows, lambda batch: self._cached(name, batch, arrays.vectors))
+        """Cells of a column of lists of one length at `rows`, in that order: (rows, *lengths); NaN where null.
+
+        Of integers, float64 where any list of the column is null, at `rows` or elsewhere.
+        """
+        if name not in self._vector_dtypes:
+            has_nulls = any(batch.column(name).null_count for batch in self._batches)
+            self._vector_dtypes[name] = arrays.vectors_dtype(self.schema.field(name).type, has_nulls=has_nulls)
+        return self._gather(
+            rows, lambda batch: self._cached(name, batch, arrays.vectors), dtype=self._vector_dtypes[name]
+        )
 
     def landmarks(self, rows: ArrayLike) -> NDArray[np.float32]:
         """The landmarks at `rows`, in that order: float32 (rows, 5, 2), crop px."""
@@ -242,13 +251,16 @@ class Index:
             remedy = f"remove {self.out}, so that it is fetched again"
         return CorruptDataError(f"{self.where}: index.arrow: column {name}: {error}; {remedy}")
 
-    def _gather(self, rows: ArrayLike, column: Callable[[int], NDArray[Any]]) -> NDArray[Any]:
+    def _gather(
+        self, rows: ArrayLike, column: Callable[[int], NDArray[Any]], dtype: np.dtype[Any] | None = None
+    ) -> NDArray[Any]:
+        """Cells of `column(batch)` at `rows`; `dtype`: where batches differ in it."""
         row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
+        if not len(row_numbers) and not self._batches:
+            return np.empty(0)
         batches, positions = np.divmod(row_numbers, layout.BATCH_ROWS)
-        if not len(row_numbers):
-            return column(0)[:0].copy() if self._batches else np.empty(0)
-        first = column(int(batches[0]))
-        values = np.empty((len(row_numbers), *first.shape[1:]), first.dtype)
+        first = column(int(batches[0]) if len(batches) else 0)
+        values = np.empty((len(row_numbers), *first.shape[1:]), dtype or first.dtype)
         for batch in np.unique(batches):
             in_batch = batches == batch
             values[in_batch] = column(int(batch))[positions[in_batch]]

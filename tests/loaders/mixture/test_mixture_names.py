@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 import torch
 from assets_clips import write_clip
+from assets_columns import Returning
 from assets_dataset import DenseStandIn
 from assets_in_process import in_process
 from assets_mixtures import make_one
@@ -18,6 +20,7 @@ from assets_rows import make_of_schema
 from facefeed.loaders import FaceDataLoader, Quotas
 from facefeed.loaders.augment import MouthCrop, SelfBlend
 from facefeed.loaders.workers.readahead import byte_runs
+from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
@@ -196,6 +199,21 @@ def test_a_column_that_one_dataset_lacks_is_named_with_its_folder(folder: Path) 
 def test_a_column_of_two_kinds_is_named_with_both(folder: Path) -> None:
     with pytest.raises(UsageError, match=r"'quality' is no column.*whole .*has quality as int64, another as double"):
         loader_of(folder, "whole", "shares", fields=("image", "quality"))
+
+
+def test_lists_of_integers_are_of_one_type_where_only_one_dataset_has_nulls(tmp_path: Path) -> None:
+    schema = pa.schema([("list", pa.list_(pa.int32(), 2))])
+    for name, first in (("complete", [1, 2]), ("partly", None)):
+        make_one(tmp_path / name, 6)
+        add_columns(
+            tmp_path / name,
+            Returning(lambda faces, first=first: {"list": [first, *[[1, 2]] * (len(faces) - 1)]}, schema),
+            workers=1,
+        )
+    loader = loader_of(tmp_path, "complete", "partly", fields=("image", "list"), batch_size=1)
+    lists = [batch["list"] for batch in loader]
+    assert {each.dtype for each in lists} == {torch.float64}
+    assert 0 < sum(int(each.isnan().all()) for each in lists) < len(lists)
 
 
 def test_a_filter_on_a_column_that_one_lacks_names_the_dataset(folder: Path) -> None:

@@ -31,7 +31,7 @@ from facefeed.pipeline.added_columns.values import as_batch
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
-from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.index import Index, layout
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
@@ -285,6 +285,19 @@ def test_null_lists_and_integers_of_a_batch_are_nan_and_zero(out: Path) -> None:
     assert np.isnan(vectors[0]).all()
     np.testing.assert_array_equal(vectors[1], [1, 2])
     assert index.numbers("number", [row, row + 1]).tolist() == [0, 7]
+
+
+def test_lists_of_integers_are_of_one_type_in_all_batches_of_the_index(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    schema = pa.schema([("list", pa.list_(pa.int32(), 2))])
+    add_columns(out, Returning(lambda faces: {"list": [None, *[[1, 2]] * (len(faces) - 1)]}, schema), workers=1)
+    monkeypatch.setattr(layout, "BATCH_ROWS", 7)
+    assert rebuild_index_file(out)
+    index = Index(out)
+    assert np.flatnonzero(np.asarray(index.column("list").is_null()))[:2].tolist() == [0, 19]
+    assert index.vectors("list", [10, 11]).dtype == index.vectors("list", []).dtype == np.float64
+    np.testing.assert_array_equal(index.vectors("list", [10, 19, 1]), [[1, 2], [np.nan, np.nan], [1, 2]])
 
 
 # ---- what makers must be
