@@ -48,7 +48,8 @@ class SharedBatchPool:
     """
 
     def __init__(self, slots: int, slot_numel: int, dtype: torch.dtype, *, shared: bool = True) -> None:
-        self.blocks = torch.empty((slots, slot_numel), dtype=dtype)
+        with torch.inference_mode(False):  # a validation's, after which an epoch of training could not write to them
+            self.blocks = torch.empty((slots, slot_numel), dtype=dtype)
         if shared:
             self.blocks.share_memory_()  # type: ignore[no-untyped-call]
         self.images_were_too_large = False

@@ -255,6 +255,16 @@ def test_memory_is_used_again_where_nobody_holds_it(dataset: Path) -> None:
     assert len(pointers) <= 3
 
 
+@pytest.mark.parametrize("options", [{}, {"dtype": "uint8"}, {"decode": "device"}], ids=str)
+def test_a_loader_first_iterated_in_inference_mode_goes_on_outside_of_it(
+    dataset: Path, options: dict[str, Any]
+) -> None:
+    loader = loader_of(dataset, shuffle=False, **options)
+    with torch.inference_mode():
+        expected = [images.clone() for images, _ in loader]
+    assert all(torch.equal(images, other) for (images, _), other in zip(loader, expected, strict=True))
+
+
 def test_batches_of_a_broken_off_epoch_stay_what_they_were(dataset: Path) -> None:
     loader = loader_of(dataset, batch_size=4)
     batches = iter(loader)
