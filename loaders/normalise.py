@@ -15,8 +15,8 @@ _CPU = torch.device("cpu")
 @cache
 def _factors(width_px: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
     """Factor and offset for each value of one row of pixels, two float32 (3 width,), so that nothing is broadcast."""
-    std = torch.tensor(IMAGENET_STD, dtype=torch.float64)
-    mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64)
+    std = torch.tensor(IMAGENET_STD, dtype=torch.float64, device=_CPU)
+    mean = torch.tensor(IMAGENET_MEAN, dtype=torch.float64, device=_CPU)
     factor, offset = 1 / (255 * std), -mean / std
     return tuple(values.float().repeat(width_px).to(device) for values in (factor, offset))  # type: ignore[return-value]
 

@@ -56,7 +56,8 @@ class BatchBuffer:
             self._images = self._slot_view(shape)
             self._in_pool = self._images is not None
             if self._images is None:
-                self._images = torch.empty(shape, dtype=torch.float32 if self._normalised else torch.uint8)
+                dtype = torch.float32 if self._normalised else torch.uint8
+                self._images = torch.empty(shape, dtype=dtype, device="cpu")
         assert self._images is not None
         if self._images.shape[1:] != image.shape:
             sizes = [tuple(self._images.shape[1:3]), image.shape[:2]]

@@ -56,7 +56,7 @@ class JpegBuffer:
         shape = (num_images * jpeg_bytes,)
         block = None if pool is None or slot is None else pool.view(slot, shape)
         self._in_pool = block is not None
-        self._block = torch.empty(shape, dtype=torch.uint8) if block is None else block
+        self._block = torch.empty(shape, dtype=torch.uint8, device="cpu") if block is None else block
 
     def decode_target(self, _position: int) -> None:
         """Nothing is decoded."""

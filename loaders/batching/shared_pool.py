@@ -30,7 +30,7 @@ def empty_pinned(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
     `to(device, non_blocking=True)` records an event on its stream. Reference counts alone do not cover copies.
     Raises `RuntimeError` where torch has no accelerator.
     """
-    return torch.empty(tuple(shape), dtype=dtype, pin_memory=True)
+    return torch.empty(tuple(shape), dtype=dtype, device="cpu", pin_memory=True)
 
 
 class SharedBatchPool:
@@ -49,7 +49,7 @@ class SharedBatchPool:
 
     def __init__(self, slots: int, slot_numel: int, dtype: torch.dtype, *, shared: bool = True) -> None:
         with torch.inference_mode(False):  # a validation's, after which an epoch of training could not write to them
-            self.blocks = torch.empty((slots, slot_numel), dtype=dtype)
+            self.blocks = torch.empty((slots, slot_numel), dtype=dtype, device="cpu")
         if shared:
             self.blocks.share_memory_()  # type: ignore[no-untyped-call]
         self.images_were_too_large = False

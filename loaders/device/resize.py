@@ -59,7 +59,7 @@ def _by_size(
         converted = convert(torch.stack([crops[position] for position in positions]), positions).movedim(1, -1)
         if converted.is_floating_point():
             converted = converted.round()
-        images[torch.tensor(positions).to(images.device)] = converted.to(torch.uint8)
+        images[torch.tensor(positions, device=images.device)] = converted.to(torch.uint8)
     return images
 
 

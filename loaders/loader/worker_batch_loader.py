@@ -118,7 +118,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._torch_iterator = None
         self._epoch_sampler.continues_into_next_epoch = self._continues_into_next_epoch
         try:
-            with starting_iterator():
+            # Torch draws a seed from `generator`, a CPU one, on whatever is the default device.
+            with starting_iterator(), torch.device("cpu"):
                 torch_iterator = super().__iter__()
         finally:
             self._epoch_sampler.continues_into_next_epoch = False

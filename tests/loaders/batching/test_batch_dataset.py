@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 import torch
 from albumentations.pytorch import ToTensorV2
+from assets_device import default_device
 from assets_rows import SIDE, images_of, make_small, stored_pixels, stored_rows
 from facefeed.loaders import FaceDataLoader, FaceDataset
-from facefeed.loaders.normalise import normalise
+from facefeed.loaders.device import BatchedCrop, BatchedFlip
+from facefeed.loaders.normalise import _factors, _statistics, normalise
 from facefeed.pipeline.errors import UsageError
 
 
@@ -263,6 +265,24 @@ def test_a_loader_first_iterated_in_inference_mode_goes_on_outside_of_it(
     with torch.inference_mode():
         expected = [images.clone() for images, _ in loader]
     assert all(torch.equal(images, other) for (images, _), other in zip(loader, expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"dtype": "uint8"}, {"image_size": None, "transform": A.Resize(20, 20)}, {"decode": "device"},
+     {"decode": "device", "image_size": 24}, {"num_workers": 1},
+     {"device_transform": [BatchedFlip(), BatchedCrop()]}],
+    ids=["float32", "uint8", "without a pool", "decoded later", "resized later", "worker", "device transform"],
+)  # fmt: skip
+def test_a_default_device_of_the_training_script_changes_no_batch(dataset: Path, options: dict[str, Any]) -> None:
+    expected = list(loader_of(dataset, **{**options, "num_workers": 0}))
+    _factors.cache_clear()
+    _statistics.cache_clear()
+    with default_device("meta"):
+        batches = list(loader_of(dataset, **options))
+    for (images, labels), (expected_images, expected_labels) in zip(batches, expected, strict=True):
+        assert torch.equal(images, expected_images)
+        assert torch.equal(labels, expected_labels)
 
 
 def test_batches_of_a_broken_off_epoch_stay_what_they_were(dataset: Path) -> None:

@@ -27,6 +27,16 @@ def default_dtype(dtype: torch.dtype) -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
+@contextmanager
+def default_device(device: str) -> Iterator[None]:
+    """Context in which torch's new tensors are on that device, as a training script may set it for a process."""
+    torch.set_default_device(device)
+    try:
+        yield
+    finally:
+        torch.set_default_device(None)
+
+
 def pictures(batches: Iterable[dict[str, Any]]) -> dict[str, bytes]:
     """The picture of each face; a face that comes twice has to have the same."""
     seen: dict[str, bytes] = {}
