@@ -28,7 +28,7 @@ def describe_epoch(
     windowed = sampler.shuffling.mode == "window"
     rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
     clips = dataset if isinstance(dataset, ClipItems) else None
-    image_rows = rows if clips is None else clips.clips(rows, sampler.epoch).rows.ravel()
+    image_rows = _image_rows(sampler, rows)
     sizes = dataset.index.numbers("image_bytes", image_rows)
     frames = 1 if clips is None else clips.clip.frames
     notes = tuple(sampler.bound_balance.notes) if len(dataset) else ()
@@ -49,21 +49,24 @@ def describe_epoch(
             round(2 * min(sampler.shuffling.window_images, len(rows)) * mean_bytes) * frames if windowed else None
         ),
         read_amplification=(
-            _window_read_amplification(dataset.index, sampler, clips)
+            _window_read_amplification(dataset.index, sampler)
             if windowed
             else _page_read_amplification(dataset.index, image_rows)
         ),
         shared_bytes=shared_bytes,
         items="images" if clips is None else f"clips of {frames} images",
         datasets=_describe_mixture(sampler),
-        store=_describe_stores(stores, sampler, image_rows, mean_bytes) if stores else None,
+        store=_describe_stores(stores, sampler, image_rows, mean_bytes, frames) if stores else None,
     )
 
 
 def _describe_stores(
-    stores: StoreDatasets, sampler: EpochSampler, image_rows: Rows, mean_bytes: float
+    stores: StoreDatasets, sampler: EpochSampler, image_rows: Rows, mean_bytes: float, frames: int
 ) -> StoreDescription:
-    """What of an epoch is in stores, with advice where the cache is too small for its order."""
+    """What of an epoch is in stores, with advice where the cache is too small for its order.
+
+    `frames`: of a clip, whose windows the sampler counts in clips; 1 for images.
+    """
     epoch_bytes, cache_bytes = stores.block_bytes(image_rows), stores.limit_bytes
     block_bytes, advice = stores.datasets[0].reader.block_bytes, ""
     mode, window = sampler.shuffling.mode, sampler.shuffling.window_images
@@ -75,11 +78,11 @@ def _describe_stores(
             f"or cache_bytes={epoch_bytes}"
         )
     elif cache_bytes < epoch_bytes:
-        largest = max(stores.block_bytes(rows) for rows in sampler.windows(sampler.epoch))
+        largest = max(stores.block_bytes(_image_rows(sampler, rows)) for rows in sampler.windows(sampler.epoch))
         if 2 * largest > cache_bytes:
             advice = (
                 f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before they are used; "
-                f"or window_images={max(min(window, sampler.num_images) // 2, BLOCK_ROWS)}"
+                f"or window_images={max(min(window, sampler.num_images) // 2, BLOCK_ROWS) * frames}"
             )
     addresses = tuple(dict.fromkeys(dataset.index.where for dataset in stores.datasets))
     return StoreDescription(addresses=addresses, epoch_bytes=epoch_bytes, cache_bytes=cache_bytes, advice=advice)
@@ -129,11 +132,17 @@ def _page_read_amplification(index: IndexLike, rows: Rows) -> float:
     return float(pages.sum() * _PAGE_BYTES / sizes.sum()) if len(rows) else 1.0
 
 
-def _window_read_amplification(index: IndexLike, sampler: EpochSampler, clips: ClipItems | None) -> float:
+def _image_rows(sampler: EpochSampler, rows: Rows) -> Rows:
+    """The rows of all images of an epoch's `rows`, in which a clip is one row."""
+    dataset = sampler.dataset
+    return dataset.clips(rows, sampler.epoch).rows.ravel() if isinstance(dataset, ClipItems) else rows
+
+
+def _window_read_amplification(index: IndexLike, sampler: EpochSampler) -> float:
     """Bytes of the windows' sequential runs, divided by the images' own bytes."""
     read_bytes = image_bytes = 0
     for window in sampler.windows(sampler.epoch) if len(sampler.dataset) else []:
-        rows = window if clips is None else clips.clips(window, sampler.epoch).rows.ravel()
+        rows = _image_rows(sampler, window)
         read_bytes += sum(end - start for _, start, end in byte_runs(index, rows))
         image_bytes += int(index.numbers("image_bytes", np.unique(rows)).sum())
     return read_bytes / image_bytes if image_bytes else 1.0

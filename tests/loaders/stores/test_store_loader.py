@@ -176,6 +176,18 @@ def test_a_cache_smaller_than_the_dataset_is_advised_windows(
         assert windowed.store.advice.endswith("or window_images=128")
 
 
+def test_windows_of_clips_are_advised_with_the_bytes_and_the_number_of_all_their_images(
+    out: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "_MIN_CACHE_BYTES", 1)
+    small_blocks(monkeypatch, 1 << 10)
+    options = {"shuffle": "window", "window_images": 512, "clip": Clip(frames=4, pick="all")}
+    store = loader_of(address_of(out), cache=cache, cache_bytes=90_000, **options).describe().store
+    assert store is not None
+    assert store.advice.startswith(f"cache_bytes={2 * store.epoch_bytes}: two windows")  # one window has all clips
+    assert store.advice.endswith("or window_images=512")
+
+
 def test_a_cache_that_is_far_too_small_changes_no_image(
     out: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
