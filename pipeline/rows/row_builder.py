@@ -192,7 +192,7 @@ class RowBuilder:
                 tracked = _track(frame, faces, tracker)
             if filler is not None:
                 filler.add(frame, tracked)
-            frame_boxes = self._frame_boxes(frame, tracked, shot=tracker.num_cuts)
+            frame_boxes = self._frame_boxes(frame, tracked, tracker.num_cuts)
             yield _FrameFaces(frame, tracked.faces, shapes, source_frame), frame_boxes
 
     def _search_of(self, whole_frame: bool) -> FaceSearch:
@@ -201,9 +201,10 @@ class RowBuilder:
     def _margin(self, entry: Entry) -> float:
         return 0.0 if entry.whole_frame else self._options.margin
 
-    def _frame_boxes(self, frame: Frame, tracked: TrackedFaces, shot: int) -> FrameBoxes:
+    def _frame_boxes(self, frame: Frame, tracked: TrackedFaces, num_cuts: int) -> FrameBoxes:
         align, boxes_xyxy = self._options.align, tracked.faces.boxes_xyxy.astype(np.float64)
         tilts = np.array([tilt_degrees(points) if align else 0.0 for points in tracked.faces.landmarks], np.float64)
+        shot = num_cuts, frame.height, frame.width
         return FrameBoxes(frame.pts_seconds, tracked.track_ids, boxes_xyxy, tilts, shot)
 
     def _source_faces(self, source_frame: AlignedSourceFrame | None) -> TrackedFaces | None:

@@ -29,24 +29,24 @@ class FrameBoxes:
     """Boxes to crop around and rotations of the N faces of one sampled frame.
 
     `track_ids`: (N,) int32. `boxes_xyxy`: (N, 4) float64, `frame` px. `degrees`: (N,) float64, clockwise as seen.
-    `shot`: of the frame; frames with a cut between them have different ones.
+    `shot`: of the frame, with the frame's size; frames of another size, or beyond a cut, have another one.
     """
 
     pts_seconds: float
     track_ids: NDArray[np.int32]
     boxes_xyxy: NDArray[np.float64]
     degrees: NDArray[np.float64]
-    shot: int = 0
+    shot: tuple[int, ...] = ()
 
 
 def smooth_boxes(frames: Iterable[tuple[T, FrameBoxes]], margin: float) -> Iterator[tuple[T, FrameBoxes]]:
     """Yield the same (payload, boxes) pairs in order, with boxes and rotations smoothed along each track.
 
     A box becomes a square with the smoothed centre and longer side; its rotation becomes the smoothed rotation. Both
-    are means over the face's track within its shot, since people lie elsewhere after a cut. They are weighted by a Hann
-    window of .25 s and at most 6 sampled frames on each side, so uniform motion is followed without lag. At least half
-    of `margin`, a share of the box's longer side, remains on every side of the detector's box: smoothing is limited to
-    that.
+    are means over the face's track within its shot and over frames of one size, since people lie elsewhere after a cut
+    and in an image of another size. They are weighted by a Hann window of .25 s and at most 6 sampled frames on each
+    side, so uniform motion is followed without lag. At least half of `margin`, a share of the box's longer side,
+    remains on every side of the detector's box: smoothing is limited to that.
     Frames further apart than the window are unchanged. Buffers at most 7 items.
     """
     waiting: deque[tuple[T, FrameBoxes]] = deque()

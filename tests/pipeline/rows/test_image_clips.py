@@ -98,6 +98,16 @@ def test_frames_of_several_sizes_are_rows_of_their_own_size(tmp_path: Path) -> N
     assert [(row["frame_width"], row["frame_height"]) for row in rows["clip"]] == sizes
 
 
+def test_smoothed_crops_of_images_of_several_sizes_lie_where_the_faces_are(tmp_path: Path) -> None:
+    for number, side in enumerate([120, 124, 118, 160, 121, 119]):
+        write_image(tmp_path / f"clip/{number}.png", 0, side, side)
+    sampling = Sampling(every=1, fps_of_images=25)
+    plain, smoothed = (run(tmp_path, [clip("clip")], sampling, smooth=smooth)[1]["clip"] for smooth in (False, True))
+    assert [row["track_id"] for row in smoothed] == [0] * 6
+    crops, smoothed_crops = ([row["crop_xyxy"] for row in rows] for rows in (plain, smoothed))
+    assert np.abs(np.subtract(crops, smoothed_crops)).max() <= 1
+
+
 def test_a_clip_with_a_broken_image_is_partial(tmp_path: Path) -> None:
     truncate(write_clip(tmp_path / "clip", range(20)) / "frame_4.png")
     (outcome,), rows, _ = run(tmp_path, [clip("clip")])
