@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -55,15 +54,14 @@ class CacheFiller:
             self._own_ids.setdefault(joint_id, own_id)
             self._next_id = max(self._next_id, own_id + 1)
 
-    def add_extra(self, frames: Sequence[Frame]) -> None:
-        """Stores extra frames; they have their faces once all frames are added."""
-        for frame in frames:
-            self._cache.add(frame, None)
+    def add_extra(self, frame: Frame) -> None:
+        """Stores an extra frame; it has its faces once all frames are added."""
+        self._cache.add(frame, None)
         if self._search is None:
             return
-        for frame, faces in zip(frames, self._search.faces([frame.rgb for frame in frames]), strict=True):
-            appearance = Appearance.of(frame.rgb, faces.boxes_xyxy)
-            self._waiting.append(_ExtraFrame(frame.frame_index, frame.pts_seconds, faces, appearance))
+        (faces,) = self._search.faces([frame.rgb])
+        appearance = Appearance.of(frame.rgb, faces.boxes_xyxy)
+        self._waiting.append(_ExtraFrame(frame.frame_index, frame.pts_seconds, faces, appearance))
 
     def finish(self) -> None:
         """Stores the faces of extra frames."""

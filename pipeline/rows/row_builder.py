@@ -92,7 +92,7 @@ class RowBuilder:
         with prefetch_one(self._detector_batches(frames, cache.extra_indices), self.read_executor) as batches:
             for batch in batches:
                 if batch[0].frame_index in cache.extra_indices:
-                    filler.add_extra(batch)
+                    filler.add_extra(*batch)
                     continue
                 for frame, faces in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
                     filler.add(frame, _track(frame, faces, tracker))
@@ -156,7 +156,7 @@ class RowBuilder:
         with prefetch_one(self._detector_batches(frames, extra_indices), self.read_executor) as batches:
             for batch in batches:
                 if filler and batch[0].frame_index in extra_indices:
-                    filler.add_extra(batch)
+                    filler.add_extra(*batch)
                     continue
                 matching = [source_frames.for_frame(frame) if source_frames else None for frame in batch]
                 if source_frames and not tracker.has_started:

@@ -50,6 +50,13 @@ class Scripted:
         return [self.faces[number] for number in self.calls[-1]]
 
 
+class Following(Scripted):
+    """As `--detector track`: what it finds in a frame depends on the others of its batch."""
+
+    def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
+        return [faces.scaled(1 + len(frames) / 100) for faces in super().detect(frames)]
+
+
 @dataclass(frozen=True)
 class Scoring:
     """A dense landmarker that is sure of all faces but those of covered frames."""
@@ -180,6 +187,18 @@ def test_the_rows_of_a_fake_are_the_same_whichever_other_fakes_come_with_it(
     assert [(row["frame_index"], row["track_id"]) for row in rows([])] == [
         (5, 0), (6, 0), (6, 2), (7, 0), (10, 0), (11, 0), (11, 3),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("is_apart", [False, True], ids=["beside", "apart"])
+def test_the_boxes_of_a_fake_are_the_same_whichever_other_fakes_come_with_it(tmp_path: Path, *, is_apart: bool) -> None:
+    def rows(sibling: list[int]) -> list[Row]:
+        matched, extra = [0, 1, 2, 4], {1, 2, *sibling}
+        detector = Following([faces_at((X, Y))] * 9, frames_at_once=4)
+        return pair_rows(tmp_path, detector, video(sorted({0, 4, 8, *extra})), video(matched), extra=sorted(extra),
+                         sibling=sibling, is_apart=is_apart)[1]  # fmt: skip
+
+    assert len(rows([])) == 4
+    assert rows([3, 5, 6]) == rows([])
 
 
 @pytest.mark.parametrize("boxes", ["own", "source"])
