@@ -74,6 +74,7 @@ class SourceFrameCache:
         self._needed_indices = frozenset(index for frames in matches.values() for index in frames.values())
         self._file = tempfile.SpooledTemporaryFile(_MEMORY_BYTES, dir=str(folder))  # noqa: SIM115 (`discard` closes it)
         self._frames: dict[int, _CachedFrame] = {}
+        self._extra_faces: dict[str, Mapping[int, TrackedFaces]] = {}  # by the fake's video_id, then by frame index
         self._first_own_index: int | None = None  # of its own sampled frames, the first with a face
         self.next_own_id = 0
         """One more than the largest track id in this video's own sampled frames, whether stored or not."""
@@ -81,6 +82,7 @@ class SourceFrameCache:
     def discard(self) -> None:
         """Frees memory and disk; the cache is empty from now on."""
         self._frames.clear()
+        self._extra_faces.clear()
         self._file.close()
 
     def fail(self, error: InputError) -> None:
@@ -92,7 +94,7 @@ class SourceFrameCache:
     def add(self, frame: Frame, tracked: TrackedFaces | None) -> None:
         """Stores a frame if a fake needs it and JPEG allows its size.
 
-        `tracked`: the faces of one of its own sampled frames; None if not searched, or for `set_faces`.
+        `tracked`: the faces of one of its own sampled frames; None if not searched, or for `set_extra_faces`.
         """
         is_needed = frame.frame_index in self._needed_indices
         if tracked is not None and len(tracked.faces):
@@ -106,26 +108,36 @@ class SourceFrameCache:
         self._file.write(data)
         self._frames[frame.frame_index] = _CachedFrame(offset, len(data), tracked)
 
-    def set_faces(self, frame_index: int, tracked: TrackedFaces) -> None:
-        """Sets the faces of a frame that was stored without them, if it was stored."""
-        if (cached := self._frames.get(frame_index)) is not None:
-            self._frames[frame_index] = replace(cached, tracked=tracked)
+    def extra_indices_of(self, fake_id: str) -> frozenset[int]:
+        """Those of `extra_indices` that match frames of the fake."""
+        return self.extra_indices.intersection(self.matches[fake_id].values())
+
+    def set_extra_faces(self, fake_id: str, tracked: Mapping[int, TrackedFaces]) -> None:
+        """Sets the faces of the extra frames that match the fake's, by frame index, with their ids for this fake.
+
+        People who are in none of this video's own sampled frames have ids from `next_own_id` on.
+        """
+        self._extra_faces[fake_id] = tracked
+
+    def next_track_id(self, fake_id: str) -> int:
+        """One more than the largest track id in own sampled frames and in those that match the fake's."""
+        tracked = self._extra_faces.get(fake_id, {}).values()
+        return max([self.next_own_id, *(int(extra.track_ids.max(initial=-1)) + 1 for extra in tracked)])
 
     def lookup(self, fake_id: str, frame_index: int) -> _CachedFrame | None:
         """The frame that matches frame `frame_index` of the fake, if there is one in the cache."""
         own_index = self.matches.get(fake_id, {}).get(frame_index)
-        return None if own_index is None else self._frames.get(own_index)
-
-    def matched_frames(self, fake_id: str) -> list[_CachedFrame]:
-        """The frames in the cache that match the fake's, in the order of the fake's."""
-        matches = self.matches.get(fake_id, {})
-        return [self._frames[matches[index]] for index in sorted(matches) if matches[index] in self._frames]
+        return None if own_index is None else self._frame_for(fake_id, own_index)
 
     def first_with_faces(self, fake_id: str) -> _CachedFrame | None:
         """The first frame with a face, of this video's own sampled frames and of those that match the fake's."""
-        indices = {*self.matches.get(fake_id, {}).values(), self._first_own_index}
-        frames = (self._frames[index] for index in sorted(self._frames) if index in indices)
-        return next((frame for frame in frames if frame.tracked is not None and len(frame.tracked.faces)), None)
+        indices = self._frames.keys() & {*self.matches.get(fake_id, {}).values(), self._first_own_index}
+        frames = (self._frame_for(fake_id, index) for index in sorted(indices))
+        return next((frame for frame in frames if frame and frame.tracked and len(frame.tracked.faces)), None)
+
+    def _frame_for(self, fake_id: str, own_index: int) -> _CachedFrame | None:
+        cached, tracked = self._frames.get(own_index), self._extra_faces.get(fake_id, {}).get(own_index)
+        return replace(cached, tracked=tracked) if cached and tracked else cached
 
     def read_rgb(self, cached: _CachedFrame) -> NDArray[np.uint8]:
         """Decodes a frame of the cache: (H, W, 3) uint8."""
@@ -136,18 +148,13 @@ class SourceFrameCache:
 class AlignedSourceFrames:
     """The source frames that match those of the fake `fake_id`, at the fake's size.
 
-    A source of another size but the same aspect ratio is resized; one of another aspect ratio gives no frame. People
-    who are in none of the source's own sampled frames are numbered as this fake meets them, and so as without others.
+    A source of another size but the same aspect ratio is resized; one of another aspect ratio gives no frame.
+    `next_track_id`: above all ids in these frames and in the source's own.
     """
 
     def __init__(self, cache: SourceFrameCache, fake_id: str) -> None:
         self._cache, self._fake_id = cache, fake_id
-        self._new_ids: dict[int, int] = {}  # by the id in the cache, which other fakes' frames have a share in
-        for frame in cache.matched_frames(fake_id):
-            for track_id in [] if frame.tracked is None else frame.tracked.track_ids.tolist():
-                if track_id >= cache.next_own_id:
-                    self._new_ids.setdefault(track_id, cache.next_own_id + len(self._new_ids))
-        self.next_track_id = cache.next_own_id + len(self._new_ids)
+        self.next_track_id = cache.next_track_id(fake_id)
 
     def for_frame(self, frame: Frame) -> AlignedSourceFrame | None:
         """The source frame that matches a frame of the fake; None without one in the cache."""
@@ -160,11 +167,7 @@ class AlignedSourceFrames:
     def _at_size_of(self, frame: Frame, cached: _CachedFrame | None) -> AlignedSourceFrame | None:
         if cached is None:
             return None
-        tracked = cached.tracked
-        if tracked is not None and self._new_ids:
-            ids = [self._new_ids.get(track_id, track_id) for track_id in tracked.track_ids.tolist()]
-            tracked = TrackedFaces(tracked.faces, np.array(ids, np.int32))
-        return _resized(self._cache.read_rgb(cached), tracked, frame.rgb.shape[:2])
+        return _resized(self._cache.read_rgb(cached), cached.tracked, frame.rgb.shape[:2])
 
 
 def has_same_aspect(size: tuple[int, ...], other: tuple[int, ...]) -> bool:

@@ -6,7 +6,6 @@ from collections import deque
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..faces import Faces
 from ..faces.identity.appearance import Appearance
@@ -14,6 +13,9 @@ from ..faces.identity.tracker import Tracker
 from ..manipulation.source_frames import SourceFrameCache, TrackedFaces
 from ..video import Frame
 from .face_search import FaceSearch
+
+_FaceIds = tuple[int, int | None]
+"""Joint id of a face, and the own id that its joint track had in the latest own frame; None before its first one."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -29,30 +31,26 @@ class CacheFiller:
 
     `search`: finds the faces of extra frames; None where fakes do not take the original's.
 
-    The original's rows must be the same whichever fakes come with it, so its own tracker never sees extra frames. A
-    second tracker sees all frames; whom it knows from own frames has that id in extra frames too, others get new ids.
+    The original's rows must be the same whichever fakes come with it, so its own tracker never sees extra frames; and a
+    fake's rows whichever others come with it, so each set of extra frames that a fake needs has a tracker of its own.
     """
 
     def __init__(self, cache: SourceFrameCache, search: FaceSearch | None) -> None:
-        self._cache, self._search = cache, search if cache.extra_indices else None
-        self._tracker = Tracker()
+        self._cache, self._search = cache, search
+        self._indices_of = {fake_id: cache.extra_indices_of(fake_id) for fake_id in cache.matches} if search else {}
+        self._joint_tracks = {indices: _JointTracks() for indices in self._indices_of.values() if indices}
         self._waiting: deque[_ExtraFrame] = deque()
-        self._tracked: dict[int, TrackedFaces] = {}  # of extra frames, with the ids of `_tracker`
-        self._own_ids: dict[int, int] = {}  # by the id of `_tracker`
-        self._new_ids: dict[int, int] = {}  # by the id of `_tracker`
-        self._next_id = 0  # above all of own frames
 
     def add(self, frame: Frame, tracked: TrackedFaces) -> None:
         """Stores an own frame; all extra frames before it have been added."""
         self._cache.add(frame, tracked)
-        if self._search is None:
+        if not self._joint_tracks:
             return
         while self._waiting and self._waiting[0].frame_index < frame.frame_index:
             self._track_waiting()
-        ids = self._tracker.update(frame.rgb, tracked.faces, frame.pts_seconds)
-        for joint_id, own_id in zip(ids.tolist(), tracked.track_ids.tolist(), strict=True):
-            self._own_ids.setdefault(joint_id, own_id)
-            self._next_id = max(self._next_id, own_id + 1)
+        appearance = Appearance.of(frame.rgb, tracked.faces.boxes_xyxy)
+        for joint_tracks in self._joint_tracks.values():
+            joint_tracks.add(appearance, tracked, frame.pts_seconds)
 
     def add_extra(self, frame: Frame) -> None:
         """Stores an extra frame; it has its faces once all frames are added."""
@@ -67,20 +65,55 @@ class CacheFiller:
         """Stores the faces of extra frames."""
         while self._waiting:
             self._track_waiting()
-        for frame_index, tracked in self._tracked.items():
-            ids = self._final_ids(tracked.track_ids)
-            self._cache.set_faces(frame_index, TrackedFaces(tracked.faces, ids))
+        first_new_id = self._cache.next_own_id
+        tracked = {indices: tracks.tracked_faces(first_new_id) for indices, tracks in self._joint_tracks.items()}
+        for fake_id, indices in self._indices_of.items():
+            self._cache.set_extra_faces(fake_id, tracked.get(indices, {}))
 
     def _track_waiting(self) -> None:
         extra = self._waiting.popleft()
-        ids = self._tracker.update_seen(extra.appearance, extra.faces, extra.pts_seconds)
-        self._tracked[extra.frame_index] = TrackedFaces(extra.faces, ids)
+        for indices, joint_tracks in self._joint_tracks.items():
+            if extra.frame_index in indices:
+                joint_tracks.add_extra(extra)
 
-    def _final_ids(self, joint_ids: NDArray[np.int32]) -> NDArray[np.int32]:
-        ids: list[int] = []
-        for joint_id in joint_ids.tolist():
-            track_id = self._own_ids.get(joint_id)
-            if track_id is None or track_id in ids:  # two of its tracks may be one in own frames
-                track_id = self._new_ids.setdefault(joint_id, self._next_id + len(self._new_ids))
-            ids.append(track_id)
-        return np.array(ids, np.int32)
+
+class _JointTracks:
+    """Track ids of the faces in some extra frames, by a tracker that sees these and all own frames.
+
+    The original's own tracker sees fewer frames, so it may split a joint track, or join two of them. A face has the own
+    id that its joint track had in the latest own frame, else the one that it has in the first own frame after it;
+    people who are in no own frame get new ids.
+    """
+
+    def __init__(self) -> None:
+        self._tracker = Tracker()
+        self._own_ids: dict[int, int] = {}  # of the latest own frame, by joint id
+        self._first_own_ids: dict[int, int] = {}  # by joint id
+        self._extra_faces: dict[int, tuple[Faces, list[_FaceIds]]] = {}  # by frame index
+
+    def add(self, appearance: Appearance, tracked: TrackedFaces, pts_seconds: float) -> None:
+        """Adds an own frame."""
+        joint_ids = self._tracker.update_seen(appearance, tracked.faces, pts_seconds)
+        for joint_id, own_id in zip(joint_ids.tolist(), tracked.track_ids.tolist(), strict=True):
+            self._own_ids[joint_id] = own_id
+            self._first_own_ids.setdefault(joint_id, own_id)
+
+    def add_extra(self, extra: _ExtraFrame) -> None:
+        """Adds an extra frame; frames are added in order."""
+        joint_ids = self._tracker.update_seen(extra.appearance, extra.faces, extra.pts_seconds).tolist()
+        face_ids = [(joint_id, self._own_ids.get(joint_id)) for joint_id in joint_ids]
+        self._extra_faces[extra.frame_index] = extra.faces, face_ids
+
+    def tracked_faces(self, first_new_id: int) -> dict[int, TrackedFaces]:
+        """The faces of all extra frames, by frame index; `first_new_id`: above all own ids."""
+        new_ids: dict[int, int] = {}  # by joint id
+        tracked: dict[int, TrackedFaces] = {}
+        for frame_index, (faces, face_ids) in self._extra_faces.items():
+            ids: list[int] = []
+            for joint_id, own_id in face_ids:
+                track_id = self._first_own_ids.get(joint_id) if own_id is None else own_id
+                if track_id is None or track_id in ids:  # two joint tracks may be one in own frames
+                    track_id = new_ids.setdefault(joint_id, first_new_id + len(new_ids))
+                ids.append(track_id)
+            tracked[frame_index] = TrackedFaces(faces, np.array(ids, np.int32))
+        return tracked

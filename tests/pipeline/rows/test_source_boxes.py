@@ -189,6 +189,23 @@ def test_the_rows_of_a_fake_are_the_same_whichever_other_fakes_come_with_it(
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("matched", [[*range(0, 84, 12)], [5, 36, 48, 60, 72]], ids=["regular", "few"])
+@pytest.mark.parametrize("sibling", [[], [24], [22, 26, 34]], ids=["alone", "between", "around"])
+def test_a_face_that_stands_still_in_a_fake_keeps_its_track_id(
+    tmp_path: Path, matched: list[int], sibling: list[int]
+) -> None:
+    """The person steps aside from frame 20 to 30: too far for one track in the original's own frames alone."""
+    faces = [faces_at((X + 17 * min(max(number - 20, 0), 10), Y)) for number in range(84)]
+    own, extra = range(0, 84, 10), sorted({number for number in (*matched, *sibling) if number % 10})
+    real_rows, fake_rows = pair_rows(
+        tmp_path, Scripted(faces), video(sorted({*own, *extra})), video(matched), extra=extra, sibling=sibling
+    )
+    assert [row["track_id"] for row in real_rows] == [0, 0, 0, *[1] * 6]
+    assert [(row["frame_index"], row["track_id"]) for row in fake_rows] == [
+        (number, int(number >= 30)) for number in matched
+    ]
+
+
 @pytest.mark.parametrize("is_apart", [False, True], ids=["beside", "apart"])
 def test_the_boxes_of_a_fake_are_the_same_whichever_other_fakes_come_with_it(tmp_path: Path, *, is_apart: bool) -> None:
     def rows(sibling: list[int]) -> list[Row]:
