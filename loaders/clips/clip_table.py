@@ -58,6 +58,19 @@ class ClipTable:
         frame = np.minimum(np.arange(clip.frames), num_valid[:, np.newaxis] - 1)
         return first[:, np.newaxis] + clip.stride * frame, num_valid
 
+    def first_mixed_row(self, values: NDArray[np.int32]) -> int | None:
+        """A row of the first segment whose images differ in a column, None where there is none.
+
+        values: int32 (rows,), of `runs.rows`. Images that `stride` skips count too.
+        """
+        first, last = self.firsts, np.minimum(self.firsts + self._clip.span, self._ends) - 1
+        changes = np.cumsum(values != np.roll(values, 1))
+        is_mixed = changes[first] != changes[last]
+        is_first = np.zeros(len(first), np.bool_)
+        is_first[self.segment_starts] = True
+        is_mixed |= (values[first] != np.roll(values[first], 1)) & ~is_first
+        return int(self.runs.rows[first[is_mixed.argmax()]]) if is_mixed.any() else None
+
     def _labels(self, index: IndexLike, run: NDArray[np.int64]) -> NDArray[np.int64]:
         """The label of each candidate, of the run of that number: int64 (candidates,)."""
         of_rows = index.numbers("label", self.runs.rows).astype(np.int64)

@@ -148,10 +148,13 @@ def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size
         )
 
 
-def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: int, collate_fn: Any) -> ClipItems | None:
-    """The clips of a dataset, None where images are asked for; raises `UsageError` where there are none.
+def clip_items(
+    clip: Any, dataset: FaceDataset, *, balance: Balance | None, shuffle: bool | str, seed: int, collate_fn: Any
+) -> ClipItems | None:
+    """The clips of a dataset, None where images are asked for.
 
-    Logs a warning where tracks give no clip.
+    Raises `UsageError` where there are none, or where they cannot be balanced by the column of `balance`. Logs
+    a warning where tracks give no clip.
     """
     if clip is None:
         return None
@@ -167,6 +170,8 @@ def clip_items(clip: Any, dataset: FaceDataset, *, shuffle: bool | str, seed: in
     clip = replace(clip, pick=clip.pick or ("random" if shuffle else "even"))
     items = ClipItems(dataset, clip, seed, _sampling(dataset, clip))
     items.check({name: rows for name, _, rows in _parts(dataset)})
+    if (column := getattr(balance, "column", "label")) in dataset.index.categorical_columns:
+        items.check_column(column)
     for note in items.notes:
         _log.warning("clip=%s, split=%s: %s", clip, dataset.split, note)
     return items

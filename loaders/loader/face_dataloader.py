@@ -194,7 +194,7 @@ class FaceDataLoader(WorkerBatchLoader):
         self.clip, self.device_transform, self.decode = clip, device_transform, decode
         self.mask_size = check_mask_size(mask_size, fields, dataset)
         check_points_follow(dataset.transform, fields, dataset.image_size)
-        clips = clip_items(clip, dataset, shuffle=self.shuffle, seed=seed, collate_fn=collate_fn)
+        clips = clip_items(clip, dataset, balance=balance, shuffle=self.shuffle, seed=seed, collate_fn=collate_fn)
         mixed = epoch_balance(dataset, balance, weights=weights, temperature=temperature, epoch_length=epoch_length)
         items = dataset if clips is None else clips
         epoch_sampler = self._create_sampler(items, mixed, batch_size, drop_last=drop_last)

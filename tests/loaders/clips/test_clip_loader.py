@@ -10,9 +10,12 @@ from typing import Any
 
 import albumentations as A  # noqa: N812 (as its own documentation writes it)
 import numpy as np
+import pyarrow as pa
 import pytest
 import torch
 from assets_clips import write_clip
+from assets_columns import Returning
+from assets_dataset import Clip as Video
 from assets_dataset import copy_dataset, make_dataset
 from assets_in_process import in_process
 from assets_loaders import Noise, start_training, take_steps
@@ -21,6 +24,7 @@ from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import AlignedMixup, BlockMask, FaceCutout, HullHalfBlackout, LandmarkBlackout, SelfBlend
 from facefeed.loaders.augment.base import FaceTransform
 from facefeed.loaders.normalise import normalise
+from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
@@ -204,6 +208,34 @@ def test_max_per_video_counts_clips(dataset: Path) -> None:
 
 
 _LONG_ENOUGH = ["real/anna.mp4", "fake/anna-swap.mp4", "real/bert.mp4", "fake/bert-swap.mp4"]
+
+
+@pytest.mark.parametrize("is_mixture", [False, True], ids=["one", "mixture"])
+def test_clips_are_balanced_by_no_column_in_which_images_that_an_epoch_may_draw_for_an_item_differ(
+    tmp_path: Path, is_mixture: bool
+) -> None:
+    out = tmp_path / "out"
+    make_dataset(out, (("train", (Video("real/anna.mp4", 24), Video("real/bert.mp4", 8))),))
+    sides = Returning(
+        lambda faces: {"side": ["early" if at < 8 else "late" for at in faces.rows.column("frame_index").to_pylist()]},
+        pa.schema([("side", pa.string())]), name="side",
+    )  # fmt: skip
+    add_columns(out, sides, workers=1)
+    data: Any = [out, copy_dataset(out, tmp_path / "other")] if is_mixture else out
+
+    def batches_by(side: Any, frames: int, **options: Any) -> list[Any]:
+        clip = Clip(frames=frames, pick=options.pop("pick", "random"))
+        return list(loader_of(data, clip=clip, balance=side, batch_size=2, fields=("image", "side"), **options))
+
+    even = Quotas({"early": 1, "late": 1}, column="side")
+    for side in (even, Weights({"late": 2.0}, column="side")):
+        with pytest.raises(UsageError, match=r"^column='side': differs between images of \S*real/anna\.mp4 that"):
+            batches_by(side, 3)
+    with pytest.raises(UsageError, match="column='side': differs"):
+        batches_by(even, 5, pick="all")
+    for batch in batches_by(even, 8, pick="all"):
+        assert sorted(batch["side"]) == [["early"] * 8, ["late"] * 8]
+    assert batches_by(Weights({"late": 2.0}, column="side"), 3, filters=[("side", "==", "late")])
 
 
 def test_pairs_of_clips_are_of_the_same_frames(dataset: Path) -> None:
