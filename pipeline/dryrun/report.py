@@ -29,6 +29,7 @@ def dry_run_json(result: DryRunResult, allowed: int) -> dict[str, Any]:
     return {
         "survey": vars(result.survey),  # `asdict` makes other things of a Counter
         "pending": result.pending,
+        "copied": result.copied,
         "tried": result.tried,
         "failed_of_tried": Counter(failure.reason for failure in result.failures),
         "failures": [failure._asdict() for failure in result.failures],
@@ -62,18 +63,24 @@ def print_dry_run(result: DryRunResult, src: str | Path, allowed: int) -> None:
         console.print(f"[yellow]warning: {escape(printable(line))}[/]")
     if survey.leak:
         console.print(f"[bold red]would be refused:[/] {escape(printable(survey.leak))}")
-    if not result.pending:
-        console.print("nothing to do")
-    elif result.forecast is None:
-        console.print("no forecast: none of the inputs could be tried")
+    if result.forecast is None:
+        console.print(_why_no_forecast(result))
     else:
         _forecast(result, result.forecast, console)
     _trials(result, console)
     if why := expected_failure(result, allowed):
         console.print(f"[bold red]would end with exit {exit_code(result, allowed)}:[/] {escape(printable(why))}")
         console.print(escape(printable(failure_remedy(result, allowed))))
-    elif result.pending and not exit_code(result, allowed):
+    elif (result.pending or result.copied) and not exit_code(result, allowed):
         console.print("next: the same command without --dry-run")
+
+
+def _why_no_forecast(result: DryRunResult) -> str:
+    if result.pending:
+        return "no forecast: none of the inputs could be tried"
+    if result.copied:
+        return f"nothing to decode: the run copies the rows of {plural(result.copied, 'input')}"
+    return "nothing to do"
 
 
 def _forecast(result: DryRunResult, forecast: Forecast, console: Console) -> None:

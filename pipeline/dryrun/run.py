@@ -40,7 +40,8 @@ class DryRunResult:
 
     `inputs_in_out`: number of inputs that OUT would have, with those that are gone from the source since, unless they
     failed.
-    `pending`: number of inputs to process. `forecast`: None where there are none, or none could be tried.
+    `pending`: number of inputs to process. `copied`: number of inputs whose rows in OUT are copied into new files.
+    `forecast`: None where there are none to process, or none could be tried.
     `known_failures`: number of inputs that have failed already, or fail before they are read. `tried`: number of inputs
     that were tried. `failures`: those of them that failed. `partial`: number of those with some damaged frames.
     `any_face`: whether a face was found, or OUT holds one already and keeps it.
@@ -49,6 +50,7 @@ class DryRunResult:
     survey: Survey
     inputs_in_out: int
     pending: int
+    copied: int
     forecast: Forecast | None
     known_failures: int
     tried: int
@@ -144,6 +146,7 @@ def _dry_run(
         survey=survey,
         inputs_in_out=inputs_in_out,
         pending=sum(len(unit.inputs_to_decode) for unit in units),
+        copied=sum(len(unit.reuses) for unit in units),
         forecast=guess,
         known_failures=len(known_failures),
         tried=len(trials.probes) + len(trials.lost),
@@ -181,15 +184,15 @@ def _try_and_forecast(
     fixed_seconds: float,
     progress: Progress,
 ) -> tuple[Trials, Forecast | None]:
-    """Tries some inputs of `units`, if there are any; saves the forecast, if any could be tried.
+    """Tries some inputs of `units`, if any are to be decoded; saves the forecast, if any could be tried.
 
     `originals`: `existing_originals` of the source. `fixed_seconds`: what the run spends once, beside what the trials
     measure of that.
     """
-    if not units:
+    if not (families := sample_families(units)):
         return Trials(), None
     progress.announce(f"trying inputs for up to {TOTAL_TRIAL_SECONDS:.0f} s")
-    trials = try_families(job, sample_families(units), num_workers, scheduler)
+    trials = try_families(job, families, num_workers, scheduler)
     if not trials.families:
         return trials, None
     guess = forecast(

@@ -18,6 +18,7 @@ from assets_video import numbered, write_video
 from click.testing import CliRunner
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
+from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dryrun.forecast import Forecast, Range, forecast, forecast_file
 from facefeed.pipeline.dryrun.machine_load import BackgroundLoad
 from facefeed.pipeline.dryrun.probe import Probe, first_frame_seconds, probe_family
@@ -531,6 +532,39 @@ def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     assert (dry_result.pending, dry_result.tried, len(dry_result.failures)) == (1, 1, 1)
     assert exit_code(dry_result, 1) == 0
     assert precompute(table, out, max_failed=FailureLimit(count=1), **settings).manifest.rows == 5
+
+
+@pytest.mark.parametrize("cause", ["metadata", "compaction"])
+def test_a_run_that_only_copies_rows_is_reported_as_one_without_anything_to_decode(
+    cause: str, tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    src, out = make_source("a.mp4", "b.mp4", "c.mp4"), tmp_path / "out"
+    table, lines = src / "videos.csv", ["path,label,identity,footage\n", *(f"{name}.mp4,real,ann,\n" for name in "abc")]
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    for count in (2, 4):  # two files, of one split
+        table.write_text("".join(lines[:count]))
+        rows = precompute(table, out, **settings).manifest.rows
+    if cause == "metadata":
+        table.write_text("".join(lines).replace("ann,", "ann,hall"))
+    else:
+        monkeypatch.setattr("facefeed.pipeline.compaction.run.merge_units", in_vain)
+        with pytest.raises(StoppedError):
+            compact(out, workers=1)
+    dry_result = run_dry(table, out, small_options, cluster_address)
+    assert (dry_result.pending, dry_result.copied, dry_result.forecast) == (0, 3, None)
+    assert exit_code(dry_result, 0) == 0
+    capsys.readouterr()
+    print_dry_run(dry_result, table, 0)
+    messages = capsys.readouterr().err
+    assert "nothing to decode: the run copies the rows of 3 inputs" in messages
+    assert "next: the same command without --dry-run" in messages
+    summary = precompute(table, out, **settings)
+    assert (summary.totals.inputs, summary.manifest.rows) == (0, rows)
+
+
+def in_vain(*_: Any) -> Any:
+    raise StoppedError("the disk failed")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ SURVEY = Survey(
 
 def report_of(survey: Survey, capsys: pytest.CaptureFixture[str], pending: int = 0) -> str:
     result = DryRunResult(
-        survey=survey, inputs_in_out=6, pending=pending, forecast=None, known_failures=0, tried=0, failures=[],
-        partial=0, any_face=True, seconds=0.0,
+        survey=survey, inputs_in_out=6, pending=pending, copied=0, forecast=None, known_failures=0, tried=0,
+        failures=[], partial=0, any_face=True, seconds=0.0,
     )  # fmt: skip
     print_dry_run(result, Path("src"), allowed=0)
     return capsys.readouterr().err

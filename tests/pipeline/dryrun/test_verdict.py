@@ -43,8 +43,8 @@ def dry(
     reasons = ["truncated"] * failed + ["crashed"] * crashed
     failures = [Failure(f"{number}.mp4", reason, "") for number, reason in enumerate(reasons)]
     return DryRunResult(
-        survey=survey, inputs_in_out=inputs, pending=inputs - refused - bridging - done, forecast=None,
-        known_failures=refused + bridging + lost, tried=tried, failures=failures, partial=0,
+        survey=survey, inputs_in_out=inputs, pending=inputs - refused - bridging - done, copied=0,
+        forecast=None, known_failures=refused + bridging + lost, tried=tried, failures=failures, partial=0,
         any_face=not faceless and (done > lost or tried > len(failures)), seconds=0.0,
     )  # fmt: skip
 
