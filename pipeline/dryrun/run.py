@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from ..planning.failure_limit import Failure, failures_in_source
 from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from ..planning.run_state import RunState, plan_to_continue
+from ..planning.run_state import RunState, plan_to_continue, superseded_receipts
 from ..planning.validation import check_cluster_options, prepare_job, retry_predicate
 from ..sources import Listing
 from ..stored_source.source import open_source
@@ -129,7 +129,7 @@ def _dry_run(
     except RefusedError as error:
         part, leak = plan_next(allow_leaks=True), str(error)
     planned = run_state.with_part(part)
-    units = list(planned.pending_units())
+    units = [_with_kept_rows(unit, job) for unit in planned.pending_units()]
     planning_seconds = listed - called + headers_seconds
     originals = existing_originals(listing, job)
     trials, guess = _try_and_forecast(
@@ -139,8 +139,8 @@ def _dry_run(
     failed = {outcome.video_id for _, outcome in planned.outcomes() if outcome.outcome == "failed"}
     known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
     survey = survey_source(
-        listing, changes, planned.plan, cost, originals=originals, uncounted=failed & changes.removed, leak=leak,
-        caveats=caveats,
+        listing, changes, planned.plan, cost, pending=units, originals=originals, uncounted=failed & changes.removed,
+        leak=leak, caveats=caveats,
     )  # fmt: skip
     return DryRunResult(
         survey=survey,
@@ -166,6 +166,16 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     with MediaReader(job.limits, job.roots) as reader:
         cost = CostModel(sound, job.root, job.options.sampling, reader, max_headers=_MAX_HEADERS)
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
+
+
+def _with_kept_rows(unit: Unit, job: JobSpec) -> Unit:
+    """The unit with inputs that are gone among those that it reuses: the run copies the rows that they have in OUT."""
+    if not unit.supersedes:
+        return unit
+    gone = [entry.video_id for entry in unit.inputs_to_decode if not job.file_exists(entry.video_id)]
+    receipts = superseded_receipts(unit, job.paths, job.config_hash) if gone else ()
+    kept = {outcome.video_id for receipt in receipts for outcome in receipt.inputs}
+    return replace(unit, reuses=(*unit.reuses, *(video_id for video_id in gone if video_id in kept)))
 
 
 def _keeps_rows(planned: RunState, units: Sequence[Unit]) -> bool:

@@ -10,7 +10,7 @@ from ..dataset.schema import unlabelled_name
 from ..planning.cost_model import CostModel
 from ..planning.incremental import Changes
 from ..planning.options import JobSpec
-from ..planning.plan import Plan
+from ..planning.plan import Plan, Unit
 from ..sources import Entry, Listing, listing_warnings
 from ..splits.assignment import group_sizes
 from ..splits.coverage import coverage_warnings
@@ -69,17 +69,18 @@ def existing_originals(listing: Listing, job: JobSpec) -> set[str]:
 
 
 def survey_source(
-    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, originals: Container[str],
-    uncounted: Container[str], leak: str | None, caveats: list[str],
+    listing: Listing, changes: Changes, plan: Plan, cost: CostModel, *, pending: Sequence[Unit],
+    originals: Container[str], uncounted: Container[str], leak: str | None, caveats: list[str],
 ) -> Survey:  # fmt: skip
     """Surveys a source; the last part of `plan` is the one that the run would append.
 
-    `originals`: `existing_originals` of the source. `uncounted`: ids of planned inputs that the report of the run does
-    not count.
+    `pending`: units that it would process. `originals`: `existing_originals` of the source. `uncounted`: ids of planned
+    inputs that the report of the run does not count.
     """
     fakes = [entry for entry in listing.entries if entry.source_id is not None and entry.compared]
     dropped = plan.dropped_identities()
     planned = [found for video_id, found in plan.planned_videos().items() if video_id not in uncounted]
+    new_units = {unit.unit_id for unit in plan.parts[-1].units}
     sizes = group_sizes([entry for entry, _ in planned], dropped)
     return Survey(
         layout=listing.layout,
@@ -87,7 +88,7 @@ def survey_source(
         inputs=len(listing.entries),
         clips=len(listing.clips),
         images=sum(entry.num_images for entry in listing.clips),
-        new=sum(len(unit.inputs_to_decode) for unit in plan.parts[-1].units),
+        new=sum(len(unit.inputs_to_decode) for unit in pending if unit.unit_id in new_units),
         size_bytes=sum(entry.size_bytes for entry in listing.entries),
         hours=sum(cost(entry).duration_seconds for entry in listing.entries if not entry.problem) / 3600,
         headers_read=cost.headers_read,

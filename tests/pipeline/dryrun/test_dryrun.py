@@ -534,6 +534,25 @@ def test_where_all_that_is_new_fails_rows_that_stay_make_a_dataset(
     assert precompute(table, out, max_failed=FailureLimit(count=1), **settings).manifest.rows == 5
 
 
+def test_a_fake_that_is_gone_while_its_original_changed_is_not_tried_and_its_rows_are_copied(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("a.mp4", "b.mp4", "c.mp4"), tmp_path / "out"
+    table = src / "videos.csv"
+    lines = ["path,label,source\n", "a.mp4,real,\n", "b.mp4,fake,a.mp4\n", "c.mp4,fake,a.mp4\n"]
+    table.write_text("".join(lines))
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(table, out, **settings)
+    write_video(src / "a.mp4", [numbered(number) for number in range(6)])
+    table.write_text("".join(lines[:3]))
+    (src / "c.mp4").unlink()
+    dry_result = run_dry(table, out, small_options, cluster_address)
+    assert (dry_result.pending, dry_result.survey.new, dry_result.copied) == (2, 2, 1)
+    assert (dry_result.tried, dry_result.failures, exit_code(dry_result, 0)) == (2, [], 0)
+    summary = precompute(table, out, **settings)
+    assert (summary.totals.inputs, summary.manifest.inputs["ok"]) == (2, 3)
+
+
 @pytest.mark.parametrize("cause", ["metadata", "compaction"])
 def test_a_run_that_only_copies_rows_is_reported_as_one_without_anything_to_decode(
     cause: str, tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str,
