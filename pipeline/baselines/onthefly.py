@@ -15,7 +15,7 @@ import cv2
 import numpy as np
 
 from ..dataset.index import Index
-from ..dataset.manifest import Manifest
+from ..dataset.manifest import Manifest, OutPaths
 from ..dataset.schema import SPLITS, WHOLE_FRAME_HULL
 from ..errors import InputError, UsageError
 from ..faces import FaceDetector, Faces
@@ -24,6 +24,9 @@ from ..faces.detectors.mtcnn import MTCNNDetector
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..faces.geometry.overlap import box_iou
+from ..planning.plan import Plan
+from ..sources.layouts.dataset_json import possible_roots
+from ..sources.media.media_files import path_exists
 from ..video import DecoderLimits
 from ..video.decoder.demuxer import choose_stream, error_text, open_video
 from ..video.decoder.pixels import Rgb, RgbConverter
@@ -77,11 +80,11 @@ class OnTheFlyFaces:
         self.src, self.out = Path(src).resolve(), Path(out).resolve()
         if not self.src.exists():
             raise UsageError(f"{src}: must be the source that {out} was made from; it is not there")
-        self.src = self.src if self.src.is_dir() else self.src.parent  # a table lists files beside itself
         self.split, self.image_size = split, image_size
         config = Manifest.read(self.out).config
         self.detector_fingerprint = str(config["detector"])
         self.index = Index(self.out)
+        self.src = _root_of(self.src, self.out, self._video(0))
         self.labels = self.index.labels
         self.margin, self.align, self.smooth = float(config["margin"]), bool(config["align"]), bool(config["smooth"])
         self.detector = detector or MTCNNDetector(min_face_px=max(config["min_face_px"], 12), device="cpu")
@@ -145,6 +148,22 @@ class OnTheFlyFaces:
         if self.detector.fingerprint != self.detector_fingerprint:
             text += f" Its faces were found by {self.detector_fingerprint}: give that detector"
         return text
+
+
+def _root_of(src: Path, out: Path, video_id: str) -> Path:
+    """The folder that ids of inputs, such as `video_id`, are relative to.
+
+    It is `src`, or what a table lies in. For a part of FaceForensics++ and for a dataset JSON it is another folder,
+    which the plan states.
+    """
+    folder = src if src.is_dir() else src.parent
+    if path_exists(folder / video_id):
+        return folder
+    for part in reversed(Plan.load(OutPaths(out)).parts):
+        root = Path(part.source)
+        if part.source and (src.is_relative_to(root) or root in possible_roots(src)):
+            return root
+    return folder
 
 
 def read_frame(path: Path, frame_index: int, pts_seconds: float, root: Path) -> Rgb:

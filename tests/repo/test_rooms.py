@@ -159,10 +159,10 @@ LAYERS = {
         console errors json_records machine
         files interrupts lock user_file
         command_group dataset faces row_progress video
-        baselines export manipulation models page sources stored_source
+        export manipulation models page sources stored_source
         splits
         planning
-        commit
+        baselines commit
         rows verify
         execution inspect
         added_columns compaction dryrun

@@ -120,10 +120,14 @@ def _clips(src: Path, data: Any, keys: tuple[str, ...] = ()) -> Iterator[_Clip]:
         yield from _clips(src, value, (*keys, key))
 
 
+def possible_roots(src: Path) -> list[Path]:
+    """The folders that the paths in a dataset JSON may start from, in the order in which they are tried."""
+    return [root for parent in islice(src.parents, _LEVELS) for root in (parent, parent / _FRAMES_ROOT)]
+
+
 def _root_of(src: Path, clips: Sequence[_Clip]) -> Path:
     """The folder that the paths of the clips start from; raises `UsageError` where none of them is found."""
-    above = [src.parent, *islice(src.parent.parents, _LEVELS - 1)]
-    for folder in (place for parent in above for place in (parent, parent / _FRAMES_ROOT)):
+    for folder in possible_roots(src):
         if any(path_exists(folder / clip.folder) for clip in clips[:: max(1, len(clips) // _TRIED_CLIPS)]):
             return folder
     raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import shutil
 from collections.abc import Callable, Iterator
 from fractions import Fraction
@@ -14,7 +15,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from assets_dataset import finish_dataset
+from assets_dataset import copy_dataset, finish_dataset
 from assets_video import write_video
 from facefeed.data.portraits import load_portrait
 from facefeed.loaders import FaceDataset
@@ -184,6 +185,23 @@ def test_a_frame_of_a_real_video_is_the_one_that_precompute_saw(media: Path, nam
 def test_a_table_stands_for_the_folder_that_it_lies_in(copy: Path, out: Path) -> None:
     (copy / "videos.csv").write_text("path,label\n")
     assert len(OnTheFlyFaces(copy / "videos.csv", out, "val", detector=WHOLE)[0][0]) == 3
+
+
+@pytest.mark.parametrize("given", ["", "real", "real/videos.csv", "../../preprocessing/dataset_json/DFDC.json"])
+def test_a_part_of_a_source_and_a_json_stand_for_the_folder_that_paths_in_the_dataset_start_from(
+    given: str, src: Path, out: Path, tmp_path: Path
+) -> None:
+    root = Path(shutil.copytree(src, tmp_path / "datasets/rgb"))
+    named = (root / given).resolve()
+    if named.suffix:
+        named.parent.mkdir(parents=True, exist_ok=True)
+        named.touch()
+    planned = copy_dataset(out, tmp_path / "out")
+    part = planned / "plan/0.json"
+    part.write_text(json.dumps({**json.loads(part.read_bytes()), "source": str(root)}))
+    assert len(OnTheFlyFaces(named, planned, "val", detector=WHOLE)[0][0]) == 3
+    root.rename(tmp_path / "moved")
+    assert len(OnTheFlyFaces(tmp_path / "moved", planned, "val", detector=WHOLE)[0][0]) == 3
 
 
 @pytest.mark.parametrize("split", ["train", "val", "test"])
