@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from contextlib import suppress
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TextIO
 
@@ -42,7 +43,8 @@ class CommandGroup(click.Group):
         try:
             return super().invoke(ctx)
         except click.ClickException as error:  # click prints it, but for programs
-            _print_object({"error": error.format_message(), "exit": error.exit_code}, as_json=as_json)
+            with suppress(OSError):  # standard output may be on the full disk
+                _print_object({"error": error.format_message(), "exit": error.exit_code}, as_json=as_json)
             raise
         except FacefeedError as error:
             message, code, details = str(error), error.exit_code, error.details

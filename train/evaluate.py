@@ -67,8 +67,8 @@ def evaluate(
         progress: Called with a dataset's name, images done and total images.
 
     Raises:
-        UsageError: The file would run code or is not a checkpoint, or no dataset can be opened. Raised before anything
-            is evaluated, as are the errors below.
+        UsageError: The file would run code or is not a checkpoint, or no dataset can be evaluated. Raised before
+            anything is evaluated, unless that shows in the images.
         CorruptDataError: The only dataset is damaged.
         StoppedError: The only dataset is out of reach.
 
@@ -90,9 +90,8 @@ def evaluate(
         raise UsageError(f"{checkpoint}: is damaged, its record of training videos is none; give another checkpoint")
     names = _display_names(outs)
     prepared = [_prepare(as_out(out), split, data, model) for out in outs]
-    refusals = [error for error in prepared if isinstance(error, FacefeedError)]
-    if len(refusals) == len(prepared):
-        raise refusals[0] if len(refusals) == 1 else UsageError("\n".join(map(str, refusals)))
+    errors = [error for error in prepared if isinstance(error, FacefeedError)]
+    _refuse_all(errors, len(outs))
     notes_of_images = [*unknown_images, *_pipeline_notes(data, state)]
     evaluations = []
     for name, out, dataset_or_error in zip(names, outs, prepared, strict=True):
@@ -105,12 +104,20 @@ def evaluate(
                 model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
             )
         except _REASONS as error:
+            errors += [] if error in errors else [error]
             evaluation = Evaluation(
                 dataset=without_credentials(out), name=name, split=split, faces=0, videos=0, metrics={},
                 reason=str(error),
             )  # fmt: skip
         evaluations.append(evaluation)
+    _refuse_all(errors, len(outs))
     return evaluations
+
+
+def _refuse_all(errors: Sequence[FacefeedError], num_datasets: int) -> None:
+    """Raises the errors of the datasets where none can be evaluated."""
+    if len(errors) == num_datasets:
+        raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
 
 
 def _check_is_file(checkpoint: str | Path) -> None:

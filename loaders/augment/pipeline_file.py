@@ -64,11 +64,11 @@ def dataset_arguments(path: Path) -> dict[str, Any]:
 
 
 def sha256_of(path: Path) -> str:
-    """The SHA-256 of the contents of the file that `read_pipeline` reads for `path`, in hexadecimal.
+    """The SHA-256 of what the file says that `read_pipeline` reads for `path`, in hexadecimal; comments do not count.
 
     Raises `UsageError` where the file cannot be read.
     """
-    return hashlib.sha256(_contents(path)).hexdigest()
+    return hashlib.sha256(yaml.safe_dump(_load_yaml(path)).encode()).hexdigest()
 
 
 def _deserialise(stored: dict[str, Any], path: Path) -> Any:
@@ -136,18 +136,13 @@ def _located(path: Path) -> Path:
     )
 
 
-def _contents(path: Path) -> bytes:
+def _load_yaml(path: Path) -> Any:
+    path = _located(path)
     try:
-        return _located(path).read_bytes()
+        stored = yaml.safe_load(path.read_text(encoding="utf-8"))
+        _refuse_bomb(stored)
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}; {_REMEDY}") from error
-
-
-def _load_yaml(path: Path) -> Any:
-    contents = _contents(path)
-    try:
-        stored = yaml.safe_load(contents.decode("utf-8"))
-        _refuse_bomb(stored)
     except Exception as error:  # besides its own, YAML raises what Python does on dates and numbers that are none
         raise UsageError(f"{path}: is no YAML of plain data ({_one_line(error)}); {_REMEDY}") from error
     return stored

@@ -115,14 +115,15 @@ class ClipItems:
     def check_column(self, name: str) -> None:
         """Raises `UsageError` where an item's images differ in a column of strings, by which items are to be balanced.
 
-        Its value is read from one row of the item, and an epoch may have images of another value.
+        Its value is read from one row of the item, and an epoch may have images of another value: of another clip that
+        it draws, or that takes the place of a damaged one.
         """
         index = self.index
         if (row := self.table.first_mixed_row(index.codes(name, self.table.runs.rows))) is not None:
             raise UsageError(
                 f"column={name!r}: differs between images of {index.text('video_id', row)} that one clip has, or clips "
-                "of which an epoch draws one, so that no share of them is exact; balance clips by label or by a column "
-                "with one value for each video, or select the images of one value with filters"
+                "of which an epoch has one or another, so that no share of them is exact; balance clips by label or by "
+                "a column with one value for each video, or select the images of one value with filters"
             )
 
     def clips(self, items: ArrayLike, epoch: int, *, are_pairs: bool = False) -> ClipRows:

@@ -80,10 +80,9 @@ def _describe_stores(
     elif cache_bytes < epoch_bytes:
         largest = max(stores.block_bytes(_image_rows(sampler, rows)) for rows in sampler.windows(sampler.epoch))
         if 2 * largest > cache_bytes:
-            advice = (
-                f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before they are used; "
-                f"or window_images={max(min(window, sampler.num_images) // 2, BLOCK_ROWS) * frames}"
-            )
+            advice = f"cache_bytes={2 * largest}: two windows take more than the cache, so blocks go before their use"
+            if (smaller := max(min(window, sampler.num_images) // 2, BLOCK_ROWS)) < window:
+                advice += f"; or window_images={smaller * frames}"
     addresses = tuple(dict.fromkeys(dataset.index.where for dataset in stores.datasets))
     return StoreDescription(addresses=addresses, epoch_bytes=epoch_bytes, cache_bytes=cache_bytes, advice=advice)
 

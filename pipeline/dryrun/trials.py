@@ -22,6 +22,7 @@ from ..execution.unit_task import locked_unit_worker, start_unit_workers
 from ..planning.failure_limit import Failure
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
+from ..planning.recorded import dry_run_prefix
 from ..sources import Entry
 from .machine_load import BackgroundLoad, background_load, read_host_load
 from .probe import Probe, first_frame_seconds, probe_family
@@ -161,15 +162,20 @@ def run_on_pipeline(plugin_name: str, function: Callable[..., Any], *arguments: 
 
 @contextmanager
 def _scratch(job: JobSpec, scheduler: str | None) -> Iterator[JobSpec]:
-    """The job with a temporary OUT: among the temporary files of this machine, or where a cluster's workers see it."""
-    shared = None if scheduler is None else _shared_folder(job.out)
-    with tempfile.TemporaryDirectory(dir=shared, prefix=f".{job.out.name}-dry-run-") as folder:
+    """The job with a temporary OUT, on the disk of the real one where that is possible: it may hold whole videos."""
+    with tempfile.TemporaryDirectory(dir=_folder_for(job.out, scheduler), prefix=dry_run_prefix(job.out)) as folder:
         scratch = replace(job, out=Path(folder).resolve())
         make_folders(scratch.paths)
         yield scratch
 
 
-def _shared_folder(out: Path) -> Path:
-    """The folder that OUT lies in; OUT itself where that may not be written to, as of a mounted volume."""
+def _folder_for(out: Path, scheduler: str | None) -> Path | None:
+    """The folder that OUT lies in.
+
+    Where that may not be written to, as of a mounted volume: OUT, if a cluster's workers must see it, else None, for
+    the temporary files of this machine.
+    """
     parent = next(folder for folder in out.parents if folder.is_dir())
-    return out if out.is_dir() and not os.access(parent, os.W_OK) else parent
+    if os.access(parent, os.W_OK) or not out.is_dir():
+        return parent
+    return None if scheduler is None else out

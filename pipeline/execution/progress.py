@@ -63,7 +63,7 @@ class Progress:
         self._started = self._line_at = time.monotonic()
         self._bar: StatusBar | None = None
         self._ended = threading.Event()
-        self._lines = threading.Thread(target=self._print_lines, daemon=True)
+        self._lines: threading.Thread | None = None
         self.totals = Totals()
         self.dashboard: str | None = None
 
@@ -88,6 +88,8 @@ class Progress:
             self._bar.add_task("precompute", total=self._done_before + self._expected, completed=self._done_before)
             self._bar.start()
         elif self._console is not None:
+            self._ended.clear()
+            self._lines = threading.Thread(target=self._print_lines, daemon=True)
             self._lines.start()
         return self
 
@@ -98,7 +100,7 @@ class Progress:
 
     def __exit__(self, *_: object) -> None:
         self._ended.set()
-        if self._lines.is_alive():
+        if self._lines is not None:
             self._lines.join()
         self._show(last=True)
         if self._bar is not None:

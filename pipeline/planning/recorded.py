@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from ..dataset.manifest import OutPaths
@@ -112,9 +113,15 @@ def _load_plan(paths: OutPaths) -> Plan:
         return Plan.load(paths)
     folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
     ours = {path.name for path in (*folders, paths.lease)}
-    if present - ours - {"lost+found"}:
+    left = {name for name in present if name.startswith(dry_run_prefix(paths.root))}  # by one that was killed
+    if present - ours - left - {"lost+found"}:
         raise RefusedError(f"OUT={str(paths.root)!r}: holds files that are no facefeed dataset; name a new folder")
     return Plan()
+
+
+def dry_run_prefix(out: Path) -> str:
+    """Beginning of the names of temporary folders of a dry run, beside OUT or in it."""
+    return f".{out.name}-dry-run-"
 
 
 def _has_own_masks(config: dict[str, Any]) -> bool:

@@ -193,10 +193,10 @@ def _photos(inputs: Mapping[str, Parts]) -> dict[str, list[Parts]]:
     return _by_stem(parts for name, parts in inputs.items() if is_image(name) and parts == _clip_parts(name))
 
 
-def _parts_in_file(path: str, classes: frozenset[str], photos: Mapping[str, list[Parts]]) -> Parts:
-    """Parts of a path of the file; of a frame those of its clip."""
-    own = _clip_parts(path)
-    clip = _clip_of_frame(path.replace("\\", "/"), classes)
+def _parts_in_file(path: str, is_frame: bool, classes: frozenset[str], photos: Mapping[str, list[Parts]]) -> Parts:
+    """Parts of a path of the file; of a frame those of its clip. `is_frame`: whether the file says that it is one."""
+    own, path = _clip_parts(path), path.replace("\\", "/")
+    clip = _clip_of_frame(path, classes) or (path.rpartition("/")[0] if is_frame else None)
     return own if clip is None or _alike(own, photos) else _clip_parts(clip)
 
 
@@ -215,16 +215,16 @@ def _clip_parts(path: str) -> Parts:
     return (*filter(None, map(spelling_key, keys)), stem)
 
 
-def _read(path: Path, parts_of: Callable[[str], Parts]) -> tuple[dict[Parts, set[str]], dict[Parts, str]]:
+def _read(path: Path, parts_of: Callable[[str, bool], Parts]) -> tuple[dict[Parts, set[str]], dict[Parts, str]]:
     """Splits of each clip, and the keys above each clip that is below none."""
     data = read_json(path, "name one of DeepfakeBench's dataset JSONs as --splits")
     splits_of: dict[Parts, set[str]] = defaultdict(set)
     keys_without_split: dict[Parts, str] = {}
-    for split, keys, clip in _clips(data, None, ()):
+    for split, keys, clip, is_frame in _clips(data, None, ()):
         if split:
-            splits_of[parts_of(clip)].add(split)
+            splits_of[parts_of(clip, is_frame)].add(split)
         else:
-            keys_without_split[parts_of(clip)] = "/".join(keys)
+            keys_without_split[parts_of(clip, is_frame)] = "/".join(keys)
     if not splits_of:
         raise UsageError(
             f"--splits {path}: has no clips below {', '.join(SPLITS)}; must be DeepfakeBench's dataset JSON, or map "
@@ -233,15 +233,16 @@ def _read(path: Path, parts_of: Callable[[str], Parts]) -> tuple[dict[Parts, set
     return splits_of, keys_without_split
 
 
-def _clips(data: Any, split: str | None, keys: Parts) -> Iterator[tuple[str | None, Parts, str]]:
-    """Split, the keys above, and path of each clip, at whatever depth."""
+def _clips(data: Any, split: str | None, keys: Parts) -> Iterator[tuple[str | None, Parts, str, bool]]:
+    """Split, the keys above, and path of each clip, at whatever depth; whether that is the path of a frame of it."""
     if not isinstance(data, dict):
         return
     for key, value in data.items():
         here = parse_split_name(key) or split
         if isinstance(value, list):
-            yield from ((here, (*keys, key), name) for name in value if isinstance(name, str))
+            yield from ((here, (*keys, key), name, False) for name in value if isinstance(name, str))
         elif isinstance(value, dict) and isinstance(frames := value.get("frames"), list):
-            yield here, keys, next((frame for frame in frames if isinstance(frame, str)), key)
+            first = next((frame for frame in frames if isinstance(frame, str)), None)
+            yield here, keys, first or key, first is not None
         else:
             yield from _clips(value, here, (*keys, key))

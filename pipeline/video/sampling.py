@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from itertools import pairwise
+from statistics import median
 from typing import Any
 
 from ..errors import UsageError
@@ -137,9 +139,15 @@ def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:
     chosen: list[int] = []
     due_number = 0
     tolerance_seconds = min(_ROUNDED_SECONDS, 0.25 / fps)
+    steps = [0.0, *(later - earlier for earlier, later in pairwise(pts_seconds))]
+    longest_step = 1.5 * median(steps)
     for index, seconds in enumerate(pts_seconds):
         elapsed_seconds = seconds - pts_seconds[0]
-        if elapsed_seconds + tolerance_seconds >= due_number / fps:
-            chosen.append(index)
-            due_number = max(due_number, math.floor(elapsed_seconds * fps)) + 1
+        if elapsed_seconds + tolerance_seconds < due_number / fps:
+            continue
+        # After a gap, a frame at a due time is for that one, also where it was rounded to before it. Without one it may
+        # be late for the due time before: frames that are a little slower than F drift from each to the next.
+        early_seconds = tolerance_seconds if steps[index] > longest_step else 0.0
+        due_number = max(due_number, math.floor((elapsed_seconds + early_seconds) * fps)) + 1
+        chosen.append(index)
     return chosen

@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -25,7 +26,7 @@ from facefeed.loaders import FaceDataset
 from facefeed.pipeline import console
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.train.checkpoints.training_videos import hash_videos
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
@@ -226,6 +227,8 @@ def test_a_dataset_that_is_damaged_costs_the_others_nothing(
     rows = evaluate(result.checkpoint, [out, damaged])
     assert [(row.faces, bool(row.reason)) for row in rows] == [(TEST_FACES, False), (0, True)]
     assert str(damaged) in str(rows[1].reason)
+    with pytest.raises(CorruptDataError, match=re.escape(str(damaged))):
+        evaluate(result.checkpoint, [damaged])
 
 
 def warnings_of(checkpoint: str | Path, out: Path, split: str) -> list[str]:

@@ -75,8 +75,8 @@ def _check_pixels(model: FaceClassifier, trained: Mapping[str, Any], path: str |
     """Raises `UsageError` where the checkpoint was trained on pixels of another mean or standard deviation."""
     settings = {name: getattr(model.options, name) for name in ("backbone", "pretrained")}
     trained_settings = {name: trained.get(name, value) for name, value in settings.items()}
-    if trained_settings == settings:
-        return
+    if trained_settings == settings or not (trained_settings["pretrained"] or model.options.pretrained):
+        return  # weights that were not pretrained get ImageNet's mean and deviation, whatever their backbone
     try:  # timm knows the normalisation of a name, also of a deprecated one, once it has created the network
         normalisation = Backbone(ModelOptions(**trained_settings), fetch=False).normalisation
     except UsageError as error:

@@ -92,7 +92,7 @@ class RunFolder:
         folder is removed again.
         """
         print_line = partial(stderr_console().print, markup=False)
-        record = _config_record(config, out, notes, ranks)  # before the folder: refuses a pipeline without a file
+        pipelines = pipeline_hashes(config.data)  # before the folder: refuses one without a file
         with ExitStack() as stack:
             try:
                 make_folder(self.root)
@@ -106,7 +106,7 @@ class RunFolder:
             if self.is_resumable:
                 self._check_batch(config, ranks)
             else:
-                self._write(self._config_path, record)
+                self._write(self._config_path, {**_config_record(config, out, notes, ranks), "pipelines": pipelines})
             self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
             sync_folder(self.root)
             try:
@@ -168,7 +168,6 @@ def _config_record(config: Config, out: str | Path, notes: Sequence[str], ranks:
             "fingerprint": fingerprint,
         },
         "config": asdict(config),
-        "pipelines": pipeline_hashes(config.data),
         "ranks": ranks,
         "notes": [*notes],
     }

@@ -40,6 +40,11 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._loss_sum: Tensor | float = 0.0
         self._num_losses = 0
 
+    @property
+    def state_key(self) -> str:
+        """Not the class's name, which a callback of the user's own may have too."""
+        return "TrainingLoss"
+
     def state_dict(self) -> dict[str, Any]:
         """Returns the sum and the number of training losses since the last validation."""
         return {"loss_sum": float(self._loss_sum), "num_losses": self._num_losses}

@@ -117,7 +117,8 @@ def _clean_class(text: str) -> str:
 
 def _place_of(video: Video, folder: str, labels: Mapping[str, str], numbers: Mapping[str, int]) -> Place:
     is_fake = {"real": False, "fake": True}.get(video.label)
-    known = None if is_fake is None else _known_place(video, is_fake=is_fake)
+    # Not where it has another number in this dataset, none of whose classes is known to be real.
+    known = None if is_fake is None or numbers[video.label] != is_fake else _known_place(video, is_fake=is_fake)
     if known:
         label, known_folder = known
         return Place(label, int(bool(is_fake)), known_folder, _NAME_GROUPS.get(label, known_folder))

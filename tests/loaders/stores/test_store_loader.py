@@ -168,12 +168,15 @@ def test_a_cache_smaller_than_the_dataset_is_advised_windows(
     assert description.store is not None
     assert description.store.epoch_bytes > description.store.cache_bytes == 100_000
     assert "advice: shuffle='window': the cache holds" in str(description)
-    for order in ({"shuffle": "window", "window_images": 128}, {"shuffle": False}):
+    for order in ({"shuffle": "window", "window_images": 256}, {"shuffle": False}):
         windowed = loader_of(address_of(out), **order, **small).describe()
         assert windowed.store is not None
         assert windowed.store.advice.startswith("cache_bytes=")
         assert "two windows take more than the cache" in windowed.store.advice
         assert windowed.store.advice.endswith("or window_images=128")
+    smallest = loader_of(address_of(out), shuffle="window", window_images=128, **small).describe().store
+    assert smallest is not None
+    assert smallest.advice.endswith("before their use"), "no window is smaller"
 
 
 def test_windows_of_clips_are_advised_with_the_bytes_and_the_number_of_all_their_images(
@@ -181,7 +184,7 @@ def test_windows_of_clips_are_advised_with_the_bytes_and_the_number_of_all_their
 ) -> None:
     monkeypatch.setattr(opening, "_MIN_CACHE_BYTES", 1)
     small_blocks(monkeypatch, 1 << 10)
-    options = {"shuffle": "window", "window_images": 512, "clip": Clip(frames=4, pick="all")}
+    options = {"shuffle": "window", "window_images": 2048, "clip": Clip(frames=4, pick="all")}
     store = loader_of(address_of(out), cache=cache, cache_bytes=90_000, **options).describe().store
     assert store is not None
     assert store.advice.startswith(f"cache_bytes={2 * store.epoch_bytes}: two windows")  # one window has all clips

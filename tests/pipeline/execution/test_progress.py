@@ -117,6 +117,9 @@ def test_lines_come_also_while_no_input_ends(monkeypatch: pytest.MonkeyPatch) ->
         progress.expect(inputs=1, done_before=0)
         assert file.written.wait(60)
     assert lines(file)[-1]["eta_seconds"] is None
+    file.written.clear()
+    with progress:  # for another run
+        assert file.written.wait(60)
 
 
 def test_reused_rows_count_as_no_work(clock: Clock) -> None:

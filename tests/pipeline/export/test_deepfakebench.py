@@ -378,8 +378,9 @@ def test_classes_beyond_real_and_fake_keep_their_number() -> None:
 def test_no_two_classes_have_one_number_and_real_is_0_where_it_is_known(
     classes: tuple[str, ...], expected: list[int]
 ) -> None:
-    videos = [Video(f"{name}.mp4", "train", name, None, None, None) for name in classes]
-    assert [place.number for place in places_of(videos, classes)] == expected
+    for dataset in (None, "dfdc"):
+        videos = [Video(f"{name}.mp4", "train", name, dataset, None, None) for name in classes]
+        assert [place.number for place in places_of(videos, classes)] == expected
 
 
 def test_no_name_of_a_video_or_a_set_has_what_the_loader_replaces(tmp_path: Path) -> None:

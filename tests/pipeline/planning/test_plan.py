@@ -17,9 +17,10 @@ import pytest
 from assets_paths import python_path
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import OutPaths
-from facefeed.pipeline.errors import CorruptDataError, InputError
+from facefeed.pipeline.errors import CorruptDataError, InputError, RefusedError
 from facefeed.pipeline.planning.cost_model import CostModel
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units
+from facefeed.pipeline.planning.recorded import RecordedDataset
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 from facefeed.pipeline.video import MediaInfo, Sampling
@@ -198,9 +199,18 @@ def test_a_plan_is_read_as_it_was_written(
     out = OutPaths(tmp_path_factory.mktemp("plan"))
     make_folders(out)
     units = tuple(Unit.make(group, "test", config_hash="c", salt="0", supersedes=["x", "y"]) for group in groups)
-    part = PlanPart(config=CONFIG | {"size_px": 256}, units=units, dropped_identities=tuple(sorted(dropped)))
+    config = {"labels": [str(number) for number in range(128)], "schema": 3, "size_px": 256}
+    part = PlanPart(config=config, units=units, dropped_identities=tuple(sorted(dropped)))
     Plan().append(out, part)
     assert Plan.load(out).parts == [part]
+
+
+def test_what_a_killed_dry_run_has_left_in_an_out_is_no_other_data(paths: OutPaths) -> None:
+    (paths.root / f".{paths.root.name}-dry-run-abcd").mkdir()
+    assert RecordedDataset(paths).config is None
+    (paths.root / "thesis.txt").touch()
+    with pytest.raises(RefusedError, match="holds files that are no facefeed dataset"):
+        RecordedDataset(paths)
 
 
 def test_a_plan_is_only_ever_appended_to(paths: OutPaths) -> None:

@@ -252,6 +252,13 @@ def test_frames_that_the_file_names_give_the_split_of_a_video_too(tmp_path: Path
     assert splits(src, path) == {"real/c7.mp4": "train", "real/c8.mp4": "test"}
 
 
+def test_a_clip_whose_folder_reads_as_a_class_is_still_that_of_its_frames(tmp_path: Path, footage: Footage) -> None:
+    src = footage.lay(tmp_path / "src", fake=["fake/1_fake.mp4"], real=["real/1.mp4"])
+    frames = {name: {"label": "x", "frames": [f"{name}/000.png"]} for name in ("fake/1_fake", "real/1")}
+    data = {"set": {"train": {"fake/1_fake": frames["fake/1_fake"]}, "test": {"real/1": frames["real/1"]}}}
+    assert splits(src, write(tmp_path, data)) == {"fake/1_fake.mp4": "train", "real/1.mp4": "test"}
+
+
 @pytest.mark.parametrize("folder", ["", "people/"])
 def test_images_that_a_table_keeps_apart_have_splits_of_their_own_wherever_they_lie(
     tmp_path: Path, folder: str

@@ -55,6 +55,13 @@ def test_fps_takes_evenly_where_the_container_rounds_times_to_milliseconds(rate:
         assert Sampling(fps=fps).select(times, [0]) == list(range(0, 300, step))
 
 
+@pytest.mark.parametrize("digits", [3, 12])
+def test_fps_takes_one_frame_for_each_due_time_after_a_gap_too(digits: int) -> None:
+    """The frame after it may be rounded to before its due time, and is none for the time before that."""
+    times = [round(1.4 + index / 30, digits) for index in range(60) if not 1 <= index <= 19]
+    assert Sampling(fps=3).select(times, [0]) == [0, 1, 11, 21, 31]
+
+
 def test_fps_above_the_rate_gives_each_frame_once() -> None:
     assert Sampling(fps=1000).select(EVEN, [0]) == list(range(100))
 

@@ -187,6 +187,9 @@ def test_weights_that_were_trained_on_pixels_of_the_same_mean_are_taken_whatever
     stored = torch.load(file, weights_only=True)
     stored["hyper_parameters"]["options"]["backbone"] = "removed_from_timm"
     torch.save(stored, file)
+    assert warm_start(OPTIONS, file)[1] is None, "neither is pretrained"
+    stored["hyper_parameters"]["options"]["pretrained"] = True
+    torch.save(stored, file)
     with pytest.raises(UsageError, match=r"how its pixels were normalised is unknown .*state_dict alone"):
         warm_start(OPTIONS, file)
 

@@ -158,7 +158,7 @@ def test_the_training_loss_that_a_validation_reports_is_of_all_sessions(out: Pat
     if older:  # a version that did not store the losses
         last = run / "checkpoints/last.ckpt"
         contents = torch.load(last, weights_only=True)
-        del contents["callbacks"]["Progress"]
+        del contents["callbacks"]["TrainingLoss"]
         torch.save(contents, last)
     console = Console(file=output, soft_wrap=True)
     train(out, config(epochs=1), run, callbacks=[losses], console=console, as_json=True)

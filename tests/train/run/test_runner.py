@@ -163,8 +163,9 @@ def test_a_run_is_refused_with_a_pipeline_edited_since_until_its_file_is_restore
     file, run = tmp_path / "flip.yaml", tmp_path / "run"
     albumentations.save(albumentations.Compose([albumentations.HorizontalFlip()]), str(file), data_format="yaml")
     contents, options = file.read_bytes(), {name: str(file)}
+    edited = contents.replace(b"p: 0.5", b"p: 0.25")
     trained(out, run, steps=1, data=options)
-    file.write_bytes(contents + b"# edited\n")
+    file.write_bytes(edited)
     for finished in (True, False):
         if not finished:
             (run / "result.json").unlink()
@@ -173,9 +174,9 @@ def test_a_run_is_refused_with_a_pipeline_edited_since_until_its_file_is_restore
         ):
             train(out, config(steps=1, data=options), run)
     folder = RunFolder(run)
-    file.write_bytes(contents)
+    file.write_bytes(contents + b"# a comment changes nothing\n")
     folder.check(config(steps=1, data=options), out)
-    file.write_bytes(contents + b"# edited\n")
+    file.write_bytes(edited)
     stored = json.loads((run / "config.json").read_text())
     del stored["pipelines"]  # as a version before wrote it
     (run / "config.json").write_text(json.dumps(stored))
