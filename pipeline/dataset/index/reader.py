@@ -228,8 +228,8 @@ class Index:
         """Some columns of all rows, in order, zero-copy."""
         for batch in self._batches:
             for name in columns:
-                if pa.types.is_dictionary(self.schema.field(name).type):
-                    self._viewed(batch.column(name), name, arrays.codes)
+                is_coded = pa.types.is_dictionary(self.schema.field(name).type)
+                self._viewed(batch.column(name), name, arrays.codes if is_coded else len)
             yield batch.select(columns)
 
     def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
@@ -241,6 +241,7 @@ class Index:
     def _viewed(self, column: pa.Array, name: str, view: Callable[[pa.Array], Any]) -> Any:
         """A view of a column; raises `CorruptDataError` where the column is damaged."""
         try:
+            column.validate()  # its lengths: Arrow ends the process where a list has fewer values than it states
             return view(column)
         except ValueError as error:
             raise self._damage(name, error) from error

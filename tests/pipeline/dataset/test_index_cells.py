@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_dataset import copy_dataset, make_dataset
-from facefeed.pipeline.dataset.index import Index, layout
+from facefeed.pipeline.dataset.index import Index, arrays, layout
+from facefeed.pipeline.errors import CorruptDataError
 from facefeed.pipeline.verify.check import rebuild_index_file
 
 
@@ -122,3 +125,15 @@ def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(datas
         "sys.exit('pandas' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code, str(dataset)], check=False).returncode == 0
+
+
+def test_a_list_that_is_shorter_than_it_states_is_damage_and_ends_no_process(dataset: Path) -> None:
+    """Arrow checks it where it flattens the list, and aborts; a file of such lists is opened without a word."""
+    sound = pa.record_batch({"box_xyxy": pa.array([[1.0] * 4] * 3, pa.list_(pa.float32(), 4))})
+    values, fewer = struct.pack("<qq", 12, 0), struct.pack("<qq", 2, 0)  # their number, and that of nulls
+    message = sound.serialize().to_pybytes()
+    assert message.count(values) == 1
+    short = pa.ipc.read_record_batch(pa.py_buffer(message.replace(values, fewer)), sound.schema).column(0)
+    for view in (arrays.boxes, arrays.vectors, len):
+        with pytest.raises(CorruptDataError, match=r"column box_xyxy: .*--rebuild-index"):
+            Index(dataset)._viewed(short, "box_xyxy", view)
