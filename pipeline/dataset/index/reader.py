@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -208,7 +209,8 @@ class Index:
         Of integers, float64 where any list of the column is null, at `rows` or elsewhere.
         """
         if name not in self._vector_dtypes:
-            has_nulls = any(batch.column(name).null_count for batch in self._batches)
+            null_counts = (self._viewed(batch.column(name), name, attrgetter("null_count")) for batch in self._batches)
+            has_nulls = any(null_counts)
             self._vector_dtypes[name] = arrays.vectors_dtype(self.schema.field(name).type, has_nulls=has_nulls)
         return self._gather(
             rows, lambda batch: self._cached(name, batch, arrays.vectors), dtype=self._vector_dtypes[name]
