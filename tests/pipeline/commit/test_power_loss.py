@@ -158,5 +158,6 @@ def test_without_any_one_sync_a_power_failure_breaks_a_promise(
 ) -> None:
     run = recording_of(job, monkeypatch)
     needless = needless_syncs(run[0], lambda crash: bool(problems_of(job, run, [crash])))
-    # The lock's is for other hosts, which read its holder through a network file system.
-    assert needless == {"lock._write_holder"}
+    # The lock's is for other hosts, which read its holder through a network file system; the other one is a trial of
+    # what the file system can do.
+    assert needless == {"lock._write_holder", "files.sync_folder < file_system.limits_of_file_system"}

@@ -330,4 +330,6 @@ def needless_syncs(recording: Recording, is_broken: Callable[[Crash], bool]) -> 
         return not any(is_broken(crash) for crash in more if crash not in possible)
 
     callers = {event.caller for event in recording.events if isinstance(event, Sync)}
-    return {caller for caller in sorted(callers) if is_needless(caller)}
+    needless = {caller for caller in sorted(callers) if is_needless(caller)}
+    print(f"{len(callers)} syncs: without each of {len(callers) - len(needless)} a promise is broken")
+    return needless
