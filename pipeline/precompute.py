@@ -171,7 +171,8 @@ def precompute(
             source=source, job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(),
             retry=retry, allow_leaks=allow_leaks, job_share=job_share, progress=progress,
         )  # fmt: skip
-        return run.to_the_end(workers, scheduler, cluster, started)
+        with stop_on_any_disk_error(job.out):
+            return run.to_the_end(workers, scheduler, cluster, started)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,7 +202,6 @@ class _Run:
         make_folders(job.paths)
         expected = load_forecast(job.out)
         with (
-            stop_on_any_disk_error(job.out),
             remove_empty_folders_on_refusal(job.paths),
             hold_lease(job.paths.lease, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
         ):
