@@ -13,6 +13,7 @@ import click
 
 from .console import printable
 from .errors import INTERRUPTED, FacefeedError, StoppedError
+from .files import memory_text
 from .interrupts import INTERRUPTED_MESSAGE, raise_when_interrupted
 
 
@@ -58,6 +59,8 @@ class CommandGroup(click.Group):
             where = f"{error.filename}: " if error.filename else ""
             message = f"{where}{error.strerror or error}; fix that and run the same command again"
             code, details = StoppedError.exit_code, {}
+        except MemoryError as error:
+            message, code, details = memory_text(error), StoppedError.exit_code, {}
         try:
             try:
                 click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)

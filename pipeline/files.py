@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from .errors import StoppedError, UsageError
+from .machine import memory_bytes
 
 DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
@@ -22,6 +23,8 @@ NO_FOLDER_SYNC = {errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS}
 NO_MAPPING = {errno.ENODEV}
 
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_MEMORY_ASKED = re.compile(r"of size (\d+) failed")
+"""In Arrow's errors."""
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
 
@@ -62,14 +65,29 @@ def stop_on_any_disk_error(folder: Path) -> Iterator[None]:
         raise _stopped(where, error) from error
 
 
-def raise_if_disk_failed(path: Path, error: Exception) -> None:
-    """Raises a `StoppedError` where the disk failed as `path` was parsed: that says nothing about what is on it.
+def raise_unless_damage(path: Path, error: Exception) -> None:
+    """Raises a `StoppedError` where the disk failed, or memory ran out, as `path` was parsed.
 
-    Other errors of a parser do: also an `OSError` without an errno, which Arrow raises for damaged bytes, and that of a
-    place that no file has, which the parser of an archive seeks where its end is cut off or damaged.
+    That says nothing about what is on it. Other errors of a parser do: also an `OSError` without an errno, which Arrow
+    raises for damaged bytes, that of a place that no file has, which the parser of an archive seeks where its end is
+    cut off or damaged, and that of a size which no machine has.
     """
     if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE, *_NO_PLACE}:
         raise _stopped(path, error) from error
+    if is_out_of_memory(error):
+        raise StoppedError(f"{path}: {memory_text(error)}") from error
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out; not where damaged bytes made a parser ask for more than the machine has."""
+    asked = _MEMORY_ASKED.search(str(error))
+    return isinstance(error, MemoryError) and (asked is None or int(asked[1]) <= memory_bytes())
+
+
+def memory_text(error: BaseException) -> str:
+    """What to say and to advise where memory ran out; `error`: which request failed."""
+    request = f" ({error})" if str(error) else ""
+    return f"{os.strerror(errno.ENOMEM)}{request}; finished work is kept; free memory and run the same command again"
 
 
 def refuse_unmapped(file: Path) -> None:

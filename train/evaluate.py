@@ -22,6 +22,7 @@ from .datamodule import PIPELINES_KEY, VIDEOS_KEY, EvaluationLoader, eval_transf
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
+from .torch_internals import raising_memory_errors
 
 SPLITS = ("test", "val", "train", "all")
 _REASONS = (UsageError, CorruptDataError, StoppedError)
@@ -47,6 +48,7 @@ class Evaluation:
     reason: str | None = None
 
 
+@raising_memory_errors()
 def evaluate(
     checkpoint: str | Path, outs: Sequence[str | Path], *, split: str = "test", num_workers: int | None = None,
     progress: Callable[[str, int, int], None] = lambda *_: None,

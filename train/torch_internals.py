@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +26,7 @@ __all__ = [
     "has_forward_pre_hook",
     "has_workers",
     "is_in_backward_pass",
+    "raising_memory_errors",
 ]
 
 
@@ -51,6 +53,17 @@ def choose_calls_to_compile(module: torch.nn.Module, is_compiled: Callable[..., 
 def has_workers(iterator: Any) -> bool:
     """Whether an iterator is that of a DataLoader with worker processes."""
     return hasattr(iterator, "_worker_result_queue")
+
+
+@contextmanager
+def raising_memory_errors() -> Iterator[None]:
+    """Context, or decorator, in which a lack of the host's memory is a `MemoryError`; torch's is known by its text."""
+    try:
+        yield
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise MemoryError(str(error).splitlines()[0]) from error
 
 
 def is_in_backward_pass() -> bool:

@@ -96,6 +96,8 @@ def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
                 raise TypeError(f"gives {table['passes'].type}, must be true or false for each row")
             passes.append(table["passes"].fill_null(False).to_numpy())
         return np.concatenate(passes) if passes else np.empty(0, np.bool_)
+    except MemoryError:  # Arrow's is one of its own errors too
+        raise
     except (pa.ArrowException, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         labels = ", ".join(f"{number} is {name}" for number, name in enumerate(index.labels))

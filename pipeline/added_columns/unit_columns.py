@@ -18,7 +18,7 @@ from ..dataset.image_codec import decode_rgb_strictly
 from ..dataset.manifest import OutPaths, Receipt
 from ..dataset.schema import BINARY_COLUMNS
 from ..errors import CorruptDataError, StoppedError
-from ..files import raise_if_disk_failed, stop_on_disk_error
+from ..files import raise_unless_damage, stop_on_disk_error
 from ..user_file import describe_error
 from .maker import ColumnMaker, StoredFaces, describe
 from .values import WrongValuesError, as_batch
@@ -70,7 +70,7 @@ def _row_groups(path: Path) -> Iterator[pa.Table]:
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number)
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise_if_disk_failed(path, error)
+        raise_unless_damage(path, error)
         raise _damaged(path, str(error)) from error
 
 

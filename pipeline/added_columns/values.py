@@ -47,6 +47,8 @@ def _as_column(values: Any, field: pa.Field) -> pa.Array:
         column = pa.array(values, type=field.type)
         precise = pa.array(values, type=_as_double(field.type)) if _has_floats(field.type) else column
         given = pa.array(values).type if pa.types.is_integer(_innermost(field.type)) else None
+    except MemoryError:  # Arrow's is one of its own errors too
+        raise
     except (pa.ArrowException, TypeError, ValueError) as error:
         raise WrongValuesError(f"{field.name}: is no column of {field.type} ({error})") from error
     if given is not None and pa.types.is_floating(_innermost(given)):  # pyarrow cuts off their fractions
@@ -69,6 +71,8 @@ def _from_numpy(array: NDArray[Any], field: pa.Field) -> pa.Array:
     given = pa.array(array.reshape(-1))
     try:
         column = given.cast(kind, safe=not pa.types.is_floating(kind))
+    except MemoryError:
+        raise
     except pa.ArrowException as error:
         raise WrongValuesError(f"{field.name}: does not fit {kind} ({error})") from error
     _check_overflow(given, column, field)

@@ -21,7 +21,7 @@ from ..files import (
     DISK_IS_FULL,
     link_exclusive,
     make_folder,
-    raise_if_disk_failed,
+    raise_unless_damage,
     sha256_of,
     stop_on_disk_error,
     sync_folder,
@@ -100,7 +100,7 @@ def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = 
             stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
     except (OSError, ValueError) as error:
-        raise_if_disk_failed(path, error)
+        raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: {error}") from error
     expected = unit_file_metadata(unit, content_key, counted if rows is None else rows)
     if stored != expected:

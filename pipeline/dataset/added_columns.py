@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ..errors import CorruptDataError
-from ..files import read_stored, stop_on_disk_error, sync_folder
+from ..files import raise_unless_damage, read_stored, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
 from .manifest import OutPaths, Receipt
 from .schema import UNINDEXED_COLUMNS, face_schema, recorded_schema
@@ -171,6 +171,7 @@ class ColumnSet:
         except FileNotFoundError:
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
+            raise_unless_damage(path, error)
             remedy = f"run `facefeed remove {shlex.quote(str(out))} {shlex.quote(name)}`"
             raise CorruptDataError(f"{path}: does not describe added columns ({error}); {remedy}") from error
 

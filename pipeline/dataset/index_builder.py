@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..errors import CorruptDataError
-from ..files import raise_if_disk_failed
+from ..files import raise_unless_damage
 from .added_columns import ColumnSet
 from .index import layout
 from .parquet_pages import image_byte_ranges, mask_byte_ranges
@@ -106,7 +106,7 @@ def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read(columns=[column.name for column in columns])
     except (OSError, ValueError, pa.ArrowException) as error:
-        raise_if_disk_failed(path, error)
+        raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: {error}") from error
     if not table.schema.equals(pa.schema(columns)):
         raise CorruptDataError(f"{path.name}: its columns are not those of the schema")

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import CorruptDataError
-from ..files import raise_if_disk_failed
+from ..files import raise_unless_damage
 from .thrift_compact import CompactReader
 
 # Field ids of FileMetaData, SchemaElement, RowGroup, ColumnChunk and ColumnMetaData.
@@ -63,7 +63,7 @@ def _byte_ranges(path: Path, column: str, *, nullable: bool) -> ByteRanges:
             data.madvise(mmap.MADV_RANDOM)
             return _scan_file(data, _read_footer(data), column, nullable=nullable)
     except (OSError, ValueError) as error:
-        raise_if_disk_failed(path, error)
+        raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: column {column}: {error}") from error
 
 

@@ -79,7 +79,7 @@ def read_listing(layout: Layout, src: Path, allowed: Sequence[Path] = ()) -> Lis
         if not layout.fits(src):
             raise UsageError(f"SRC={str(src)!r}: layout {layout.name} needs {layout.needs}; try --layout auto")
         listing = layout.read(src, allowed)
-    except FacefeedError:
+    except (FacefeedError, MemoryError):
         raise
     except Exception as error:
         raise UsageError(

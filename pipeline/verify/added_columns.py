@@ -14,7 +14,7 @@ from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index
 from ..dataset.manifest import OutPaths, Receipt
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
-from ..files import raise_if_disk_failed
+from ..files import raise_unless_damage
 from .findings import Finding
 
 
@@ -85,7 +85,7 @@ def _check_set(column_set: ColumnSet, units: Sequence[Receipt], intact: Containe
         except StoppedError:
             raise
         except Exception as error:  # whatever a parser raises on damaged bytes
-            raise_if_disk_failed(path, error)
+            raise_unless_damage(path, error)
             detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
             if not path.exists():
                 remedy = f"run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"

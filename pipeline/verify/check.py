@@ -21,7 +21,7 @@ from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
-from ..files import files_below, raise_if_disk_failed, refuse_unmapped, sha256_of, stop_on_any_disk_error
+from ..files import files_below, raise_unless_damage, refuse_unmapped, sha256_of, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
@@ -51,7 +51,8 @@ def rebuild_index_file(out: Path, *, on_wait: Callable[[str], object] = lambda _
             install_index(paths)
     except (UsageError, StoppedError):
         raise
-    except Exception:  # whatever a parser raises on damaged bytes
+    except Exception as error:  # whatever a parser raises on damaged bytes
+        raise_unless_damage(out, error)
         return False
     return True
 
@@ -89,7 +90,7 @@ def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
     except (UsageError, StoppedError):
         raise
     except Exception as error:
-        raise_if_disk_failed(out, error)
+        raise_unless_damage(out, error)
         return VerifyResult(findings=[Finding(kind, str(out), str(error))])
     result = VerifyResult()
     findings = result.findings
@@ -147,6 +148,7 @@ def _receipts(run_state: RunState, unit: Unit, findings: list[Finding]) -> Itera
     except StoppedError:
         raise
     except Exception as error:
+        raise_unless_damage(run_state.paths.root / location, error)
         findings.append(Finding("receipt", location, str(error)))
         return
     findings += [Finding("receipt", location, detail) for detail in details]

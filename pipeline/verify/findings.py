@@ -9,7 +9,7 @@ from typing import Any
 
 from ..dataset.manifest import Receipt
 from ..errors import FacefeedError, StoppedError
-from ..files import raise_if_disk_failed
+from ..files import raise_unless_damage
 from ..planning.failure_limit import count_by_reason
 from .unfinished import UnfinishedRun
 
@@ -106,5 +106,5 @@ def errors_as_findings(
     except StoppedError:
         raise
     except Exception as error:
-        raise_if_disk_failed(out / location, error)
+        raise_unless_damage(out / location, error)
         yield Finding(kind, location, str(error) if isinstance(error, FacefeedError) else repr(error))

@@ -248,6 +248,22 @@ def test_an_interrupted_dry_run_says_that_nothing_was_written(
     assert not (tmp_path / "out").exists()
 
 
+def test_a_command_that_memory_does_not_suffice_for_says_so_and_ends_resumably(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise MemoryError("Unable to allocate 2.98 GiB for an array")
+
+    monkeypatch.setattr("facefeed.pipeline.dryrun.run.dry_run", refuse)
+    arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--dry-run"]
+    result = CliRunner().invoke(main, arguments)
+    assert result.exit_code == 75
+    assert result.stderr == (
+        "facefeed: Cannot allocate memory (Unable to allocate 2.98 GiB for an array); finished work is kept; free "
+        "memory and run the same command again\n"
+    )
+
+
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])
 def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
     make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str]

@@ -7,9 +7,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from facefeed.pipeline.errors import StoppedError
-from facefeed.pipeline.files import files_below, make_folder, write_atomically
+from facefeed.pipeline.files import files_below, make_folder, raise_unless_damage, write_atomically
 
 
 def test_a_folder_may_be_created_in_one_that_cannot_be_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,3 +45,15 @@ def test_a_page_on_a_full_disk_is_no_mistake_of_the_user(tmp_path: Path, monkeyp
     with pytest.raises(StoppedError, match=r"^--page .*page\.html: No space left on device; make room and run "):
         write_atomically("new", page, "--page")
     assert page.read_text() == "as it was"
+
+
+@pytest.mark.parametrize(
+    "error", [MemoryError(), pa.ArrowMemoryError("malloc of size 4096 failed"), pa.ArrowMemoryError("ZSTD_DCtx")]
+)
+def test_a_file_that_memory_did_not_suffice_to_read_is_not_damaged(tmp_path: Path, error: MemoryError) -> None:
+    with pytest.raises(StoppedError, match=r"a\.parquet: Cannot allocate memory"):
+        raise_unless_damage(tmp_path / "a.parquet", error)
+
+
+def test_a_file_whose_reader_asks_for_more_than_any_machine_has_is_damaged(tmp_path: Path) -> None:
+    raise_unless_damage(tmp_path / "a.parquet", pa.ArrowMemoryError(f"malloc of size {2**60} failed"))

@@ -148,6 +148,18 @@ def test_a_step_that_needs_more_memory_than_there_is_is_a_finding_and_not_to_be_
     assert f"where {tmp_path / 'run'} has a checkpoint, name another --run for other settings" in result.stderr
 
 
+def test_a_step_that_the_memory_of_the_host_does_not_suffice_for_stops_the_training_resumably(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    train = runner.train
+    callback = CallAtHook("on_train_batch_start", 3, lambda: torch.empty(1 << 44, dtype=torch.uint8))
+    monkeypatch.setattr(runner, "train", lambda *args, **options: train(*args, callbacks=[callback], **options))
+    result = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run")
+    assert result.exit_code == 75
+    assert f"facefeed: {tmp_path / 'run'}: stopped, Cannot allocate memory (" in result.stderr
+    assert "run the same command again" in result.stderr
+
+
 def test_help_names_every_recipe() -> None:
     result = run("--help")
     assert result.exit_code == 0

@@ -17,7 +17,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...pipeline.errors import UsageError
-from ...pipeline.files import raise_if_disk_failed
+from ...pipeline.files import raise_unless_damage
 
 FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
 """What makes one file of a folder that ZeRO saved."""
@@ -103,7 +103,7 @@ def _load_or_refuse(path: Path, remedy: str) -> Any:
     except pickle.UnpicklingError as error:
         raise UsageError(f"{path}: {_refusal_text(error, remedy)}") from error
     except Exception as error:  # damaged archives raise many kinds of errors
-        raise_if_disk_failed(path, error)
+        raise_unless_damage(path, error)
         raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
 
 

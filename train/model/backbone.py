@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
+from ..torch_internals import raising_memory_errors
 
 _MEAN, _STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 """ImageNet's mean and standard deviation, by which `facefeed.loaders` normalises."""
@@ -91,7 +92,10 @@ def _create_network(options: ModelOptions, *, fetch: bool) -> nn.Module:
     arguments: dict[str, Any] = {"drop_rate": options.drop_rate} if options.drop_rate else {}
     classes = 1 if options.loss == "bce" else len(options.classes)
     try:
-        net: nn.Module = timm.create_model(name, pretrained=fetch, num_classes=classes, **arguments)
+        with raising_memory_errors():
+            net: nn.Module = timm.create_model(name, pretrained=fetch, num_classes=classes, **arguments)
+    except MemoryError:
+        raise
     except TypeError as error:
         raise UsageError(f"backbone={name!r}: does not take drop_rate={options.drop_rate}; leave it out") from error
     except Exception as error:  # the hub, the connection, a damaged cache, an unknown tag

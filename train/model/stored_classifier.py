@@ -9,6 +9,7 @@ from typing import Any
 
 from ...pipeline.errors import UsageError
 from ..checkpoints.plain import read_checkpoint
+from ..torch_internals import raising_memory_errors
 from .face_classifier import FaceClassifier
 
 
@@ -24,8 +25,9 @@ def load_classifier(path: str | Path, contents: Mapping[str, Any] | None = None)
     if not isinstance(options, Mapping):
         raise UsageError(f"{path}: holds another kind of module than FaceClassifier; load it with that class")
     try:
-        model: FaceClassifier = FaceClassifier(options)
-        model.load_state_dict(contents["state_dict"])
+        with raising_memory_errors():
+            model: FaceClassifier = FaceClassifier(options)
+            model.load_state_dict(contents["state_dict"])
     except (TypeError, RuntimeError, UsageError) as error:
         reason = shorten(str(error), 300, placeholder=" ...")
         raise UsageError(f"{path}: holds no FaceClassifier of this version: {reason}") from error

@@ -9,7 +9,9 @@ from pathlib import Path
 import torch
 
 from ...pipeline.errors import FacefeedError, StoppedError
+from ...pipeline.files import memory_text
 from ..config.recipes import Config
+from ..torch_internals import raising_memory_errors
 
 
 class OutOfMemoryError(FacefeedError):
@@ -25,13 +27,16 @@ class OutOfMemoryError(FacefeedError):
 def converting_library_errors(run: Path, config: Config) -> Iterator[None]:
     """Context that converts errors of the run in the folder `run`."""
     try:
-        yield
+        with raising_memory_errors():
+            yield
     except torch.OutOfMemoryError as error:
         raise OutOfMemoryError(
             f"batch_size={config.data.batch_size}: a step needs more memory than the GPU has; take a smaller "
             "data.batch_size with accumulate:N for it, or the levers bf16 (or fp16), checkpointing, adamw8bit; where "
             f"{run} has a checkpoint, name another --run for other settings"
         ) from error
+    except MemoryError as error:
+        raise StoppedError(f"{run}: stopped, {memory_text(error)}; the last checkpoint is complete") from error
     except RuntimeError as error:
         if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
             raise

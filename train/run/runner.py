@@ -30,6 +30,7 @@ from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
 from ..process_groups import destroy_process_groups_at_exit, keep_process_groups_at_exit
 from ..starvation.monitor import StarvationMonitor, StarvedError
+from ..torch_internals import raising_memory_errors
 from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
@@ -44,6 +45,7 @@ _METRIC = "val/loss"  # decides on best.ckpt unless a lever does: an AUC is not 
 _ON_ALL_RANKS = (StoppedTrainingError, NonFiniteError, StarvedError)
 
 
+@raising_memory_errors()
 def train(
     out: str | Path, config: Config, run: str | Path, *, callbacks: Sequence[Callback] = (),
     console: Console | None = None, as_json: bool = False, notes: Sequence[str] = (),

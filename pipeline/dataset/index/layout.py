@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...errors import CorruptDataError, UsageError
-from ...files import raise_if_disk_failed
+from ...files import raise_unless_damage
 from ..added_columns import ADDED, ColumnSet, IncompleteSet
 from ..manifest import Manifest, OutPaths
 from ..schema import UNINDEXED_COLUMNS, recorded_schema
@@ -84,5 +84,5 @@ def current_index_path(out: Path) -> Path:
             fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
         return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index
     except (CorruptDataError, UsageError, KeyError, OSError, TypeError, ValueError, pa.ArrowException) as error:
-        raise_if_disk_failed(paths.next_index, error)
+        raise_unless_damage(paths.next_index, error)
         return paths.index

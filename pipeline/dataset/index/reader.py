@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CorruptDataError, UsageError
-from ...files import raise_if_disk_failed, refuse_unmapped, stop_on_disk_error
+from ...files import raise_unless_damage, refuse_unmapped, stop_on_disk_error
 from ...json_records import brief, parse_json
 from ..added_columns import ADDED, column_origins, keeps_columns, read_column_sets, with_folder
 from ..index_like import OutdatedIndex
@@ -50,7 +50,7 @@ class Index:
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
-            raise_if_disk_failed(path, error)
+            raise_unless_damage(path, error)
             if path.is_file():
                 with stop_on_disk_error(path):
                     refuse_unmapped(path)  # where that is why: Arrow's error has no errno

@@ -19,6 +19,9 @@ SOME = {
 }  # fmt: skip
 """Of each command, one in how many faults are tried in `make test`."""
 
+_ARROW = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""It asks libc for memory, so that it too may be refused."""
+
 
 @pytest.fixture(scope="module")
 def preloaded(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -29,7 +32,7 @@ def check_commands(one_in: dict[str, int], folder: Path, preloaded: Path, *, tim
     """Tries one in so many faults of each command."""
     result = subprocess.run(
         [sys.executable, "-m", "assets_failing_runs", str(folder), *(f"{name}={one}" for name, one in one_in.items())],
-        env={**os.environ, "PYTHONPATH": python_path(), "LD_PRELOAD": str(preloaded)},
+        env={**os.environ, "PYTHONPATH": python_path(), "LD_PRELOAD": str(preloaded), **_ARROW},
         capture_output=True, text=True, check=False, timeout=timeout_seconds,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr

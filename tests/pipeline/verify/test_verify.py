@@ -38,7 +38,7 @@ from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.files import sha256_of
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.planning.plan import PlanPart
@@ -704,3 +704,15 @@ def test_an_index_is_never_made_of_fewer_rows_than_the_manifest_promises(copy: P
 def test_labels_of_the_dataset_are_kept_in_the_manifest(dataset: Path) -> None:
     assert Manifest.read(dataset).labels == list(LABELS)
     assert dataclasses.asdict(Manifest.read(dataset))["config"]["labels"] == list(LABELS)
+
+
+@pytest.mark.parametrize("reader", ["pyarrow.parquet.ParquetFile", "pyarrow.ipc.open_file"])
+def test_what_memory_does_not_suffice_to_read_is_not_called_damaged(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
+        raise pa.ArrowMemoryError("malloc of size 4096 failed")
+
+    monkeypatch.setattr(reader, refuse)
+    with pytest.raises(StoppedError, match="Cannot allocate memory"):
+        verify(dataset)

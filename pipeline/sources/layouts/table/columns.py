@@ -14,6 +14,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from ....errors import UsageError
+from ....files import raise_unless_damage
 from ...metadata.own_columns import Value, typed_values
 from .class_names import EMPTY_CELLS
 
@@ -64,6 +65,7 @@ def _reading(src: Path) -> Iterator[None]:
     try:
         yield
     except (OSError, OverflowError, ValueError, pa.ArrowException) as error:
+        raise_unless_damage(src, error)
         remedy = "; save it as CSV in UTF-8, it is in another encoding" if "UTF8" in str(error) else ""
         raise UsageError(f"{src}: cannot be read as a table ({error}){remedy}") from error
 

@@ -44,8 +44,12 @@ ERRORS: Final[dict[str, tuple[int, ...]]] = {
     "readlink": (errno.EIO,),
     "fstat": (),  # of this Arrow does not say why it failed, and `os.access` never does
     "access": (),
+    "memory": (errno.ENOMEM,),
 }
-"""Errors by kind of call. `open`: to read. `list`: of a folder, and `names` the first read of what it holds."""
+"""Errors by kind of call. `open`: to read. `list`: of a folder, and `names` the first read of what it holds.
+
+`memory`: a request for 64 KiB or more.
+"""
 ERRORS_OF_DONE: Final[dict[str, tuple[int, ...]]] = {
     "link": (errno.EEXIST, errno.EIO),
     "rename": (errno.ENOENT, errno.EIO),
@@ -57,12 +61,13 @@ ERRORS_OF_DONE: Final[dict[str, tuple[int, ...]]] = {
 """Errors of calls that were done: a network file system repeats a call whose answer was lost, and reports late, when a
 file is closed, what it could not write."""
 NEEDS_ROOM: Final = ("create", "write", "link", "mkdir")
-ALL_KINDS: Final = (*ERRORS, "close")
+ALL_KINDS: Final = (*(kind for kind in ERRORS if kind != "memory"), "close")
+"""All that has an effect beyond the process."""
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call: what kind it is of, and the path that it is about."""
+    """One call: what kind it is of, and the path that it is about; of a request for memory its size."""
 
     kind: str
     path: Path
@@ -93,12 +98,12 @@ class Fault:
         if self.is_death:
             return f"killed before {where}"
         late = " although it was done" if self.is_done else ""
-        since = ", and so does all that needs room from then on" if self.onwards else ""
+        since = f", and so does each {' or '.join(self.onwards)} from then on" if self.onwards else ""
         return f"{where}, fails with {errno.errorcode[self.error]}{late}{since}"
 
 
 def faults(calls: Sequence[Call]) -> Iterator[Fault]:
-    """Every way in which one of `calls` may fail: alone, as the first on a full disk, by SIGKILL.
+    """Every way in which one of `calls` may fail: alone, as the first on a full disk or without memory, by SIGKILL.
 
     Of calls of one kind on one file, the first, the last and one between them: most are of a loop over its pages.
     """
@@ -114,7 +119,10 @@ def faults(calls: Sequence[Call]) -> Iterator[Fault]:
             yield from (Fault(call, at, error, is_done=True) for error in ERRORS_OF_DONE.get(kind, ()))
             if kind in NEEDS_ROOM:
                 yield Fault(call, at, errno.ENOSPC, onwards=NEEDS_ROOM)
-            yield Fault(call, at, errno.EIO, onwards=ALL_KINDS)
+            if kind == "memory":
+                yield Fault(call, at, errno.ENOMEM, onwards=("memory",))
+            else:
+                yield Fault(call, at, errno.EIO, onwards=ALL_KINDS)
 
 
 class FileCalls:

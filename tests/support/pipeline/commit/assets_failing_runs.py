@@ -83,6 +83,8 @@ def _run_with(command: Command, file_calls: FileCalls, fault: Fault) -> BaseExce
 def _ending(fault: Fault, error: BaseException | None) -> str:
     if fault.is_death:
         return "killed"
+    if isinstance(error, MemoryError):
+        return "out of memory"
     return "finished" if error is None else f"exit {getattr(error, 'exit_code', 'with a traceback')}"
 
 
@@ -106,6 +108,8 @@ def _problem(command: Command, fault: Fault, error: BaseException | None, undist
 def _problem_of_error(command: Command, fault: Fault, error: BaseException) -> str:
     """What is wrong with how a command ends, or with what it says."""
     text, is_of_input = str(error), any(fault.call.path.is_relative_to(folder) for folder in command.inputs)
+    if fault.call.kind == "memory":  # Python's own error, which the command line converts
+        return "" if isinstance(error, StoppedError | MemoryError) else f"raises {error!r}"
     if not isinstance(error, FacefeedError):
         return f"raises {error!r}"
     if isinstance(error, TooManyFailedError) and is_of_input:

@@ -1,16 +1,19 @@
 /* Counts a process's file system calls below some folders, and fails chosen ones. Preloaded; see assets_failing_calls.py.
 
    The calls of Python and of Arrow are the same to it: it stands between them and libc.
-   What a call is about is the path that it names, or that its descriptor has in /proc. */
+   What a call is about is the path that it names, or that its descriptor has in /proc.
+   Requests for much memory count too: a small one that is refused is seldom survived, by libraries least of all. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
+#include <execinfo.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
@@ -21,6 +24,7 @@
 
 #define MAX_FOLDERS 4
 #define LOG_BYTES (1 << 22)
+#define MUCH_MEMORY (1 << 16)
 #define CREATES (O_CREAT | (O_TMPFILE & ~O_DIRECTORY))
 #define NEXT(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))
 
@@ -46,6 +50,8 @@ void calls_begin(const char *below, const char *kind, long at, int error, int af
         below += length + (below[length] == '\n');
     }
     fail_kind = kind, fail_at = at, fail_with = error, fail_after = after, fail_on = on, log_used = 0, log_text[0] = 0;
+    void *here[1];
+    backtrace(here, 1); /* it asks for memory at first */
     __atomic_store_n(&armed, 1, __ATOMIC_SEQ_CST);
 }
 
@@ -81,20 +87,25 @@ static int path_of(int fd, const char *name, char *path) {
     return 1;
 }
 
-/* Counts a call. 1: it fails; 2: it is done, and fails; 0: it is done. errno stays. */
+/* Counts a call on `what`. 1: it fails; 2: it is done, and fails; 0: it is done. */
+static int counted(const char *kind, const char *what) {
+    char quoted[32];
+    int result = 0;
+    snprintf(quoted, sizeof quoted, " %s ", kind);
+    pthread_mutex_lock(&lock);
+    if (log_used + PATH_MAX + 32 < LOG_BYTES) log_used += sprintf(log_text + log_used, "%s %s\n", kind, what);
+    if (fail_kind && fail_at <= 0) result = fail_on && strstr(fail_on, quoted);
+    else if (fail_kind && !strcmp(kind, fail_kind) && !--fail_at) result = 1 + fail_after;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+/* The same for a file system call, if it is below the folders. errno stays. */
 static int verdict(const char *kind, int fd, const char *name) {
     char path[PATH_MAX];
     int before = errno, result = 0;
     if (!__atomic_load_n(&armed, __ATOMIC_SEQ_CST)) return 0;
-    if (path_of(fd, name, path) && is_below(path)) {
-        char quoted[32];
-        snprintf(quoted, sizeof quoted, " %s ", kind);
-        pthread_mutex_lock(&lock);
-        if (log_used + PATH_MAX + 32 < LOG_BYTES) log_used += sprintf(log_text + log_used, "%s %s\n", kind, path);
-        if (fail_kind && fail_at <= 0) result = fail_on && strstr(fail_on, quoted);
-        else if (fail_kind && !strcmp(kind, fail_kind) && !--fail_at) result = 1 + fail_after;
-        pthread_mutex_unlock(&lock);
-    }
+    if (path_of(fd, name, path) && is_below(path)) result = counted(kind, path);
     errno = before;
     return result;
 }
@@ -233,6 +244,42 @@ int fstatat64(int fd, const char *name, struct stat64 *status, int flags) {
 int access(const char *name, int mode) { CALL("access", AT_FDCWD, name, -1, NEXT(access)(name, mode)); }
 ssize_t readlink(const char *name, char *target, size_t size) {
     CALL("readlink", AT_FDCWD, name, -1, NEXT(readlink)(name, target, size));
+}
+
+/* Never by dlsym, which itself asks for memory. */
+void *__libc_malloc(size_t size);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *at, size_t size);
+void *__libc_memalign(size_t alignment, size_t size);
+/* OpenCV does not look whether it was refused an array: its crash is that of a process which is killed. */
+static int is_opencv(void) {
+    void *callers[24];
+    Dl_info library;
+    for (int number = backtrace(callers, 24); number--;)
+        if (dladdr(callers[number], &library) && library.dli_fname && strstr(library.dli_fname, "/cv2")) return 1;
+    return 0;
+}
+static int is_refused(size_t size) {
+    char text[32];
+    if (size < MUCH_MEMORY || !__atomic_load_n(&armed, __ATOMIC_SEQ_CST) || is_opencv()) return 0;
+    snprintf(text, sizeof text, "%zu bytes", size);
+    if (!counted("memory", text)) return 0;
+    errno = ENOMEM;
+    return 1;
+}
+void *malloc(size_t size) { return is_refused(size) ? NULL : __libc_malloc(size); }
+void *calloc(size_t count, size_t size) { return is_refused(count * size) ? NULL : __libc_calloc(count, size); }
+void *realloc(void *at, size_t size) { return is_refused(size) ? NULL : __libc_realloc(at, size); }
+void *memalign(size_t alignment, size_t size) { return is_refused(size) ? NULL : __libc_memalign(alignment, size); }
+void *aligned_alloc(size_t alignment, size_t size) {
+    return is_refused(size) ? NULL : __libc_memalign(alignment, size);
+}
+int posix_memalign(void **at, size_t alignment, size_t size) {
+    if (is_refused(size)) return ENOMEM;
+    void *memory = __libc_memalign(alignment, size);
+    if (!memory) return ENOMEM;
+    *at = memory;
+    return 0;
 }
 
 /* The names that libraries have which were built with an older libc. */
