@@ -161,6 +161,7 @@ class ColumnSet:
     def read(cls, out: Path, name: str) -> Self | None:
         """The set `name` of OUT; None where there is none, or it has not begun. Raises `CorruptDataError` on damage."""
         path = OutPaths(out).columns / name / "_set.json"
+        remedy = f"run `facefeed remove {shlex.quote(str(out))} {shlex.quote(name)}`"
         try:
             data: dict[str, Any] = parse_json(read_stored(path))
             if data["version"] != SET_VERSION or data["name"] != name:
@@ -168,11 +169,12 @@ class ColumnSet:
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow_schema"])))
             texts = {key: data[key] for key in ("fingerprint", "source", "is_being_removed")}
             return cls(root=out, name=name, schema=schema, **asdict(record_of(_SetTexts, texts)))
-        except FileNotFoundError:
+        except FileNotFoundError as error:
+            if any(path.parent.glob("*.parquet")):  # a set that has not begun has none
+                raise CorruptDataError(f"{path}: not there, but files of its columns are; {remedy}") from error
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
             raise_unless_damage(path, error)
-            remedy = f"run `facefeed remove {shlex.quote(str(out))} {shlex.quote(name)}`"
             raise CorruptDataError(f"{path}: does not describe added columns ({error}); {remedy}") from error
 
 

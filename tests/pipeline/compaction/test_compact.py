@@ -7,6 +7,7 @@ import re
 import shutil
 import threading
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -424,9 +425,18 @@ def test_columns_that_lack_rows_are_not_lost_for_others_and_the_commands_are_nam
     assert verify(out).findings == []
 
 
-def test_where_the_record_of_columns_is_damaged_nothing_begins_and_they_can_be_removed(out: Path) -> None:
-    (out / "columns/colour/_set.json").write_text("{")
-    with pytest.raises(CorruptDataError, match=r"does not describe added columns.*run `facefeed remove"):
+@pytest.mark.parametrize(
+    ("spoil", "text"),
+    [
+        (lambda record: record.write_text("{"), "does not describe added columns"),
+        (Path.unlink, "not there, but files of its columns are"),
+    ],
+)
+def test_where_the_record_of_columns_is_damaged_nothing_begins_and_they_can_be_removed(
+    out: Path, spoil: Callable[[Path], object], text: str
+) -> None:
+    spoil(out / "columns/colour/_set.json")
+    with pytest.raises(CorruptDataError, match=f"{text}.*run `facefeed remove"):
         compact(out)
     assert not (out / "plan/1.json").exists()
     remove_columns(out, "colour")
