@@ -180,16 +180,17 @@ def files_below(folder: Path) -> list[Path]:
 
     Without hidden files, which no reader of datasets opens: `.DS_Store`, or `.nfs*` while a removed file is in use.
     """
+    walked = walk_strictly(folder)
+    return sorted(Path(parent) / name for parent, _, names in walked for name in names if not name.startswith("."))
+
+
+def walk_strictly(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
+    """`os.walk`, which leaves out folders that cannot be read, but raises their `OSError`."""
 
     def fail(error: OSError) -> NoReturn:
         raise error
 
-    return sorted(
-        Path(parent) / name
-        for parent, _, names in os.walk(folder, onerror=fail)
-        for name in names
-        if not name.startswith(".")
-    )
+    return os.walk(folder, onerror=fail)
 
 
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:

@@ -170,7 +170,8 @@ class ColumnSet:
             texts = {key: data[key] for key in ("fingerprint", "source", "is_being_removed")}
             return cls(root=out, name=name, schema=schema, **asdict(record_of(_SetTexts, texts)))
         except FileNotFoundError as error:
-            if any(path.parent.glob("*.parquet")):  # a set that has not begun has none
+            folder = path.parent
+            if folder.is_dir() and any(file.suffix == ".parquet" for file in folder.iterdir()):  # it had begun
                 raise CorruptDataError(f"{path}: not there, but files of its columns are; {remedy}") from error
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import CorruptDataError
-from ..files import sha256_of
+from ..files import sha256_of, walk_strictly
 from ..machine import usable_cores
 from .destination import RECEIPT, SUMS, WORK, Destination
 
@@ -84,7 +84,7 @@ def _stored(
 
 def _files(root: Path) -> Iterator[str]:
     """Paths of all files below `root` but the receipt, `SHA256SUMS` and the work folder."""
-    for folder, folders, files in os.walk(root):
+    for folder, folders, files in walk_strictly(root):
         here = os.path.relpath(folder, root)
         if here == ".":
             folders[:] = [name for name in folders if name != WORK]

@@ -20,7 +20,7 @@ from typing import Final
 
 from ..console import printable
 from ..errors import CorruptDataError, RefusedError, UsageError
-from ..files import DISK_IS_FULL, sha256_of, sync_folder, write_durably
+from ..files import DISK_IS_FULL, sha256_of, sync_folder, walk_strictly, write_durably
 from ..lock import hold_lock
 from .forms.form import PartRows
 from .receipt import ExportReceipt, PartReceipt, with_parts
@@ -113,7 +113,7 @@ class Destination:
     def publish(self, name: str, staged: Path, written: PartRows) -> PartReceipt:
         """Moves the files of a staged part into place, makes them durable and writes the part's receipt."""
         lines, size_bytes, files = [], 0, 0
-        for path in sorted(path for path in staged.rglob("*") if path.is_file()):
+        for path in sorted(Path(parent) / name for parent, _, names in walk_strictly(staged) for name in names):
             relative = path.relative_to(staged).as_posix()
             lines.append(f"{sha256_of(path)}  {relative}\n")
             size_bytes, files = size_bytes + path.stat().st_size, files + 1

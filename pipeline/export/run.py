@@ -83,7 +83,7 @@ def export(
                 parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
                 if Manifest.read(out).fingerprint != wanted.fingerprint:
                     raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
-                destination.finish([*_published(destination, form), *_closing(destination)])
+                destination.finish([*_published(destination, form), _receipt(destination, CLOSING)])
         checked = _Counter("check", destination.receipt.files, on_progress)
         check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
         return ExportResult(
@@ -104,7 +104,7 @@ def _write_parts(destination: Destination, form: Form, written: _Counter) -> int
             destination.publish(part.name, staged, form.write(part, staged, written.add))
         rows += len(part.rows)
         written.set(rows)  # also those that the form skips
-    if not _closing(destination):
+    if not destination.published(CLOSING):
         staged = destination.stage(CLOSING)
         form.write_closing(_published(destination, form), staged)
         destination.publish(CLOSING, staged, PartRows())
@@ -112,13 +112,18 @@ def _write_parts(destination: Destination, form: Form, written: _Counter) -> int
 
 
 def _published(destination: Destination, form: Form) -> list[PartReceipt]:
-    receipts = (destination.published(part.name) for part in form.parts)
-    return [receipt for receipt in receipts if receipt is not None]
+    return [_receipt(destination, part.name) for part in form.parts]
 
 
-def _closing(destination: Destination) -> list[PartReceipt]:
-    receipt = destination.published(CLOSING)
-    return [] if receipt is None else [receipt]
+def _receipt(destination: Destination, name: str) -> PartReceipt:
+    """Receipt of a part that was published; raises `StoppedError` where it is not there any more."""
+    receipt = destination.published(name)
+    if receipt is None:
+        raise StoppedError(
+            f"{destination.root}: the receipt of its part {name!r} is missing or damaged since it was written; run the "
+            "same command again, which writes that part again"
+        )
+    return receipt
 
 
 class _Counter:

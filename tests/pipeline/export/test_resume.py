@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from facefeed.pipeline.dataset import byte_ranges
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.export.destination import WORK, Destination
+from facefeed.pipeline.export.forms.form import CLOSING
 from facefeed.pipeline.export.receipt import PartReceipt
 from facefeed.pipeline.lock import hold_lock
 
@@ -120,6 +122,47 @@ def test_an_export_that_a_full_disk_stops_says_so_and_goes_on_later(
     assert stopped.exit_code == 75
     assert "make room and run the same command again" in stopped.stderr
     assert exported(out, tmp_path / "dest", "folders")["parts_before"] == 2
+
+
+@every_form
+def test_staged_files_that_cannot_be_listed_are_not_left_out(
+    out: Path, undisturbed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: str
+) -> None:
+    list_folder = os.scandir
+
+    def fail_once(folder: Any) -> Any:
+        if "staged" in Path(folder).parts and Path(folder).is_relative_to(tmp_path):
+            patched.undo()
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(folder))
+        return list_folder(folder)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "scandir", fail_once)
+        stopped = run_export(out, tmp_path / "dest", form)
+    assert stopped.exit_code == 75
+    assert "Permission denied" in stopped.stderr
+    exported(out, tmp_path / "dest", form)
+    assert files_below(tmp_path / "dest") == files_below(undisturbed[form])
+
+
+def test_a_part_whose_receipt_is_gone_at_the_end_is_not_left_out(
+    out: Path, undisturbed: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    original = Destination.publish
+
+    def publish(self: Destination, name: str, *arguments: Any) -> PartReceipt:
+        receipt = original(self, name, *arguments)
+        if name == CLOSING:
+            min((self.root / WORK / "parts").glob("train*.json")).unlink()
+        return receipt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Destination, "publish", publish)
+        stopped = run_export(out, tmp_path / "dest", "hf")
+    assert stopped.exit_code == 75
+    assert "the receipt of its part 'train-00000-of-00001' is missing or damaged" in stopped.stderr
+    exported(out, tmp_path / "dest", "hf")
+    assert files_below(tmp_path / "dest") == files_below(undisturbed["hf"])
 
 
 # ---- a finished export
