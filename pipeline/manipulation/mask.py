@@ -36,11 +36,12 @@ _SPECK_FRACTION: Final = 1 / 40  # of the compared square's side
 _BLUR_FRACTION: Final = 0.25  # of the maximum within 1.5 sigma: weaker differences are blur from beyond the edge
 
 _BOX_MARGIN: Final = 0.1  # of its sides: manipulations reach a little beyond the face's box
+_EDGE_FRACTION: Final = 1 / 16  # of the frame's sides: its edge, of which swapped faces seldom reach much
 _GRADIENT_EDGES: Final = np.array([0.5, 1, 1.5, 2.2, 3.2, 4.7, 7, 10], np.float32)  # L* per px
 _QUANTILE: Final = 0.9  # of the differences in a gradient class; some of them are manipulated pixels beyond the box
 _MIN_CLASS_FRACTION: Final = 0.002  # of the pixels; a smaller class takes the noise of the class below
 _MAX_NOISE: Final = 9.0  # of one class; x264 at crf 40 reaches 7
-_INCOMPARABLE_NOISE: Final = 7.0  # median noise above which no manipulation can be detected
+_INCOMPARABLE_NOISE: Final = 7.0  # median noise, or difference at the frame's edge, of what cannot be compared
 _LEVELS_PER_STEP: Final = 4  # histogram levels per unit of L*a*b*
 
 
@@ -69,7 +70,8 @@ def manipulation_mask(
     the noise, and somewhere by `HIGH_THRESHOLD` and `HIGH_NOISE_RATIO` times the noise (hysteresis thresholds,
     Canny 1986); specks are removed and pinholes filled.
     None where the noise is too strong to compare: one of the two is encoded very badly, shows another moment, or was
-    generated as a whole.
+    generated as a whole. Where faces fill the frame, the noise is unknown and counts as 0, and the differences at the
+    frame's edge decide whether it can be compared.
 
     Args:
         fake: the fake's frame.
@@ -97,11 +99,16 @@ def manipulation_mask(
     channels = cv2.split(np.abs(cv2.GaussianBlur(fake_lab - source_lab, (0, 0), sigma)))
     strength = np.maximum(np.maximum(*channels[:2]), channels[2])  # many times faster than max(axis=2)
     gradient = np.maximum(_gradient_magnitude(fake_lab, sigma), _gradient_magnitude(source_lab, sigma))
-    outside_faces = _background(context, scale, faces_xyxy) & ((fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0))
+    in_frame = (fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0)
+    outside_faces = in_frame & _outside(context, scale, faces_xyxy, _BOX_MARGIN)
     noise = cv2.GaussianBlur(_encoding_noise(strength, gradient, outside_faces), (0, 0), sigma)
     start = round((context.side - compared_side_px) / 2 * scale)
     center = slice(start, max(round((context.side + compared_side_px) / 2 * scale), start + 1))
-    if np.median(noise[center, center]) >= _INCOMPARABLE_NOISE:
+    around = noise[center, center]
+    if not noise.any():
+        frame_xyxy = np.array([[0, 0, *fake.shape[1::-1]]], np.float32)
+        around = strength[in_frame & _outside(context, scale, frame_xyxy, -2 * _EDGE_FRACTION)]
+    if around.size and np.median(around) >= _INCOMPARABLE_NOISE:
         return None
     size = min(square.side, size_px)
     areas = _resample_to_crop(_hysteresis_areas(strength, noise, sigma), pad * scale, square.side * scale / size, size)
@@ -117,13 +124,13 @@ def _gradient_magnitude(lab: NDArray[np.float32], sigma: float) -> NDArray[np.fl
     return smooth
 
 
-def _background(context: CropSquare, scale: float, faces_xyxy: NDArray[np.float32]) -> NDArray[np.bool_]:
-    """True where there is no face, in the region that `context` crops."""
+def _outside(context: CropSquare, scale: float, boxes_xyxy: NDArray[np.float32], margin: float) -> NDArray[np.bool_]:
+    """True outside the boxes, grown by `margin` of their sides, in the region that `context` crops."""
     size = round(context.side * scale)
     outside = np.ones((size, size), np.uint8)
-    for left, top, right, bottom in faces_xyxy:
+    for left, top, right, bottom in boxes_xyxy:
         grown = np.array([[left, top], [right, top], [right, bottom], [left, bottom]], np.float64)
-        grown += _BOX_MARGIN * (grown - grown.mean(axis=0))
+        grown += margin * (grown - grown.mean(axis=0))
         cv2.fillConvexPoly(outside, np.rint(context.to_crop(grown, scale)).astype(np.int32), 0)
     return outside > 0
 

@@ -151,6 +151,38 @@ def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     )
 
 
+def cropped_already(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask | None:
+    """All of two pictures, of which each is one face."""
+    height, width = fake.shape[:2]
+    box = np.float32([0, 0, width, height])
+    square = CropSquare.around(box, 0.0)
+    return manipulation_mask(fake, source, square, box_xyxy=box, size_px=256, faces_xyxy=box[None])
+
+
+@pytest.mark.parametrize("shape", [(128, 128), (128, 96)])
+def test_crops_that_were_cut_in_different_places_cannot_be_compared(shape: tuple[int, int]) -> None:
+    footage = picture(7, 256)
+    crop = footage[60:, 60:][: shape[0], : shape[1]]
+    for other in (footage[:, 20:], picture(8)):
+        assert cropped_already(np.ascontiguousarray(other[: shape[0], : shape[1]]), np.ascontiguousarray(crop)) is None
+
+
+@pytest.mark.parametrize("qualities", [(90, 90), (25, 90)])
+def test_crops_that_are_changed_nearly_everywhere_have_their_mask(qualities: tuple[int, int]) -> None:
+    source, truth = picture(6), np.zeros((128, 128), np.uint8)
+    cv2.ellipse(truth, (64, 64), (56, 62), 0, 0, 360, 1, -1)
+    fake = np.where(truth[..., None] > 0, picture(9), source)
+    result = cropped_already(recompressed(fake, qualities[0]), recompressed(source, qualities[1]))
+    assert result is not None
+    assert iou(result.mask, truth > 0) > 0.85
+
+
+def test_black_crops_are_equal() -> None:
+    result = cropped_already(np.zeros((64, 64, 3), np.uint8), np.zeros((64, 64, 3), np.uint8))
+    assert result is not None
+    assert result.changed_fraction == 0
+
+
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
         manipulation_mask(
