@@ -29,7 +29,8 @@ class Sampling:
             twice, so a video slower than F gives all its frames.
         frames: K frames, evenly spaced: the middles of K equal segments, ``(2 i + 1) N // 2 K``; all if there are
             fewer.
-        keyframes: key frames only; nothing else is decoded where packets and frames are one to one.
+        keyframes: key frames only; nothing else is decoded where packets and frames are one to one. The first frame of
+            a video that shows none, as where an edit list leaves a part between two.
         all_images: a clip of images gives all of them, whatever is taken of videos: it has been sampled already.
         fps_of_images: frames per second of clips of images; None where their times are unknown: they count as 1 s
             apart.
@@ -97,7 +98,7 @@ class Sampling:
         """
         num_frames = len(pts_seconds)
         if self.keyframes:
-            return sorted(key_indices)
+            return sorted(key_indices) or list(range(num_frames)[:1])
         if self.every is not None:
             return list(range(0, num_frames, self.every))
         if self.frames is not None:

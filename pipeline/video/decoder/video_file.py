@@ -59,7 +59,7 @@ class VideoFile:
         packets, timeline = self._timeline()
         sampled = request.sampling.select(timeline.pts_seconds, timeline.key_indices)
         wanted, self.damage = request.plan(sampled, len(timeline.pts_seconds))
-        only_keys = request.sampling.keyframes and wanted == sampled and bool(timeline.packet_indices)
+        only_keys = request.sampling.keyframes and wanted == timeline.key_indices and bool(timeline.packet_indices)
         yield from self._decode_wanted(timeline, packets, wanted, only_keys=only_keys)
 
     def times(self, sampling: Sampling) -> FrameTimes:

@@ -372,6 +372,26 @@ def test_sampling_keyframes_decodes_key_frames_only(reader: MediaReader, tmp_pat
     assert failure(reader, path).reason == "decode_error"
 
 
+def test_sampling_keyframes_takes_the_first_frame_where_an_edit_list_shows_no_key_frame(
+    reader: MediaReader, tmp_path: Path
+) -> None:
+    """As of a video that was trimmed without decoding it: it would count as one without faces."""
+    whole = write_video(
+        tmp_path / "whole.mp4", [numbered(index) for index in range(18)], options={"g": "20", "bf": "0"}
+    )
+    path, options = tmp_path / "trimmed.mp4", {"avoid_negative_ts": "disabled"}
+    with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as container:
+        stream = container.add_stream_from_template(source.streams.video[0])
+        packets = [packet for packet in source.demux(video=0) if packet.size]
+        shown_from = packets[7].pts
+        for packet in packets:
+            packet.stream, packet.pts, packet.dts = stream, packet.pts - shown_from, packet.dts - shown_from
+            container.mux(packet)
+    for sampling, numbers in ((ALL, list(range(7, 18))), (Sampling(keyframes=True), [7])):
+        assert [read_number(frame.rgb) for frame in reader.frames(path, sampling)] == numbers
+        assert len(reader.times(path, sampling).wanted_indices) == len(numbers)
+
+
 def test_decoders_write_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(30))
     with MediaReader() as reader:
