@@ -7,7 +7,7 @@ Must not know: faces, rows; all modules but `child` also serve the baseline.
 |---|---|
 | child | main loop of the process, started by `MediaReader` |
 | sandbox/ | what the process may do: time and memory, system calls, files |
-| sniffing | opens a file and detects its format from its first bytes |
+| sniffing | opens a file and detects its format, from its first bytes but for motion JPEG |
 | video_file, wanted_frames | `VideoFile`: the wanted frames of a video, or the reason why not; which those are |
 | demuxer, timeline | opens a video and chooses its stream; times of its frames, without decoding |
 | truncation, matroska | whether a file is complete |

@@ -1,4 +1,4 @@
-"""Open a file and detect its format from its first bytes, never from its name."""
+"""Open a file and detect its format from its first bytes; by its name, only motion JPEG from a picture."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from typing import Literal
 from ...errors import InputError
 
 HEAD_BYTES = 64
+_NEXT_JPEG = b"\xff\xd9\xff\xd8\xff"
+"""The end of one picture and the start of the next."""
+_MAX_JPEG_BYTES = 1 << 24
 
 FileKind = Literal["jpeg", "png", "webp", "bmp", "tiff", "ppm", "video"]
 
@@ -41,13 +44,17 @@ def open_media_file(path: str) -> MediaFile:
         if status.st_size == 0:
             raise InputError("empty", "0 bytes")
         head = os.pread(fd, HEAD_BYTES, 0)
+        kind = _sniff_kind(head)
+        # The name counts too: photos may hold a second JPEG behind the first, as a gain map.
+        if kind == "jpeg" and path.lower().endswith(".mjpeg"):
+            kind = "video" if _NEXT_JPEG in os.pread(fd, _MAX_JPEG_BYTES, 0) else kind
     except OSError as error:
         os.close(fd)
         raise unreadable_error(error) from None
     except InputError:
         os.close(fd)
         raise
-    return MediaFile(fd, status.st_size, head, _sniff_kind(head))
+    return MediaFile(fd, status.st_size, head, kind)
 
 
 def unreadable_error(error: OSError) -> InputError:

@@ -392,6 +392,18 @@ def test_sampling_keyframes_takes_the_first_frame_where_an_edit_list_shows_no_ke
         assert len(reader.times(path, sampling).wanted_indices) == len(numbers)
 
 
+def test_a_stream_of_jpegs_is_a_video_and_a_single_one_is_a_picture(reader: MediaReader, tmp_path: Path) -> None:
+    frames = [numbered(index) for index in range(5)]
+    stream = write_video(tmp_path / "camera.mjpeg", frames, codec="mjpeg", pix_fmt="yuvj420p")
+    assert [read_number(frame.rgb) for frame in reader.frames(stream, ALL)] == list(range(5))
+    Image.fromarray(frames[3]).save(tmp_path / "single.mjpeg", "JPEG")
+    assert [read_number(frame.rgb) for frame in reader.frames(tmp_path / "single.mjpeg", ALL)] == [3]
+    photo = tmp_path / "photo.jpg"
+    Image.fromarray(frames[4]).save(photo)
+    photo.write_bytes(photo.read_bytes() * 2)  # the second as a gain map
+    assert [read_number(frame.rgb) for frame in reader.frames(photo, ALL)] == [4]
+
+
 def test_decoders_write_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(30))
     with MediaReader() as reader:
