@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -14,6 +15,9 @@ import av.video
 from ...errors import InputError
 from .demuxer import error_text
 from .timeline import DEMUX_ERRORS, nonempty_packets
+
+_PREDICT_FROM_GREY = frozenset(("flv1", "h263", "mpeg4", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"))
+"""Codecs whose decoders report no error where a stream begins without a key frame."""
 
 VideoPacket: TypeAlias = "av.packet.Packet[av.video.VideoStream]"  # generic in its stubs alone
 
@@ -29,13 +33,17 @@ class DecoderHealth:
     num_errors: int = 0
     first_error: str = ""
     _is_suspect: bool = False
-    _frames_since_error: int = 0
+    _frames_since_error: float = math.inf
 
     def record_error(self, description: str) -> None:
         """Record an error: frames decoded from now on may reference damaged ones."""
         self.first_error = self.first_error or description
         self._is_suspect = True
         self._frames_since_error = 0
+
+    def expect_key_frame(self) -> None:
+        """Regard frames as damaged until the first key frame."""
+        self._is_suspect = True
 
     def reset(self) -> None:
         """Forget earlier errors: the decoder was flushed and continues with a key packet."""
@@ -53,6 +61,8 @@ class DecoderHealth:
         self._frames_since_error += 1
         if self._is_suspect and frame.key_frame and not frame.is_corrupt and self._frames_since_error > delay_frames:
             self._is_suspect = False
+        if self._is_suspect:
+            self.first_error = self.first_error or "no key frame comes before it"
         return not self._is_suspect
 
 
@@ -91,6 +101,8 @@ def decode_frames(
         InputError: too_large if memory does not suffice, unreadable if the disk fails.
 
     """
+    if stream.codec_context.codec.canonical_name in _PREDICT_FROM_GREY:
+        health.expect_key_frame()
     for index, packet in _packets_and_gaps(container, stream, needed_packets):
         heartbeat()
         if packet is not None and index in corrupt_packets:

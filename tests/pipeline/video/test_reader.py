@@ -404,6 +404,34 @@ def test_a_stream_of_jpegs_is_a_video_and_a_single_one_is_a_picture(reader: Medi
     assert [read_number(frame.rgb) for frame in reader.frames(photo, ALL)] == [4]
 
 
+@pytest.mark.parametrize(
+    ("name", "codec"),
+    [
+        ("xvid.avi", "mpeg4"),
+        ("old.avi", "msmpeg4"),
+        ("windows.wmv", "wmv2"),
+        ("sorenson.flv", "flv"),
+        ("a.3gp", "h263"),
+    ],
+)
+def test_frames_before_the_first_key_frame_are_damaged(tmp_path: Path, name: str, codec: str) -> None:
+    """As where a recording was cut within a GOP: these decoders predict the first frames from grey."""
+    frames = [numbered(index, 176, 144) for index in range(30)]
+    whole, path = write_video(tmp_path / f"whole_{name}", frames, codec=codec, options={"g": "10"}), tmp_path / name
+    with av.open(str(whole)) as source, av.open(str(path), "w") as container:
+        stream = container.add_stream_from_template(source.streams.video[0])
+        for packet in [packet for packet in source.demux(video=0) if packet.size][5:]:
+            packet.stream = stream
+            container.mux(packet)
+    with MediaReader(DecoderLimits(max_damaged_percent=50)) as reader:
+        summary = DecodeSummary()
+        assert [read_number(frame.rgb) for frame in reader.frames(path, ALL, summary=summary)] == list(range(10, 30))
+        assert summary.damage == (
+            "damaged or missing are 5 of 25 wanted frames, first frame 0: no key frame comes before it"
+        )
+        assert [frame.frame_index for frame in reader.frames(whole, ALL)] == list(range(30))
+
+
 def test_decoders_write_nothing_to_the_terminal(capfd: pytest.CaptureFixture[str], tmp_path: Path, video: Path) -> None:
     path = spoil(tmp_path / "damaged.mp4", video, range(30))
     with MediaReader() as reader:
