@@ -14,7 +14,8 @@ from pathlib import Path
 IMAGE_SUFFIXES = frozenset([".bmp", ".jpeg", ".jpg", ".png", ".ppm", ".tif", ".tiff", ".webp"])
 
 _LAST_NUMBER = re.compile(r"([0-9]+)(?:\.[^.]*)?$")
-_DECIMAL = re.compile(r"([0-9]+)\.[0-9]+\.[^.]*$")
+_POINT_NUMBER = re.compile(r"(.*[0-9])\.[0-9]+\.[^.]*$")
+_DECIMAL = re.compile(r"(?<![0-9A-Za-z.])([0-9]+)\.([0-9]+)\.[^.]*$")
 _NUMBERS = re.compile(r"([0-9]+)")
 _MAX_NUMBER = (1 << 63) - 1
 
@@ -33,9 +34,12 @@ def frame_number(name: str) -> int | None:
 def frame_numbers(names: Sequence[str]) -> list[int] | None:
     """The number of each frame; None unless every name ends in a number of its own.
 
-    Nor where these are the decimals of seconds: names whose last number follows different ones and a point.
+    Nor where these are the decimals of seconds or scores: where numbers and a point come before the last number, and
+    those numbers differ, or are 0 before decimals of different lengths.
     """
-    if len({decimal[1] for name in names if (decimal := _DECIMAL.search(name))}) > 1:
+    points = (_POINT_NUMBER.match(name) for name in names)
+    lengths = {len(decimals) for whole, decimals in _decimals(names) if not int(whole)}
+    if len({point and tuple(_NUMBERS.findall(point[1])) for point in points}) > 1 or len(lengths) > 1:
         return None
     numbers = [number for name in names if (number := frame_number(name)) is not None]
     return numbers if len(set(numbers)) == len(names) else None
@@ -44,14 +48,18 @@ def frame_numbers(names: Sequence[str]) -> list[int] | None:
 def in_frame_order(names: Sequence[str]) -> list[str]:
     """Sorts by the numbers that names end in where all of these differ, else naturally: parts of digits as numbers.
 
+    Decimals that names end in are sorted as such.
+
     >>> in_frame_order(["frame10.png", "frame2.png"]), in_frame_order(["9_1.png", "10_0.png", "9_0.png"])
     (['frame2.png', 'frame10.png'], ['9_0.png', '9_1.png', '10_0.png'])
     >>> in_frame_order(["3.05.png", "1.10.png", "2.20.png"])
     ['1.10.png', '2.20.png', '3.05.png']
+    >>> in_frame_order(["0.5.png", "0.png", "1.png", "0.25.png"])
+    ['0.png', '0.25.png', '0.5.png', '1.png']
     """
     if numbers := frame_numbers(names):
         return [name for _, name in sorted(zip(numbers, names, strict=True))]
-    return sorted(names, key=_natural_key)
+    return sorted(names, key=_decimal_key if _decimals(names) else _natural_key)
 
 
 def list_frames(folder: Path, roots: Sequence[Path] = ()) -> list[str]:
@@ -76,6 +84,23 @@ def _is_frame(child: os.DirEntry[str], allowed: Sequence[Path]) -> bool:
         return child.is_file() and any(target.is_relative_to(root) for root in allowed)
     except (OSError, UnicodeEncodeError):  # a loop of links; a name that is not UTF-8
         return False
+
+
+def _decimals(names: Sequence[str]) -> list[tuple[str, str]]:
+    """What comes before and after the points of decimal numbers at the ends of names; empty where these are none.
+
+    The numbers of `2.9.png` and `2.10.png` are none: decimals of different lengths do not end in 0. Nor is a number
+    that belongs to a word, as in `scene2.0012.png`.
+    """
+    found = [(decimal[1], decimal[2]) for name in names if (decimal := _DECIMAL.search(name))]
+    are_numbers = any(len(decimals) > 1 and decimals.endswith("0") for _, decimals in found)
+    return [] if are_numbers and len({len(decimals) for _, decimals in found}) > 1 else found
+
+
+def _decimal_key(name: str) -> tuple[list[str | int], str, str]:
+    decimal = _DECIMAL.search(name)
+    stem = name[: decimal.end(1)] if decimal else name.rpartition(".")[0]
+    return _natural_key(stem)[0], decimal[2] if decimal else "", name
 
 
 def _natural_key(name: str) -> tuple[list[str | int], str]:
