@@ -80,6 +80,8 @@ class RgbConverter:
             threads=1,
         )
         rgb = converted.to_ndarray()
+        if frame.format.name.startswith("gray") and int(frame.color_range) == int(ColorRange.MPEG):
+            rgb = _from_limited_range(rgb)
         if not is_sdr:
             rgb = tone_map_to_bt709(np.asarray(rgb, np.uint16), transfer, primaries)
         stored: Rgb = np.asarray(rgb, np.uint8)
@@ -124,6 +126,17 @@ def _source_range(frame: av.video.VideoFrame) -> ColorRange:
     if frame.format.name.startswith("yuvj") or frame.format.is_rgb:
         return ColorRange.JPEG
     return ColorRange.JPEG if int(frame.color_range) == int(ColorRange.JPEG) else ColorRange.MPEG
+
+
+def _from_limited_range(rgb: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Stretch grey levels whose black is at 16 and whose white is at 235 of 255: swscale takes all grey for full range.
+
+    H.273, 8.3. Grey of a stream that states no range stays as it is.
+    """
+    peak = np.iinfo(rgb.dtype).max
+    levels = (np.arange(peak + 1) - peak * 16 / 255) * (255 / 219)
+    stretched: npt.NDArray[Any] = np.rint(np.clip(levels, 0, peak)).astype(rgb.dtype)[rgb]
+    return stretched
 
 
 def apply_display_matrix(rgb: Rgb, matrix: tuple[int, int, int, int]) -> Rgb:

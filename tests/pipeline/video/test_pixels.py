@@ -168,6 +168,26 @@ def test_a_black_and_white_video_keeps_its_grey_levels(reader: MediaReader, tmp_
     assert np.abs(rgb - ramp[:, :, None]).max() <= MAX_ERROR
 
 
+@pytest.mark.parametrize("pix_fmt", ["gray", "gray10le"])
+def test_black_and_white_of_limited_range_has_full_contrast(reader: MediaReader, tmp_path: Path, pix_fmt: str) -> None:
+    scale, dtype = (4, np.uint16) if "10" in pix_fmt else (1, np.uint8)
+    levels = np.array([0, 16, 50, 126, 180, 218, 235, 255])
+    frame: Any = av.VideoFrame(256, 64, pix_fmt)
+    row = np.zeros(frame.planes[0].line_size // dtype().itemsize, dtype)
+    row[:256] = levels.repeat(32) * scale
+    frame.planes[0].update(np.tile(row, 64).tobytes())
+    for color_range, expected in ((0, levels), (1, (levels - 16) * 255 / 219), (2, levels)):
+        path = tmp_path / f"grey{color_range}.mkv"
+        with av.open(str(path), "w") as container:
+            stream: Any = container.add_stream("ffv1", rate=25)
+            stream.width, stream.height, stream.pix_fmt = 256, 64, pix_fmt
+            stream.codec_context.color_range = frame.color_range = color_range
+            container.mux(stream.encode(frame))
+            container.mux(stream.encode())
+        shown = first(reader, path)[32, 16::32].astype(int)
+        assert np.abs(shown - np.clip(expected, 0, 255)[:, None]).max() <= MAX_ERROR
+
+
 def test_alpha_is_ignored_and_the_stored_colour_counts(reader: MediaReader, tmp_path: Path) -> None:
     see_through = np.zeros((16, 16, 4), np.uint8)
     see_through[:, :, 0] = 200
