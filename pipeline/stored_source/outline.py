@@ -71,7 +71,7 @@ def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) ->
     with stop_on_disk_error(folder):
         folder.mkdir(parents=True)
         for stored in found:
-            if not _is_path(stored.name):
+            if not is_path(stored.name):
                 odd_files.unnameable.append(stored.name)
             elif stored.name in folders:
                 if stored.size_bytes:  # else a tool has marked the folder by it
@@ -95,7 +95,8 @@ def _may_be_metadata(name: str, table: str | None) -> bool:
     return name.lower().endswith(METADATA_SUFFIXES) and (table is None or "/" not in name)
 
 
-def _is_path(name: str) -> bool:
+def is_path(name: str) -> bool:
+    """Whether a file below a folder can have the name that a file has in a store."""
     parts = name.split("/")
     return "\0" not in name and all(
         part not in ("", ".", "..") and len(part.encode(errors="replace")) <= _MAX_NAME_BYTES for part in parts

@@ -15,6 +15,7 @@ from ..dataset.stores.stored_file import StoredFile
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_disk_error
 from ..video.image_folder import IMAGE_SUFFIXES
+from .outline import is_path
 
 STAGING_PREFIX = "staged-"
 """Of the folders of such files; a killed run leaves them."""
@@ -87,7 +88,9 @@ class StagedFiles:
         images = [
             stored
             for stored in self._files.list(folder)
-            if stored.name.rpartition("/")[0] == folder and stored.name.lower().endswith(suffixes)
+            if stored.name.rpartition("/")[0] == folder
+            and stored.name.lower().endswith(suffixes)
+            and is_path(stored.name)
         ]
         if images:
             (self.root / folder).mkdir(parents=True, exist_ok=True)

@@ -24,6 +24,8 @@ from assets_tiny_source import NAMES, TinySource, content_of
 from assets_video import numbered
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.stores import stored_file
+from facefeed.pipeline.dataset.stores.address import StoreAddress
+from facefeed.pipeline.dataset.stores.counts import StoreCounter
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.dataset.stores.stored_file import StoredFile
 from facefeed.pipeline.dryrun.probe import probe_family
@@ -39,7 +41,7 @@ from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.rows.input_pipeline import InputPipeline
 from facefeed.pipeline.sources import Entry, Listing, listing_warnings
 from facefeed.pipeline.sources.layouts.folder import Folder
-from facefeed.pipeline.stored_source.staging import STAGING_PREFIX
+from facefeed.pipeline.stored_source.staging import STAGING_PREFIX, StagedFiles
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
 
@@ -449,6 +451,16 @@ def test_names_that_no_path_can_have_are_left_out_with_a_warning_by_the_run_and_
     run(URL, out, storage_options=server.options, progress=progress)
     for texts in (survey.caveats, warnings):
         assert f"1 file left out, since no path can have such a name (real/{'x' * 300}.mp4)" in texts
+
+
+def test_a_clip_is_fetched_without_an_image_whose_name_no_path_can_have() -> None:
+    """It is left out of the listing; to write it would stop the run, at every attempt."""
+    bucket = f"memory://{new_folder().name}"
+    for name in ("000.png", "001.png", f"{'x' * 300}.png"):
+        fsspec.filesystem("memory").pipe_file(f"{bucket}/real/clip/{name}", b"image")
+    with closing(StagedFiles(RemoteFiles(StoreAddress(bucket, {}), StoreCounter()), new_folder())) as staged:
+        assert staged.fetch("real/clip") is None
+        assert sorted(path.name for path in (staged.root / "real/clip").iterdir()) == ["000.png", "001.png"]
 
 
 def upload_again(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch, name: str, content: bytes) -> None:
