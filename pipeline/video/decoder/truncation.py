@@ -18,6 +18,7 @@ from .matroska import EBML_MAGIC, count_blocks
 from .sniffing import MediaFile
 
 _BOXES = frozenset(b"ftyp moov mdat moof mfra free skip wide uuid meta sidx ssix styp emsg pdin prft udta pnot".split())
+_CUT_HEADER = b"cut "
 _TS_PACKET_BYTES = 188
 _ASF = bytes.fromhex("3026b2758e66cf11a6d900aa0062ce6c")
 _ASF_FILE_PROPERTIES = bytes.fromhex("a1dcab8c47a9cf118ee400c00c205365")
@@ -59,11 +60,15 @@ def _size_mismatch(file: MediaFile, what: str, end: int) -> str:
 
 
 def _missing_box(file: MediaFile) -> str | None:
-    has_index = False
+    names = set[bytes]()
     for name, start, end in _boxes(file):
+        # Behind the media of a file without fragments, less than the header of a box is junk too.
+        if name == _CUT_HEADER and names >= {b"moov", b"mdat"} and b"moof" not in names:
+            return None
         if end > file.size_bytes:
             return _size_mismatch(file, f"the box '{name.decode('latin-1')}' at byte {start}", end)
-        has_index |= name in (b"moov", b"moof", b"meta")
+        names.add(name)
+    has_index = not names.isdisjoint((b"moov", b"moof", b"meta"))
     return None if has_index else "there is no index (no 'moov' box): the recording or the copy was broken off"
 
 
@@ -76,7 +81,7 @@ def _boxes(file: MediaFile) -> Iterator[tuple[bytes, int, int]]:
     while offset < file.size_bytes:
         raw = os.pread(file.fd, 16, offset)
         if len(raw) < 8:
-            yield b"cut ", offset, offset + 8
+            yield _CUT_HEADER, offset, offset + 8
             return
         size, name = struct.unpack(">I4s", raw[:8])
         if size == 1 and len(raw) == 16:

@@ -74,6 +74,23 @@ def test_unknown_boxes_are_skipped_and_hide_no_truncation(reader: MediaReader, t
             list(reader.frames(path, ALL))
 
 
+def test_a_few_bytes_behind_a_complete_file_are_junk(reader: MediaReader, tmp_path: Path) -> None:
+    """Fewer than the header of a box; behind fragments they may be the start of the next one."""
+    frames = [noisy(index) for index in range(30)]
+    for name in ("plain.mp4", "faststart.mp4"):
+        path = write_video(tmp_path / name, frames, **STATES_ITS_SIZE[name])
+        data = path.read_bytes()
+        for junk in (b"\n", b"\r\n", bytes(4), b"garbage"):
+            path.write_bytes(data + junk)
+            assert len(list(reader.frames(path, Sampling(every=10)))) == 3
+    path = write_video(tmp_path / "fragments.mp4", frames, **STATES_ITS_SIZE["fragments.mp4"])
+    data = path.read_bytes()
+    for cut in (data.index(b"moof"), data.rindex(b"moof")):
+        path.write_bytes(data[:cut])
+        with pytest.raises(InputError, match="truncated"):
+            list(reader.frames(path, ALL))
+
+
 @pytest.mark.parametrize("name", STATES_NOTHING)
 def test_a_raw_stream_that_was_cut_inside_a_frame_is_not_ok(
     strict_reader: MediaReader, tmp_path: Path, name: str
