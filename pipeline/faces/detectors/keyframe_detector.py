@@ -32,7 +32,7 @@ class TrackingDetector:
     the keyframes, on the same image pyramid, and keep the best few candidates per position. Boxes differ from those of
     a full search by about 3 % of their side. Since positions are interpolated between full searches, errors do not
     accumulate. If a certain face (score above .95) appears, disappears or is not found near its expected position, a
-    frame half-way is searched completely too, down to every fifth; within those segments it is tracked frame by frame.
+    frame half-way is searched completely too, down to every third; within those segments it is tracked frame by frame.
 
     Missed are faces that are visible only between two keyframes: for fewer than 21 of the given frames, which at every
     10th frame of a video are some seconds. Faces of low score are missed more easily.
