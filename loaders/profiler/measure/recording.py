@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import UserDict
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,8 @@ _CLOCK_ROUNDING_SECONDS = 1e-6
 _IDLE_STEP_SHARE = 0.01  # of a step; a device that waited for less may have been busy until then, by rounding
 _MIN_IDLE_STEPS = 5
 _SHORTEST_STEPS_QUANTILE = 0.05
+_MAX_LOOKS = 64  # at values of a batch, for a tensor that shows how many images it has
+_MAX_FIELDS = 16  # a longer list or tuple holds samples, not the fields of a batch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,20 +219,33 @@ def _median_from_0(seconds: Seconds) -> float:
 def count_images(batch: Any) -> int:
     """Images in a batch: the length of its first tensor, of clips (N, T, 3, H, W) N x T.
 
-    Of a sequence of images, (3, H, W) each and of any size, how many they are. A batch without tensors counts as one.
+    Of a sequence of images, (3, H, W) each and of any size, how many they are. A batch without tensors counts as one,
+    and so does one that has none among the few values that are looked at: steps are measured meanwhile.
     """
-    return _num_images(batch) or 1
+    return _search_images(batch, _MAX_LOOKS)[0] or 1
 
 
-def _num_images(batch: Any) -> int:
-    """Images as far as tensors show them; 0 where there are none."""
+def _search_images(batch: Any, max_looks: int) -> tuple[int, int]:
+    """Images as far as tensors show them, 0 where there are none, and how many values were looked at.
+
+    Each value of a container may take an equal part of the looks that those before it have left. Of a long sequence,
+    such as token ids, boxes or the points of a polygon, only the first value is looked at: the others are like it.
+    """
     if isinstance(batch, torch.Tensor):
         is_clips = batch.ndim == 5 and batch.shape[2] == 3
-        return len(batch) * (batch.shape[1] if is_clips else 1) if batch.ndim else 0
-    if isinstance(batch, (dict, UserDict)):
-        batch = list(batch.values())
-    if not isinstance(batch, (list, tuple)):
-        return 0
-    if batch and all(isinstance(value, torch.Tensor) and value.ndim == 3 and len(value) == 3 for value in batch):
-        return len(batch)
-    return next(filter(None, map(_num_images, batch)), 0)
+        return (len(batch) * (batch.shape[1] if is_clips else 1) if batch.ndim else 0), 1
+    if isinstance(batch, (list, tuple)):
+        if batch and all(isinstance(value, torch.Tensor) and value.ndim == 3 and len(value) == 3 for value in batch):
+            return len(batch), 1
+        values = list(batch[:1] if len(batch) > _MAX_FIELDS else batch)
+    elif isinstance(batch, (dict, UserDict)):
+        values = list(itertools.islice(batch.values(), max_looks))
+    else:
+        return 0, 1
+    num_images, num_looks = 0, 1
+    for num_left, value in zip(range(len(values), 0, -1), values, strict=True):
+        if num_images or num_looks >= max_looks:
+            break
+        num_images, num_more_looks = _search_images(value, max((max_looks - num_looks) // num_left, 1))
+        num_looks += num_more_looks
+    return num_images, num_looks

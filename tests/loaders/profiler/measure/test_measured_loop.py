@@ -586,6 +586,26 @@ def test_a_batch_without_tensors_counts_as_one_so_that_what_is_read_for_it_is_no
     assert count_images(None) == count_images(["a"]) == count_images({"path": ["a", "b"]}) == 1
 
 
+class Looks(list[Any]):
+    """A list that counts how often one of its kind was read."""
+
+    count = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for value in super().__iter__():
+            Looks.count += 1
+            yield value
+
+
+def test_a_batch_of_token_ids_or_polygons_is_not_read_through_within_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Looks, "count", 0)
+    token_ids = {"input_ids": [Looks([1] * 512)] * 64, "labels": Looks([0] * 64)}
+    polygon = {"category_id": 1, "bbox": Looks([1.0, 2.0, 3.0, 4.0]), "segmentation": Looks([Looks([0.5] * 120)])}
+    polygons = {"annotations": Looks([Looks([polygon] * 8)] * 8), "image": torch.zeros(8, 3, 4, 4)}
+    assert (count_images(token_ids), count_images(polygons)) == (1, 8)
+    assert Looks.count < 100
+
+
 def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
     options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
     one_epoch = shown(FaceDataLoader(dataset, 10, **options))
