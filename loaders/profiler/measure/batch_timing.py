@@ -30,9 +30,10 @@ class BatchTiming:
     """How one batch was loaded. start_at, end_at: on `clock`, in seconds. pid: of the process that loaded it.
 
     cpu_seconds: CPU time of the loading thread; core_wait_seconds: time in which it was runnable without a core.
-    storage_bytes: read from storage, not the page cache, by that process meanwhile. stage_seconds: seconds by stage;
-    only of every fourth batch, since timing costs time too. sampler_seconds: time of the loader's sampler in the
-    `next()` that returned the batch, in the loop's process.
+    storage_bytes: read from storage, not the page cache, by that process since its last batch, so that the sum of all
+    batches has what threads of the dataset read in between. stage_seconds: seconds by stage; only of every fourth
+    batch, since timing costs time too. sampler_seconds: time of the loader's sampler in the `next()` that returned the
+    batch, in the loop's process.
     """
 
     start_at: float
@@ -106,7 +107,7 @@ class BatchTimer:
         self.timing: BatchTiming | None = None
         self._num_batches = 0
         self._counters: ThreadCounters | None = None
-        self._cpu_start_seconds = 0.0
+        self._cpu_start_seconds = self._core_wait_start_seconds = 0.0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_counters": None}
@@ -118,6 +119,7 @@ class BatchTimer:
                 self._counters = ThreadCounters()
             self.stage_timers.is_timing = self._num_batches % _STAGE_TIMING_INTERVAL == 0
             self._num_batches += 1
+            self._core_wait_start_seconds = self._counters.core_wait_seconds()
             self._cpu_start_seconds = time.thread_time()
             self.timing = BatchTiming(clock(), pid=os.getpid())
 
@@ -128,7 +130,8 @@ class BatchTimer:
         assert timing is not None
         assert self._counters is not None
         timing.end_at, timing.cpu_seconds = clock(), time.thread_time() - self._cpu_start_seconds
-        timing.core_wait_seconds, timing.storage_bytes = self._counters.read_delta()
+        timing.core_wait_seconds = self._counters.core_wait_seconds() - self._core_wait_start_seconds
+        timing.storage_bytes = self._counters.new_storage_bytes()
         stage_seconds, self.timing = self.stage_timers.collect(), None
         timing.stage_seconds = stage_seconds if self.stage_timers.is_timing else {}
         return TimedBatch(batch, timing)

@@ -17,26 +17,29 @@ class ThreadCounters:
     def __init__(self) -> None:
         self.owner = current_thread()
         self._files = [_open_or_none(path) for path in ("/proc/thread-self/schedstat", "/proc/self/io")]
-        self._last = self._read()
+        self._storage_bytes = self._storage_bytes_so_far()
 
     def __del__(self) -> None:
         for descriptor in self._files:
             if descriptor is not None:
                 os.close(descriptor)
 
-    def read_delta(self) -> tuple[float, int]:
-        """Since the last call: seconds that the thread was runnable without a core, and bytes its process read from
-        storage.
-        """
-        (core_wait_seconds, storage_bytes), current = self._last, self._read()
-        self._last = current
-        return current[0] - core_wait_seconds, current[1] - storage_bytes
+    def core_wait_seconds(self) -> float:
+        """Seconds that the thread was runnable without a core, so far."""
+        wait_nanoseconds = self._read(0).split()[1:2]
+        return int(wait_nanoseconds[0]) / 1e9 if wait_nanoseconds else 0.0
 
-    def _read(self) -> tuple[float, int]:
-        schedstat, io_counters = ((b"" if file is None else os.pread(file, 512, 0)) for file in self._files)
-        wait_nanoseconds = schedstat.split()[1:2]
-        read_bytes = io_counters.partition(b"\nread_bytes: ")[2].split(b"\n", 1)[0]
-        return int(wait_nanoseconds[0]) / 1e9 if wait_nanoseconds else 0.0, int(read_bytes or 0)
+    def new_storage_bytes(self) -> int:
+        """Bytes that the process read from storage since the last call."""
+        storage_bytes_before, self._storage_bytes = self._storage_bytes, self._storage_bytes_so_far()
+        return self._storage_bytes - storage_bytes_before
+
+    def _storage_bytes_so_far(self) -> int:
+        return int(self._read(1).partition(b"\nread_bytes: ")[2].split(b"\n", 1)[0] or 0)
+
+    def _read(self, index: int) -> bytes:
+        descriptor = self._files[index]
+        return b"" if descriptor is None else os.pread(descriptor, 512, 0)
 
 
 def _open_or_none(path: str) -> int | None:

@@ -396,9 +396,24 @@ def test_a_closed_loop_has_no_workers_left_though_they_persist() -> None:
 
 def test_bytes_that_workers_read_before_they_ended_are_counted(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(page_cache, "storage_bytes_read", lambda: 0)
-    monkeypatch.setattr(batch_timing.ThreadCounters, "read_delta", lambda _self: (0.0, 4096))
+    monkeypatch.setattr(batch_timing.ThreadCounters, "new_storage_bytes", lambda _self: 4096)
     recording = MeasuredLoop(DataLoader(TensorDataset(torch.arange(80)), 4)).record(10, lambda _: clock.pass_by(0.01))
     assert recording.storage_bytes == 10 * 4096
+
+
+def test_a_step_that_waits_for_a_core_is_not_taken_for_a_batch_that_does(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Slow(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            clock.pass_by(0.001)
+            return super().__getitem__(index)
+
+    # The kernel counts that the thread has waited for a core all the time.
+    monkeypatch.setattr(os, "pread", lambda *_: b"0 %d 0" % round(1e9 * clock()))
+    loop = MeasuredLoop(DataLoader(Slow(torch.arange(80)), 4))
+    recording = loop.record(10, lambda _: clock.pass_by(0.01))
+    assert [timing.core_wait_seconds for timing in recording.batch_timings] == pytest.approx([0.004] * 10)
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
