@@ -188,7 +188,14 @@ class WhatIfModel:
 def _all_cores_busy_probability(num_workers: int, busy_workers: float, num_cores: int) -> float:
     """Probability that at least `num_cores` workers are at work, of which `busy_workers` are on average."""
     share = min(busy_workers / num_workers, 1.0) if num_workers else 0.0
+    if not 0.0 < share < 1.0:
+        return float(num_workers * share >= num_cores)
+    # In logarithms: of a thousand workers, the binomial coefficients exceed a float.
+    log_factorials = [math.lgamma(number + 1) for number in range(num_workers + 1)]
     return sum(
-        math.comb(num_workers, num_busy) * share**num_busy * (1 - share) ** (num_workers - num_busy)
+        math.exp(
+            log_factorials[num_workers] - log_factorials[num_busy] - log_factorials[num_workers - num_busy]
+            + num_busy * math.log(share) + (num_workers - num_busy) * math.log1p(-share)
+        )
         for num_busy in range(num_cores, num_workers + 1)
-    )
+    )  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -102,3 +103,11 @@ def test_all_cores_are_taken_as_often_as_chance_has_it() -> None:
     assert _all_cores_busy_probability(2, 1.0, 2) == 0.25
     assert _all_cores_busy_probability(4, 2.0, 2) == pytest.approx(1 - 5 / 16)
     assert _all_cores_busy_probability(0, 1.0, 1) == _all_cores_busy_probability(1, 0.5, 2) == 0.0
+    assert _all_cores_busy_probability(3, 3.0, 3) == 1.0
+    assert _all_cores_busy_probability(3, 0.0, 1) == 0.0
+
+
+def test_a_machine_of_a_thousand_cores_gets_a_prediction_too() -> None:
+    assert _all_cores_busy_probability(2048, 1024.0, 1024) == pytest.approx(0.5 + math.comb(2048, 1024) / 2**2049)
+    model = WhatIfModel.fit(recording_of(np.full(100, STEP)), num_cores=1024)
+    assert 0 <= model.wait_share(queue=replace(model.recording.queue_model, num_workers=2048)) < 0.1
