@@ -68,12 +68,15 @@ class Trials:
         return self.with_trials_of(explained, variants)
 
     def advise(self, profile: Profile) -> tuple[Advice, ...]:
-        """What would help the loader, or the same with other settings, as the profile shows it."""
-        return tuple(advise(
+        """What would help the loader, or the same with other settings, as the profile shows it.
+
+        Empty, with a note, where that fails.
+        """
+        return tuple(self._or_note("what would help", lambda: advise(
             profile.live, profile.num_cores, acceptable_share=acceptable_wait_share(profile.verdict),
             unexplained_share=unexplained_wait_share(profile.verdict),
             max_in_flight=most_in_flight(self.loader, self.loop),
-        ))  # fmt: skip
+        )) or ())  # fmt: skip
 
     def with_trials_of(self, profile: Profile, loaders: Mapping[str, Any]) -> Profile:
         """The profile with short trials of further loaders, by name; what fails is left out, with a note."""

@@ -280,3 +280,15 @@ def test_a_cold_loader_is_measured_with_an_empty_queue(monkeypatch: pytest.Monke
     monkeypatch.setattr(page_cache, "evict", lambda _files: done.append("evict"))
     trials_of_two_workers()._cold_cache()
     assert done[:4] == ["evict", "drain", "evict", "record"]
+
+
+def test_advice_that_fails_is_noted_and_costs_not_the_verdict(monkeypatch: pytest.MonkeyPatch) -> None:
+    trials = trials_of_two_workers()
+
+    def fail(*_args: Any, **_options: Any) -> Any:
+        raise OverflowError("int too large to convert to float")
+
+    monkeypatch.setattr(explanations, "advise", fail)
+    profiled = trials.explain(starved())
+    assert (profiled.verdict.kind, profiled.advice) == (VerdictKind.STARVED, ())
+    assert "what would help could not be measured: OverflowError: int too large" in " ".join(profiled.trial_notes)
