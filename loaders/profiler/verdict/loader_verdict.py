@@ -82,7 +82,8 @@ class LoaderMeasurement:
         )
         if not self._job_steps(live).is_steady.any():
             raise short_epoch_error(int(live.segment_step.max()) + 1, loop.max_in_flight)
-        replays.append(self._replay(batches, device_batches))
+        # Where the step raised on batches on its device, on any rank, it is not tried again.
+        replays.append(self._replay(batches, None if replays[0][1] is None else device_batches))
         preloaded, preloaded_on_device = (
             None if None in recordings else Recording.concatenate(recordings)
             for recordings in zip(*replays, strict=True)
@@ -137,14 +138,19 @@ class LoaderMeasurement:
         raise UsageError("an epoch of another rank ends before its steady state; that rank says what to do")
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
-        """The step on preloaded batches, and on batches on its device, where that is another place."""
+        """The step on preloaded batches, and on batches on its device, where that is another place.
+
+        The second is None on all ranks where the step raises on one of them: it may need some tensors on the host.
+        """
         step_clock = SynchronisedHostClock() if self._unseen_device else self.step_clock(self.step)
-        preloaded, preloaded_on_device = (
-            None if batches is None else replay_batches(batches, NUM_REPLAY_STEPS, self.step, step_clock)
-            for batches in (host_batches, device_batches)
-        )
-        assert preloaded is not None
-        return preloaded, preloaded_on_device
+        preloaded = replay_batches(host_batches, NUM_REPLAY_STEPS, self.step, step_clock)
+        preloaded_on_device, has_failed = None, False
+        if device_batches is not None:
+            try:
+                preloaded_on_device = replay_batches(device_batches, NUM_REPLAY_STEPS, self.step, step_clock)
+            except Exception:
+                has_failed = True
+        return preloaded, None if self.ranks.all_max(int(has_failed)) else preloaded_on_device
 
     def _drain(self, step_seconds: float) -> int | None:
         """Empties the queue; for a loader that is not torch's the least of `drain_unseen_queue` of any rank."""

@@ -85,7 +85,8 @@ class Profile:
         verdict: of the whole job.
         live: all steps under load.
         preloaded: the same step on preloaded batches.
-        preloaded_on_device: on batches that were already on the device, where that is another place.
+        preloaded_on_device: on batches that were already on the device, where that is another place and the step takes
+            all of their tensors there.
         opening_seconds: of the first `iter()`.
         first_batch_seconds: from there to the first batch.
         step_name: of the step.
