@@ -272,11 +272,16 @@ class _CountedStep:
 
 
 def _check_device(batches: list[Any], device: str | torch.device | None) -> None:
-    """Raises `UsageError` for batches on a device whose clock is not read: the host's does not see its steps."""
-    names = [str(tensor.device) for batch in batches for tensor in iter_tensors(batch) if tensor.device.type != "cpu"]
-    if not names or not isinstance(step_clock_for(device), HostStepClock):
+    """Raises `UsageError` for batches on a device whose clock is not read: no other one sees its steps."""
+    devices = {tensor.device for batch in batches for tensor in iter_tensors(batch) if tensor.device.type != "cpu"}
+    if not devices:
         return
-    name, given = min(names), None if device is None else str(device)
+    step_device = torch.device("cpu" if device is None else device)
+    if step_device.type == "cuda" and step_device.index is None:
+        step_device = torch.device("cuda", torch.cuda.current_device())
+    if step_device in devices:
+        return
+    name, given = min(map(str, devices)), None if device is None else str(device)
     remedy = (
         f"is needed; give device={name!r}"
         if name.startswith("cuda")

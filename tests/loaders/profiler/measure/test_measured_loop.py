@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -18,14 +19,16 @@ from assets_loaders import CountingStream, LoaderOfStreams
 from assets_rows import make_small, shown
 from facefeed.loaders import Clip, DevicePrefetcher, FaceDataLoader
 from facefeed.loaders.loader import worker_batch_loader
+from facefeed.loaders.profiler import arguments
 from facefeed.loaders.profiler.measure import batch_timing, instrument, measured_loop, page_cache
 from facefeed.loaders.profiler.measure import step_clock as ticks
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay_batches
 from facefeed.loaders.profiler.measure.recording import Recording, count_images
-from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, step_clock_for
+from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, HostStepClock, step_clock_for
 from facefeed.loaders.profiler.measure.steps import SleepingStep
 from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
 from facefeed.loaders.profiler.profile import profile
+from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.judge import judge
 from facefeed.loaders.torch_internals import workers_of
 from facefeed.loaders.workers import worker_options
@@ -433,6 +436,26 @@ def test_batches_on_a_device_whose_clock_is_not_read_are_refused(
     with pytest.raises(UsageError, match=f"^device={device!r}: the loader's {message}"):
         profile(batches, lambda _: None, steps=50, device=device)
     profile(batches, SleepingStep(0.0005), steps=50, quick=True)  # it has a clock of its own
+
+
+class EmulatedCudaClock(CudaStepClock):
+    """The clock of a card that is not here."""
+
+    begin, mark, seconds_of = HostStepClock.begin, HostStepClock.mark, HostStepClock.seconds_of  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(("device", "is_refused"), [("cuda", True), ("cuda:0", True), ("cuda:1", False)])
+def test_a_device_that_is_another_card_than_the_batches_is_refused(
+    monkeypatch: pytest.MonkeyPatch, device: str, is_refused: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(arguments, "check_options", lambda **_: None)  # no card is here
+    monkeypatch.setattr(loader_verdict, "step_clock_for", lambda _: EmulatedCudaClock(torch.device(device)))
+    with FakeTensorMode():
+        batches = [torch.zeros(4, device="cuda:1") for _ in range(20)]
+    refused = pytest.raises(UsageError, match=f"^device='{device}': the loader's batches are on cuda:1, whose clock is")
+    with refused if is_refused else contextlib.nullcontext():
+        profile(batches, lambda _: None, steps=50, device=device, quick=True)
 
 
 @pytest.mark.parametrize(("workers", "batches"), [(0, 1), (0, 2), (2, 4), (2, 5)])
