@@ -8,6 +8,7 @@ from typing import Any
 from ....pipeline.console import plural
 from ....pipeline.errors import UsageError
 from ..measure.measured_loop import MeasuredLoop
+from ..measure.recording import Recording
 
 _MIN_STEADY_STEPS = 2  # closure is the time from one of them to the next
 
@@ -32,6 +33,17 @@ def most_in_flight(loader: Any, loop: MeasuredLoop) -> float:
 def short_epoch_batches(loader: Any, loop: MeasuredLoop) -> int | None:
     """Batches of an epoch that is known to have no two steady steps one after the other; else None."""
     return num_epoch_batches(loader) if max(loop.max_in_flight, 1) > most_in_flight(loader, loop) else None
+
+
+def short_seen_batches(loop: MeasuredLoop, recording: Recording) -> int | None:
+    """Batches of the epochs that a loop saw, if they have no two steady steps one after the other; else None.
+
+    recording: of the loop so far. Its longest epoch counts, where they differ.
+    """
+    if loop.seen_epoch_batches is None:
+        return None
+    num_batches = max(loop.seen_epoch_batches, int(recording.segment_step.max()) + 1)
+    return num_batches if max(loop.max_in_flight, 1) > num_batches - _MIN_STEADY_STEPS else None
 
 
 def short_epoch_error(num_batches: int, max_in_flight: int) -> UsageError:

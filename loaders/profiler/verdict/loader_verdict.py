@@ -22,7 +22,7 @@ from ..measure.step_clock import HostStepClock, StepClock, SynchronisedHostClock
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
 from ..measure.variants import torch_loader_of
-from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error
+from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error, short_seen_batches
 from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_start_waits
 from .headroom import without_hidden_reads
 from .job import judge_job, report_of_rank
@@ -64,7 +64,7 @@ class LoaderMeasurement:
     def measure(self) -> Profile:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
-        self._check_epoch_length()
+        self._check_epoch_length(short_epoch_batches(self.loader, loop))
         loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
         if not self.is_emulated:
             _check_device(batches, self.device)
@@ -125,12 +125,12 @@ class LoaderMeasurement:
         accelerator = torch.accelerator.current_accelerator() if is_timed_by_host else None
         return accelerator.type if accelerator is not None and torch.accelerator.is_available() else ""
 
-    def _check_epoch_length(self) -> None:
+    def _check_epoch_length(self, num_batches: int | None) -> None:
         """Raises `UsageError` where an epoch has no two steady steps one after the other: at once, not in the end.
 
-        On all ranks, where it is so on any: the others would wait for it.
+        On all ranks, where it is so on any: the others would wait for it. num_batches: of this rank's epochs, if they
+        are so short.
         """
-        num_batches = short_epoch_batches(self.loader, self.loop)
         if not self.ranks.all_max(int(num_batches is not None)):
             return
         if num_batches is not None:
@@ -172,8 +172,9 @@ class LoaderMeasurement:
 
         0 where the loader is surely too slow, and half of the requested steps have shown it. Each of these looks may be
         wrong, so the doubt is divided among them. With several ranks it is decided for the job, and so equally on all
-        of them.
+        of them. Raises `UsageError` where the epochs so far are too short.
         """
+        self._check_epoch_length(short_seen_batches(self.loop, recording))
         settled = self._without_transient(recording)
         job_steps, draining_reasons = self._job_steps(settled), self.ranks.all_gather(draining_queue_reason(settled))
         num_steady = int(job_steps.is_steady.sum())

@@ -162,6 +162,22 @@ def test_a_rank_does_not_wait_for_one_whose_epochs_are_too_short(clock: Clock) -
         measurement.measure()
 
 
+def test_epochs_that_turn_out_too_short_are_refused_once_a_few_were_seen(clock: Clock) -> None:
+    """A loader without a length whose epochs have one step after the first, which follows no steady one."""
+    num_steps = 0
+
+    def step(_batch: Any) -> None:
+        nonlocal num_steps
+        num_steps += 1
+        clock.pass_by(STEP)
+
+    message = "an epoch has 2 batches, and 0 can be made ahead: it ends before its steady state"
+    with pytest.raises(UsageError, match=message):
+        profile.profile(Shards(clock, 2), step, steps=4000, quick=True)
+    assert num_steps < 1500
+    assert measured(clock, Shards(clock, 3), steps=100).verdict.num_epoch_batches == 3
+
+
 def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_not_count() -> None:
     """Four workers with two batches each: a restart of 2 s, then waits of 10 ms, and 1 ms in every other step."""
     parts = [recording_of(np.full(100, 0.5 * STEP), STEP, workers=4, began=10.0 * number) for number in range(4)]
