@@ -11,6 +11,9 @@ from ..real_numbers import as_float
 from ..validation import check_options
 from .estimate.bounds import MAX_CONFIDENCE
 
+_MODULES_OF_ITERATORS = ("builtins", "itertools", "torch.utils.data.dataloader")
+"""Whose iterators end for good; one of another module may begin anew, as those of DALI do."""
+
 
 def check_arguments(
     loader: Any, step: Any, *, confidence: Any, device: Any, against: Any, verify: bool, quick: bool
@@ -40,7 +43,7 @@ def _check_loader(where: str, loader: Any) -> None:
     if isinstance(loader, (str, bytes, os.PathLike)):
         raise UsageError(f"{where}{loader!r}: is a path; give a loader of it, such as FaceDataLoader({loader!r})")
     kind = f"{where}{type(loader).__name__}"
-    if isinstance(loader, Iterator):
+    if isinstance(loader, Iterator) and type(loader).__module__ in _MODULES_OF_ITERATORS:
         raise UsageError(f"{kind}: can be iterated only once; give a loader, or a list of batches")
     if isinstance(loader, Mapping) or not hasattr(loader, "__iter__"):
         raise UsageError(f"{kind}: has no batches to iterate over; give a loader, or a list of batches")

@@ -553,9 +553,29 @@ def test_images_a_second_are_those_of_the_steady_state() -> None:
     assert recording.images_per_second * recording.steady_seconds == pytest.approx(9)
 
 
+class BeginsAnew:
+    """An iterator over 40 batches that begins anew with `iter()`, as those of DALI and Lightning do."""
+
+    def __iter__(self) -> BeginsAnew:
+        self.num_left = 40
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        self.num_left -= 1
+        if self.num_left < 0:
+            raise StopIteration
+        return torch.zeros(4)
+
+
+def test_an_iterator_that_begins_anew_is_profiled(clock: Clock) -> None:
+    assert profile(BeginsAnew(), lambda _: clock.pass_by(0.005), steps=100, quick=True).verdict.num_epoch_batches == 40
+
+
 def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
-    with pytest.raises(UsageError, match="can be iterated only once"):
-        profile((batch for batch in [torch.zeros(1)] * 100), lambda _: None)
+    batches = [torch.zeros(1)] * 100
+    for iterator in ((batch for batch in batches), iter(batches), itertools.cycle(batches), iter(DataLoader(batches))):
+        with pytest.raises(UsageError, match="can be iterated only once"):
+            profile(iterator, lambda _: None)
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
     with pytest.raises(UsageError, match="an epoch has 1 batch, and 2 can be made ahead"):
         profile(short, lambda _: None, steps=50, quick=True)
