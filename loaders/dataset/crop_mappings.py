@@ -18,6 +18,7 @@ from ...pipeline.dataset.crops import CropProtocol, FaceGeometry
 from ...pipeline.dataset.crops.geometry import Affine, between_pixel_centres
 from ...pipeline.dataset.index_like import IndexLike
 from ..face import BOX_CORNERS, Face, resize_image, resize_mask
+from .decode import filled_px
 
 _MIN_WARP_SCALE = 0.5  # bilinear interpolation skips pixels below
 
@@ -126,7 +127,12 @@ class WholeCrop:
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """See `CropMapping`. Bilinear; area averaging where it shrinks to less than half."""
-        return crop if self.side_px is None else resize_image(crop, self.side_px, into)
+        if self.side_px is None:
+            return crop
+        if filled_px(self.width_px, crop.shape[1]) == crop.shape[1]:
+            return resize_image(crop, self.side_px, into)
+        to_image = np.array([[self.side_px / self.width_px, 0, 0], [0, self.side_px / self.height_px, 0]])
+        return ProtocolCrop(to_image, self.width_px, self.side_px).image(crop, into)
 
     def points(self, face: Face) -> Face:
         """See `CropMapping`."""
@@ -165,11 +171,12 @@ class ProtocolCrop:
 
     def image(self, crop: NDArray[np.uint8], into: NDArray[np.uint8] | None) -> NDArray[np.uint8]:
         """See `CropMapping`. Bilinear; a crop that shrinks to less than half is averaged by area first."""
-        to_image = self._from(crop.shape[0])
+        filled = filled_px(self.stored_px, crop.shape[0])
+        to_image = self._from(filled)
         if (scale := _scale_of(to_image)) < _MIN_WARP_SCALE:
             side = max(1, round(crop.shape[0] * scale))
+            to_image = self._from(filled * side / crop.shape[0])
             crop = cv2.resize(crop, (side, side), interpolation=cv2.INTER_AREA).astype(np.uint8, copy=False)
-            to_image = self._from(side)
         rows, columns = self._needed_part(crop.shape[:2], to_image)
         (a, b, across), (c, d, down) = to_image.tolist()
         x, y = columns.start + 0.5, rows.start + 0.5  # OpenCV counts from pixel centres
@@ -208,7 +215,7 @@ class ProtocolCrop:
         size = (self.side_px, self.side_px)
         return cv2.warpAffine(mask, to_image, size, flags=cv2.INTER_NEAREST)  # type: ignore[no-any-return]
 
-    def _from(self, side_px: int) -> Affine:
+    def _from(self, side_px: float) -> Affine:
         """The map to the image from the stored crop, resized to `side_px`."""
         if side_px == self.stored_px:
             return self.to_image

@@ -27,7 +27,7 @@ def decode_rgb(
     Args:
         data: The encoded image.
         min_side_px: A JPEG of at least twice that side is decoded at the smallest scale (in eighths, at most a half)
-            that is no smaller, so that no pixels are computed in vain.
+            that is no smaller, so that no pixels are computed in vain; see `filled_px`.
         rows: Start and end of the px rows that are needed; of a JPEG at full size that can be decoded in part, others
             hold anything.
         into: uint8 array, written to where the whole image fits it exactly.
@@ -48,6 +48,15 @@ def decode_rgb(
             f"image of {len(data)} bytes: cannot be decoded although its CRC-32 is right; was OUT made by facefeed?"
         ) from error
     return rgb
+
+
+def filled_px(stored_px: int, decoded_px: int) -> float:
+    """How much of the side of a decoded JPEG its image fills: all but a part of the last px.
+
+    Scaled decoding rounds up: 257 px at one eighth fill 32.125 of 33 px, and are not stretched to 33.
+    """
+    eighths = 8 * decoded_px // stored_px
+    return stored_px * eighths / 8
 
 
 def _decode_jpeg(
