@@ -47,10 +47,11 @@ def _flip_vertically(points: CornerPoints) -> CornerPoints:
 
 @functional.register_kernel(functional.rotate, CornerPoints)  # type: ignore[untyped-decorator]
 def _rotate(points: CornerPoints, angle: float, *, expand: bool = False, center: Any = None, **_: Any) -> CornerPoints:
-    """An image that is expanded keeps its centre in the centre; its size is rounded to whole pixels."""
+    """An image that is expanded keeps its centre in the centre. torchvision computes another size of it for points."""
     xy, size = points.as_subclass(torch.Tensor), points.canvas_size
     moved, _ = functional.rotate_keypoints(xy, size, angle, expand=False, center=center)
-    _, new_size = functional.rotate_keypoints(xy, size, angle, expand=expand, center=center)
+    no_channels = torch.empty((0, *size))
+    new_size = tuple(functional.rotate(no_channels, angle, expand=True, center=center).shape[1:]) if expand else size
     shift = torch.tensor([new_size[1] - size[1], new_size[0] - size[0]]) / 2
     return _like(points, moved + shift, canvas_size=new_size)
 
