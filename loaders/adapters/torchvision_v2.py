@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torchvision
 from numpy.typing import NDArray
 from torchvision import tv_tensors
 
@@ -69,9 +70,14 @@ def _short(error: Exception) -> str:
 def _moving(face: Face, delivered: Sequence[str]) -> dict[str, Any]:
     """What of the face has to move with its image, as tensors of v2."""
     moving: dict[str, Any] = {}
-    if any(name != "mask" for name in delivered):
+    if names := [name for name in delivered if name != "mask"]:
         xy = torch.from_numpy(_initial(face).points[:, :2] + HALF_PX)
         moving["points"] = CornerPoints(xy, canvas_size=face.image.shape[:2])
+        if type(tv_tensors.wrap(xy, like=moving["points"])) is not CornerPoints:  # so its own functions move them
+            raise UsageError(
+                f"transform: torchvision {torchvision.__version__} moves points off the pixels; install 0.26 or later, "
+                f"or leave {', '.join(names)} out of fields"
+            )
     if "mask" in delivered and face.mask is not None:
         moving["mask"] = CentredMask(torch.from_numpy(np.ascontiguousarray(face.mask)))
     return moving

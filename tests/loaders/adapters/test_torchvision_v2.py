@@ -262,6 +262,21 @@ def test_a_version_without_key_points_is_refused(monkeypatch: pytest.MonkeyPatch
         adapter_of(v2.RandomHorizontalFlip())
 
 
+def test_a_version_that_would_move_points_itself_is_refused_where_some_are_delivered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tv_tensors, "wrap", _wrap_as_before_0_26)
+    with pytest.raises(UsageError, match=r"install 0\.26 or later, or leave landmarks, hull out of fields"):
+        apply(v2.RandomHorizontalFlip(1), a_face(), "landmarks", "hull", "mask")
+    face = apply(v2.RandomHorizontalFlip(1), a_face(), "mask")
+    assert face.mask is not None
+    np.testing.assert_array_equal(face.mask, area()[:, ::-1])
+
+
+def _wrap_as_before_0_26(tensor: torch.Tensor, *, like: Any, **_: Any) -> Any:
+    return tensor.as_subclass(tv_tensors.KeyPoints if isinstance(like, tv_tensors.KeyPoints) else type(like))
+
+
 @pytest.mark.processes
 def test_torchvision_is_imported_by_those_who_use_it_alone() -> None:
     code = (
