@@ -49,7 +49,7 @@ class RegionCrop(GeometricTransform):
 
     `weights`: see `RegionDropout`. `margin`: added on each side, as a fraction of the box. The shorter side then grows
     until the crop has the image's aspect ratio, so nothing is stretched; at the border it moves inwards, so nothing is
-    padded. Where a region covers the whole image, or lies outside it, the image is unchanged.
+    padded. Where a region covers the whole image, lies outside it or has no area, the image is unchanged.
     Source: facial parts as separate inputs (Schwarcz & Chellappa 2021, "Finding Facial Forgery Artifacts With
     Parts-Based Detectors").
     """
@@ -135,8 +135,8 @@ def _crop_window(box_xyxy: NDArray[np.float32], margin: float, height: int, widt
     if right <= 0 or bottom <= 0 or left >= width or top >= height:
         return None
     scale = max((right - left) / width, (bottom - top) / height) * (1 + 2 * margin)
-    crop_width, crop_height = max(1, round(scale * width)), max(1, round(scale * height))
-    if crop_width >= width or crop_height >= height:
+    crop_width, crop_height = round(scale * width), round(scale * height)
+    if not (0 < crop_width < width and 0 < crop_height < height):
         return None
     x = min(max(round((left + right - crop_width) / 2), 0), width - crop_width)
     y = min(max(round((top + bottom - crop_height) / 2), 0), height - crop_height)

@@ -92,7 +92,9 @@ def test_a_crop_at_the_border_moves_inwards_and_is_never_black() -> None:
         assert result["image"].min() > 0
 
 
-@pytest.mark.parametrize("box", [[-50, -50, 300, 300], [10, 10, 190, 150], [210, 10, 260, 40], [0, 0, np.nan, 9]])
+@pytest.mark.parametrize(
+    "box", [[-50, -50, 300, 300], [10, 10, 190, 150], [210, 10, 260, 40], [0, 0, np.nan, 9], [100, 80, 100, 80]]
+)
 def test_a_region_that_is_no_part_of_the_image_leaves_it_alone(box: list[float]) -> None:
     result = FaceCompose([RegionCrop({"face": 1}, p=1)])(**a_face(regions={"face": np.array(box, np.float32)}))
     assert np.array_equal(result["image"], RAMP)
