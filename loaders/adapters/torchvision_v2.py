@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from textwrap import shorten
 from typing import Any
@@ -12,6 +12,7 @@ import torch
 import torchvision
 from numpy.typing import NDArray
 from torchvision import tv_tensors
+from torchvision.transforms import v2
 
 from ...pipeline.errors import UsageError
 from ..augment.points import HALF_PX, FacePoints, InitialPoints
@@ -25,6 +26,11 @@ def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
     The dict has `image`; `points`, all points of the face as one `KeyPoints`, from the first pixel's corner, in which
     regions are the corners of their boxes; and `mask`, a `Mask` (H, W).
     """
+    if delivered and any(object in part.types for part in _parts(transform) if isinstance(part, v2.Lambda)):
+        raise UsageError(
+            f"transform: Lambda would be called with {', '.join(delivered)} as with the image; give it the "
+            "types that its function is for, Lambda(function, tv_tensors.Image)"
+        )
     image = tv_tensors.Image(torch.from_numpy(face.image).permute(2, 0, 1))
     moving = _moving(face, delivered)
     if not moving:  # also for modules that take an image and nothing else
@@ -60,6 +66,15 @@ def _called(transform: Any, image: tv_tensors.Image) -> Any:
             f"transform: {type(transform).__name__} does not take an image of v2, uint8 (3, H, W): {_short(error)}; "
             "leave Normalize out, the loader normalises, and what mixes a batch, such as CutMix, to the training loop"
         ) from error
+
+
+def _parts(transform: Any) -> Iterator[Any]:
+    """The transform and those that it is composed of."""
+    yield transform
+    modules = transform.children() if isinstance(transform, torch.nn.Module) else ()
+    listed = getattr(transform, "transforms", ())  # as of Compose, whose parts are no modules of it
+    for part in (*modules, *(listed if isinstance(listed, (list, tuple)) else ())):
+        yield from _parts(part)
 
 
 def _short(error: Exception) -> str:

@@ -18,6 +18,7 @@ from ..face import Face
 
 POINT_COLUMNS = ("landmarks", "hull", "regions", "landmarks_68")
 
+_ROUNDING = 1e-3  # by which the values of a mask may be outside 0..1
 
 _WHOSE_FIELD = {
     **dict.fromkeys(CLIP_COLUMNS, ", but a field of clips; give clip=Clip(frames=16)"),
@@ -52,8 +53,8 @@ def collate_masks(
 
     With a `mask_size`, (N, mask_size, mask_size): the mean of each cell's pixels, those that it shares by their share.
 
-    `labels`: as stored. `size`: (H, W) of the images. Raises `UsageError` where a mask has another size, or is smaller
-    than `mask_size`.
+    `labels`: as stored. `size`: (H, W) of the images. Raises `UsageError` where a mask has another size or values that
+    are no shares, or is smaller than `mask_size`.
     """
     if mask_size is not None and mask_size > min(size):
         raise UsageError(
@@ -71,6 +72,12 @@ def collate_masks(
             raise UsageError(
                 f"fields: a mask is {face.mask.shape[1]} x {face.mask.shape[0]} px, its image {size[1]} x {size[0]}; "
                 "give what moves pixels to face_transform, so that the mask follows"
+            )
+        low, high = face.mask.min(), face.mask.max()
+        if not (low >= -_ROUNDING and high <= 1 + _ROUNDING):
+            raise UsageError(
+                f"fields: a mask has values from {low:g} to {high:g} after the transforms: must be 0..1, the "
+                "manipulated share of each pixel; change colours of the image alone, and return no mask of 0 and 255"
             )
         mask[:] = face.mask if mask_size is None else _cell_means(face.mask, mask_size)
     return masks

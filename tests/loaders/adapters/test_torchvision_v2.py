@@ -208,6 +208,10 @@ def test_nothing_given_is_written_to() -> None:
     assert (face.image == same.image).all()
 
 
+def inverted(pixels: torch.Tensor) -> torch.Tensor:
+    return 255 - pixels
+
+
 class _SizedMask(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     def forward(self, sample: dict[str, Any]) -> dict[str, Any]:
         return {**sample, "mask": sample["mask"][:9]}
@@ -225,12 +229,24 @@ class _ImageOnly(v2.Transform):  # type: ignore[misc]
         (v2.SanitizeKeyPoints(), "points of .*, so a face cannot follow it; leave SanitizeKeyPoints out"),
         (_SizedMask(), r"transform returned a mask \(9, 256\): must be of its image, \(256, 256\)"),
         (_ImageOnly(), "transform returned Image: must return a dict of all that it was given"),
+        (v2.Lambda(inverted), r"Lambda would be called with .*mask as with .*, Lambda\(function, tv_tensors\.Image\)"),
+        (v2.Compose([v2.RandomApply([v2.Lambda(inverted)])]), "Lambda would be called with"),
+        (torch.nn.Sequential(v2.Lambda(inverted)), "Lambda would be called with"),
     ],
 )
 def test_what_points_cannot_follow_is_refused(transform: Any, message: str) -> None:
     outside = replace(a_face(), hull=OUTLINE.astype(np.float32) - 100)
     with pytest.raises(UsageError, match=message):
         apply(transform, outside, *EVERYTHING)
+
+
+@pytest.mark.parametrize("delivered", [(), EVERYTHING], ids=["image", "points"])
+def test_a_lambda_of_images_leaves_points_and_mask_alone(delivered: tuple[str, ...]) -> None:
+    transform = v2.Lambda(inverted, tv_tensors.Image) if delivered else v2.Lambda(inverted)
+    face = apply(v2.Compose([transform]), a_face(), *delivered)
+    assert (face.image == 255 - a_face().image).all()
+    np.testing.assert_array_equal(face.mask, area())
+    np.testing.assert_array_equal(face.hull, OUTLINE)
 
 
 @pytest.mark.parametrize("delivered", [(), EVERYTHING], ids=["image", "points"])

@@ -35,6 +35,16 @@ def masks_of(out: Path, **options: Any) -> torch.Tensor:
     return torch.cat([batch["mask"] for batch in batches_of(out, **options)])
 
 
+def _in_255(mask: Any = None, **face: Any) -> dict[str, Any]:
+    return {**face, "mask": None if mask is None else mask * np.uint8(255)}
+
+
+@pytest.mark.parametrize("mask_size", [None, 14])
+def test_masks_of_0_and_255_are_refused(out: Path, mask_size: int | None) -> None:
+    with pytest.raises(UsageError, match=r"a mask has values from 0 to 255 after the transforms: must be 0\.\.1"):
+        masks_of(out, mask_size=mask_size, face_transform=_in_255)
+
+
 REALS: dict[str, Any] = {"filters": [("label", "==", 0)]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "stored": {},
