@@ -86,6 +86,8 @@ class BatchDataset(FaceDataset):
         self.needs_points = self.face_transform is not None or bool(self._delivered_points)
         self._wants_mask = self._wants_mask or "mask" in fields
         self.self_blend = getattr(self.face_transform, "self_blend", None)
+        if self.self_blend is not None:  # which says so where no name of a label does
+            self._real_class = self.self_blend.real_label
         self.keeps_masks = "mask" in fields or (self.self_blend is not None and "manipulated" in fields)
         self.write_image: Callable[..., None] = self.buffer_type.write
         self.pool: SharedBatchPool | None = None
@@ -129,6 +131,10 @@ class BatchDataset(FaceDataset):
         with self._reseeder.activated():
             batch = _BatchLoad(self, self._reseeder, request).run()
         return replace(batch, store=self.stores.take_counts()) if self.stores else batch
+
+    def collate_masks(self, faces: list[Face], stored: NDArray[np.int64], size: tuple[int, ...]) -> Any:
+        """The masks of a batch of images of `size` (H, W); see `columns.collate_masks`."""
+        return collate_masks(faces, stored, self._real_class, size, self.mask_size)
 
     @property
     def max_image_numel(self) -> int | None:
@@ -232,7 +238,7 @@ class _BatchLoad:
         if clips is not None and name == "valid":
             return np.arange(self._frames) < self._num_valid[:, np.newaxis]
         if name == "mask":
-            column = collate_masks(faces, stored, index, self._buffer.image_size, self._dataset.mask_size)
+            column = self._dataset.collate_masks(faces, stored, self._buffer.image_size)
         else:
             column = collate_column(index, name, self._rows.ravel().tolist(), faces)
         if name == "manipulated":

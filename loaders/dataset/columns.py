@@ -47,9 +47,9 @@ def real_label(labels: Sequence[str]) -> int:
 
 
 def collate_masks(
-    faces: list[Face], labels: NDArray[np.int64], index: IndexLike, size: tuple[int, ...], mask_size: int | None = None
+    faces: list[Face], labels: NDArray[np.int64], real: int | None, size: tuple[int, ...], mask_size: int | None = None
 ) -> Any:
-    """Masks of a batch: float32 (N, H, W), 0..1; 0 for faces of the `real_class` that have none, NaN for others.
+    """Masks of a batch: float32 (N, H, W), 0..1; 0 for faces of the label `real` that have none, NaN for others.
 
     With a `mask_size`, (N, mask_size, mask_size): the mean of each cell's pixels, those that it shares by their share.
 
@@ -61,7 +61,6 @@ def collate_masks(
             f"mask_size={mask_size}: the mask has {size[1]} x {size[0]} px, as its image, and cells would be parts of "
             f"pixels; give at most {min(size)}"
         )
-    real = real_class(index.labels)
     is_real = np.zeros(len(labels), np.bool_) if real is None else labels == real
     cells = size if mask_size is None else (mask_size, mask_size)
     masks = np.where(is_real, np.float32(0), np.float32(np.nan))[:, None, None] + np.zeros(cells, np.float32)

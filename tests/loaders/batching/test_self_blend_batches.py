@@ -136,6 +136,15 @@ def test_two_ranks_share_whole_blend_pairs(out: Path) -> None:
         assert torch.equal(torch.cat(halves, 1).flatten(0, 1), whole[name])
 
 
+def test_real_halves_of_blend_pairs_have_empty_masks_whatever_the_labels_are_called(tmp_path: Path) -> None:
+    make_dataset(tmp_path / "out", labels=("bona fide", "attack"))
+    epoch = epoch_of(
+        loader_of(tmp_path / "out", SelfBlend(real=0, fake=1), balance=BlendPairs(real="bona fide"), batch_size=4)
+    )
+    assert (epoch["mask"][::2] == 0).all()
+    assert (epoch["mask"][1::2] > 0).any(dim=(1, 2)).all()
+
+
 @pytest.mark.parametrize(
     ("transforms", "balance", "message"),
     [
