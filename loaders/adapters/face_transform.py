@@ -33,9 +33,9 @@ def apply_face_transform(
     image = _image_of(output)
     if missing := [name for name in names if name not in output]:
         raise UsageError(f"face_transform returned no {', '.join(missing)}: must return all that it was given")
-    _check_points(output, face, names)
+    points = _points_of(output, face, names)
     given = {"label": face.label, "manipulated": output.get("manipulated")}
-    face = Face(**{**given, **{name: output[name] for name in names}, "image": image})
+    face = Face(**{**given, **{name: output[name] for name in names}, **points, "image": image})
     is_fraction = face.label is not None and not float(face.label).is_integer()
     if is_fraction and not getattr(face_transform, "mixes", False):  # would be cut
         raise UsageError(
@@ -53,18 +53,27 @@ def _writable(value: Any) -> Any:
     return value.copy() if isinstance(value, np.ndarray) and not value.flags.writeable else value
 
 
-def _check_points(output: Mapping[str, Any], face: Face, names: Sequence[str]) -> None:
-    """Raises `UsageError` on points and boxes that have other shapes than those of the face."""
+def _points_of(output: Mapping[str, Any], face: Face, names: Sequence[str]) -> dict[str, Any]:
+    """Its points and boxes as float32; raises `UsageError` where their shapes or names are not those of the face."""
+    points: dict[str, Any] = {}
     for name in ("landmarks", "landmarks_68", "hull"):
         if name not in names:
             continue
         shape, expected = np.shape(output[name]), getattr(face, name).shape
         if shape != expected and not (name == "hull" and len(shape) == 2 and shape[1] == 2):
             raise UsageError(f"face_transform returned {name} of shape {shape}: must be {expected}, points as x, y")
+        points[name] = np.asarray(output[name], np.float32)
     if "regions" in names:
         regions = output["regions"]
         if not isinstance(regions, Mapping) or any(np.shape(box) != (4,) for box in regions.values()):
             raise UsageError("face_transform returned no boxes as regions: must be a dict of name to x0, y0, x1, y1")
+        if regions.keys() != face.regions.keys():
+            raise UsageError(
+                f"face_transform returned the regions {', '.join(regions)}: must be {', '.join(face.regions)}, as it "
+                "was given; return boxes outside the image, too"
+            )
+        points["regions"] = {name: np.asarray(regions[name], np.float32) for name in face.regions}
+    return points
 
 
 def _image_of(output: Any) -> NDArray[np.uint8]:

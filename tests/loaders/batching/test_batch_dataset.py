@@ -143,6 +143,10 @@ def test_sizes_that_differ_are_an_error_of_the_transforms_that_were_given(
         ({"hull": np.zeros(8, np.float32)}, r"hull of shape \(8,\): must be \("),
         ({"regions": 3}, "no boxes as regions: must be a dict of name to x0, y0, x1, y1"),
         ({"regions": {"mouth": [1.0, 2.0]}}, "no boxes as regions"),
+        (
+            {"regions": {"mouth": [1.0, 2, 3, 4]}},
+            "the regions mouth: must be .*, as it was given; return boxes outside",
+        ),
     ],
 )
 def test_points_of_another_shape_are_an_error_of_the_face_transform(
@@ -153,6 +157,22 @@ def test_points_of_another_shape_are_an_error_of_the_face_transform(
 
     with pytest.raises(UsageError, match=rf"\Aface_transform returned {message}"):
         list(loader_of(dataset, face_transform=spoil))
+
+
+def test_points_may_be_returned_as_lists(dataset: Path) -> None:
+    def listed(**face: Any) -> dict[str, Any]:
+        regions = {name: box.tolist() for name, box in reversed(face["regions"].items())}
+        return {**face, "landmarks": face["landmarks"].tolist(), "hull": face["hull"].tolist(), "regions": regions}
+
+    fields = ("image", "landmarks", "hull", "regions")
+    [plain, *_], [same, *_] = (
+        list(loader_of(dataset, fields=fields, **given)) for given in ({}, {"face_transform": listed})
+    )
+    assert same["landmarks"].dtype == torch.float32
+    assert torch.equal(same["landmarks"], plain["landmarks"])
+    assert all(map(torch.equal, same["hull"], plain["hull"]))
+    assert same["regions"].keys() == plain["regions"].keys()
+    assert all(torch.equal(same["regions"][name], plain["regions"][name]) for name in plain["regions"])
 
 
 @pytest.mark.parametrize("last", [A.Normalize(), ToTensorV2()], ids=["floats", "tensor"])
