@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....pipeline.errors import UsageError
+from ...real_numbers import as_float
 from ..areas import FRACTION_BITS
 from ..base import FaceTransform, require_at_least
 from ..points import FacePoints
@@ -117,6 +118,8 @@ def _dilated_hull(face: FacePoints, radius_px: float, size: tuple[int, int]) -> 
 
 
 def _require_fill(fill: float | str) -> float | str:
-    if fill in _FILLS or (isinstance(fill, int | float) and not isinstance(fill, bool) and 0 <= fill <= 255):
+    if isinstance(fill, str) and fill in _FILLS:
         return fill
+    if 0 <= (level := as_float(fill)) <= 255:
+        return level
     raise UsageError(f"fill={fill!r}: must be a grey level from 0 to 255, mean or blur; try 0")

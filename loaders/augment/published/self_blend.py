@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ....pipeline.dataset.schema import real_class
 from ....pipeline.errors import UsageError
+from ...whole_numbers import optional_int
 from ..base import FaceTransform
 from .blend_masks import draw_blend_mask, draw_face_mask
 
@@ -50,7 +51,8 @@ class SelfBlend(FaceTransform):
     def __init__(self, real: int | None = None, fake: int | None = None, p: float = 0.5) -> None:
         super().__init__(p=p)
         self._recolour = _recolouring()
-        self.real, self.fake = _require_label("real", real), _require_label("fake", fake)
+        self.real = optional_int("real", real, minimum=0, example=0)
+        self.fake = optional_int("fake", fake, minimum=0, example=1)
         if self.real_label == self.fake_label:
             raise UsageError(f"fake={self.fake_label}: must be another label than real; try real=0, fake=1")
         self._becomes_fake = False
@@ -173,11 +175,3 @@ def _recolouring() -> A.Compose:
             ),
         ]
     )
-
-
-def _require_label(name: str, value: int | None) -> int | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise UsageError(f"{name}={value!r}: must be a label, a whole number of at least 0; try real=0, fake=1")
-    return value

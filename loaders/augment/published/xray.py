@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ....pipeline.errors import UsageError
 from ...face import manipulated_share
+from ...real_numbers import as_float
 from ..base import FaceTransform
 
 _DEFAULT_KERNEL_PX: Final = 3
@@ -32,9 +33,10 @@ class FaceXRay(FaceTransform):
 
     def __init__(self, kernel_px: int = _DEFAULT_KERNEL_PX, p: float = 1.0) -> None:
         super().__init__(p=p)
-        if isinstance(kernel_px, bool) or not isinstance(kernel_px, int) or kernel_px < 1 or kernel_px % 2 == 0:
+        number = as_float(kernel_px)
+        if not (number >= 1 and number % 2 == 1):
             raise UsageError(f"kernel_px={kernel_px!r}: must be an odd number of at least 1; try {_DEFAULT_KERNEL_PX}")
-        self.kernel_px = kernel_px
+        self.kernel_px = int(number)
 
     @property
     def targets(self) -> dict[str, Callable[..., Any]]:

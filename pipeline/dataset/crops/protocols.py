@@ -140,14 +140,15 @@ def crop_protocol(crop: Any) -> CropProtocol:
         names = ", ".join(map(repr, PROTOCOLS))
         raise UsageError(f'crop={crop!r}: must be {names}, or like {{"margin": 0.3, "size": 299, "align": "arcface"}}')
     margin, size, align = crop["margin"], crop["size"], crop.get("align", "none")
-    if not isinstance(margin, (int, float)) or isinstance(margin, bool) or not 0 <= margin <= 8:
+    is_number = isinstance(margin, (int, float, np.integer, np.floating)) and not isinstance(margin, bool)
+    if not (is_number and 0 <= margin <= 8):
         raise UsageError(f"crop: margin={margin!r}: must be from 0 to 8, a share of the face's side; try 0.3")
-    if not isinstance(size, int) or isinstance(size, bool) or not 8 <= size <= 4096:
+    if not isinstance(size, (int, np.integer)) or isinstance(size, bool) or not 8 <= size <= 4096:
         raise UsageError(f"crop: size={size!r}: must be a whole number from 8 to 4096, px; try 256")
     if align not in ALIGNMENTS:
         raise UsageError(f"crop: align={align!r}: must be one of {', '.join(ALIGNMENTS)}")
     kind = ArcFaceCrop if align == "arcface" else SquareCrop
-    return kind(size_px=size, margin=float(margin))
+    return kind(size_px=int(size), margin=float(margin))
 
 
 def _scaled_to(size_px: int, corners: NDArray[np.float64], sides: NDArray[np.float64]) -> Affine:

@@ -76,6 +76,11 @@ def test_a_hull_without_area_changes_nothing() -> None:
         assert (removed(hull=hull)["image"] == IMAGE).all()
 
 
+@pytest.mark.parametrize("level", [np.int64(7), np.float32(7)])
+def test_a_grey_level_may_be_a_number_of_numpy(level: Any) -> None:
+    assert (removed(margin=0, fill=level)["image"] == removed(margin=0, fill=7)["image"]).all()
+
+
 @pytest.mark.parametrize(
     "options", [{"keep": "eyes"}, {"fill": "noise"}, {"fill": 256}, {"fill": True}, {"margin": -1}]
 )

@@ -259,8 +259,12 @@ def test_a_missing_label_and_labels_that_cannot_be_are_refused() -> None:
     with pytest.raises(UsageError, match="SelfBlend: label is missing"):
         FaceCompose([SelfBlend(p=1)])(**a_face(label=None))
     for arguments in ({"real": -1}, {"fake": 1.5}, {"real": True}, {"real": 1, "fake": 1}):
-        with pytest.raises(UsageError, match="try real=0, fake=1"):
+        with pytest.raises(UsageError, match=r"(real|fake)=.*: must be .*; try"):
             SelfBlend(**arguments)
+
+
+def test_labels_may_be_numbers_of_numpy() -> None:
+    SelfBlend(real=np.int64(1), fake=np.uint8(0)).check_labels(["spoof", "live"])  # type: ignore[arg-type]
 
 
 def test_a_dataset_whose_labels_are_in_another_order_is_refused_with_the_order() -> None:

@@ -47,6 +47,10 @@ def test_a_face_that_was_blended_has_one_and_a_real_one_has_none() -> None:
     assert xray[0, 0] == 0
 
 
+def test_a_kernel_may_be_a_number_of_numpy() -> None:
+    assert FaceXRay(kernel_px=np.int64(5)).kernel_px == 5  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("kernel_px", [0, 4, -3, 2.5, True])
 def test_a_kernel_that_is_not_odd_is_refused(kernel_px: Any) -> None:
     with pytest.raises(UsageError, match=r"kernel_px=.*odd"):

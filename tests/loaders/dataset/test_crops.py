@@ -352,6 +352,11 @@ def test_a_crop_that_shows_more_than_media_that_was_cropped_before_is_refused_wh
         assert len(FaceDataset(out, crop=within)) == 107
 
 
+@pytest.mark.parametrize("number", [np.float32, np.float64, np.int64])
+def test_margin_and_size_of_a_crop_may_be_numbers_of_numpy(number: Any) -> None:
+    assert crop_protocol({"margin": number(1), "size": np.int64(64)}) == crop_protocol({"margin": 1.0, "size": 64})
+
+
 @pytest.mark.parametrize(
     ("crop", "message"),
     [
