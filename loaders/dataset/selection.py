@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -64,6 +65,9 @@ def _filter_expression(filters: Filters) -> pc.Expression:
             f'filters={filters!r}: must be a list of (column, operator, value), such as [("score", ">", 0.9)], '
             "a list of such lists, of which one has to hold, or an expression of pyarrow.compute"
         )
+    for column, operator, value in chain.from_iterable(_alternatives(filters)):
+        if operator in ("in", "not in") and isinstance(value, (str, bytes)):  # pyarrow would take its letters
+            raise UsageError(f"filters={filters!r}: {column} {operator} {value!r}: must be a list; try [{value!r}]")
     try:
         return pq.filters_to_expression(filters)
     except OverflowError as error:
@@ -76,8 +80,14 @@ def _are_triples(filters: Any) -> bool:
     """Whether these are filters in pyarrow's notation: triples, or lists of triples."""
     if not isinstance(filters, (list, tuple)) or not filters:
         return False
-    lists = [filters] if _is_triple(filters[0]) else filters
-    return all(isinstance(each, (list, tuple)) and each and all(map(_is_triple, each)) for each in lists)
+    return all(
+        isinstance(each, (list, tuple)) and each and all(map(_is_triple, each)) for each in _alternatives(filters)
+    )
+
+
+def _alternatives(filters: Any) -> Any:
+    """The lists of which one has to hold."""
+    return [filters] if _is_triple(filters[0]) else filters
 
 
 def _is_triple(condition: Any) -> bool:
