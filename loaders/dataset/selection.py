@@ -96,15 +96,13 @@ def _is_triple(condition: Any) -> bool:
 
 def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
     """Whether each row of the index passes a filter: bool (rows,)."""
-    import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas: half a second that workers need not spend)
-
     passes = []
     try:
         for batch in index.batches(index.schema.names):
-            table = ds.dataset(pa.Table.from_batches([batch])).scanner(columns={"passes": expression}).to_table()
-            if not pa.types.is_boolean(table["passes"].type):
-                raise TypeError(f"gives {table['passes'].type}, must be true or false for each row")
-            passes.append(table["passes"].fill_null(False).to_numpy())
+            column = _evaluated(expression, pa.Table.from_batches([batch]))
+            if not pa.types.is_boolean(column.type):
+                raise TypeError(f"gives {column.type}, must be true or false for each row")
+            passes.append(column.fill_null(False).to_numpy())
         return np.concatenate(passes) if passes else np.empty(0, np.bool_)
     except MemoryError:  # Arrow's is one of its own errors too
         raise
@@ -116,6 +114,23 @@ def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
         if "not in range" in reason:  # pyarrow compares a column of uint64 and an int as int64
             missing = f"; {_UINT64_REMEDY}"
         raise UsageError(f"filters={expression}: {reason}{hint}{missing}") from error
+
+
+def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
+    """The value of an expression for each row."""
+    import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas: half a second that workers need not spend)
+
+    def scan(table: pa.Table) -> pa.ChunkedArray:
+        return ds.dataset(table).scanner(columns={"value": expression}).to_table()["value"]
+
+    try:
+        return scan(table)
+    except pa.ArrowNotImplementedError:  # Arrow's functions of text, such as starts_with, take no encoded columns
+        decoded = [
+            field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
+            for field in table.schema
+        ]
+        return scan(table.cast(pa.schema(decoded)))
 
 
 def _evenly_spaced(index: Index, rows: Rows, num_frames: int) -> NDArray[np.bool_]:
