@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from multiprocessing.popen_forkserver import Popen
+from multiprocessing.queues import Queue
 from types import FrameType
 from typing import Any
 
@@ -69,6 +70,33 @@ def shut_down_workers(iterator: Any) -> bool:
     """Ends the workers of an iterator, as torch does when it is gone; whether all have ended."""
     iterator._shutdown_workers()  # noqa: SLF001
     return not any(worker.is_alive() for worker in workers_of(iterator))
+
+
+def send_errors_of_sending(describe: Callable[[Any, Exception], Any]) -> None:
+    """Makes a worker, which calls this, send an error in place of what cannot be pickled.
+
+    Python's queue would print why and drop it, and the loader's process would wait for it for ever. In place of an
+    error a `RuntimeError` of its text is sent, in place of a batch `describe(batch, error)`, or where that is None the
+    error itself.
+    """
+    drop = Queue._on_queue_feeder_error  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def send_error(queue: Any, error: Exception, answer: Any) -> None:
+        match answer:
+            case (int() as task, ExceptionWrapper() as data):
+                data.exc_type = RuntimeError
+            case (int() as task, batch):
+                raised_here = type(error), error, error.__traceback__
+                of_sending = ExceptionWrapper(raised_here, "as it sent a batch")  # type: ignore[no-untyped-call]
+                data = describe(batch, error) or of_sending
+            case _:
+                drop(error, answer)
+                return
+        with queue._notempty:  # noqa: SLF001
+            queue._sem.acquire()  # which Python released  # noqa: SLF001
+            queue._buffer.appendleft((task, data))  # before later answers: torch relies on their order  # noqa: SLF001
+
+    Queue._on_queue_feeder_error = send_error  # type: ignore[attr-defined]  # noqa: SLF001
 
 
 def free_frame_of_worker_error(error: BaseException) -> None:

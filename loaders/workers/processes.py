@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import pickle
 import resource
 import signal
 import sys
@@ -18,6 +19,8 @@ from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.interrupts import exit_with_parent, sigint_blocked_in_children
 from ...pipeline.machine import usable_cores
+from ..batching.worker_batch import WorkerBatch
+from ..torch_internals import send_errors_of_sending
 from .local_ranks import share_of_cores
 
 _PRELOAD_MODULE = "facefeed.loaders.workers.preload"
@@ -111,6 +114,7 @@ class WorkerInit:
         exit_with_parent()
         cv2.setNumThreads(0)
         _raise_open_file_limit()
+        send_errors_of_sending(_error_of_sending)
         if self.user_init is not None:
             self.user_init(worker_id)
 
@@ -121,6 +125,18 @@ def _raise_open_file_limit() -> None:
     limit = MAX_OPEN_FILES if hard == resource.RLIM_INFINITY else min(hard, MAX_OPEN_FILES)
     if soft != resource.RLIM_INFINITY and soft < limit:
         resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+
+
+def _error_of_sending(batch: Any, error: Exception) -> WorkerBatch | None:
+    """What is sent in place of a batch with an output of collate_fn that cannot be pickled; None for other causes."""
+    is_of_user = isinstance(batch, WorkerBatch) and batch.collated is not None
+    if not is_of_user or not isinstance(error, (pickle.PicklingError, TypeError, AttributeError)):
+        return None
+    described = UsageError(
+        f"collate_fn: its batch cannot be sent from a worker: {error}; return tensors, arrays, numbers and text, and "
+        "lists, tuples and dicts of these, or take num_workers=0"
+    )
+    return WorkerBatch(batch.epoch, batch.step, 0, batch.slot, error=described)
 
 
 _LIKELY_CAUSES = {-signal.SIGKILL: " (out of memory?)", -signal.SIGBUS: " (is /dev/shm full?)"}

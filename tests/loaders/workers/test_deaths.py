@@ -26,6 +26,7 @@ from assets_loaders import (
     StartsLate,
     has_ended,
     is_sending,
+    lazily,
     loader,
     poisoned,
     seen,
@@ -37,6 +38,7 @@ from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.torch_internals import share_popen
 from facefeed.loaders.workers import processes
 from facefeed.loaders.workers.processes import WorkerDiedError
+from facefeed.pipeline.errors import UsageError
 
 LARGE = (*FIELDS, "video_id", "hull", "regions", "landmarks")
 SECONDS = 30
@@ -268,6 +270,20 @@ def test_an_exception_that_cannot_be_made_of_a_text_still_says_what_it_was(datas
     batches = loader(dataset, num_workers=1, transform=poisoned("raise own", dataset, 2))
     with pytest.raises(RuntimeError, match=r"TwoPartError[^$]*one and two"):
         list(batches)
+
+
+def test_an_exception_of_a_class_that_the_training_process_cannot_import_still_comes(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=1, timeout=SECONDS, transform=poisoned("raise local", dataset, 2))
+    with pytest.raises(RuntimeError, match=r"LocalError: known here alone"):
+        list(batches)
+
+
+def test_a_batch_of_a_collate_fn_that_cannot_be_sent_is_refused_by_its_name(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=1, timeout=SECONDS, fields=None, collate_fn=lazily)
+    for _ in range(9):  # also of workers that have answers to earlier requests under way
+        with pytest.raises(UsageError, match="collate_fn: its batch cannot be sent from a worker: cannot pickle 'gen"):
+            next(iter(batches))
+    assert len(list(next(iter(loader(dataset, num_workers=0, fields=None, collate_fn=lazily))))) == 32
 
 
 def test_an_exception_in_the_users_own_start_comes_with_its_own_type_and_text(dataset: Path) -> None:

@@ -99,6 +99,8 @@ class FailOnImage:
                 raise ZeroDivisionError("a bug in the transform")
             if self.deed == "raise own":
                 raise TwoPartError("one", "two")
+            if self.deed == "raise local":
+                raise type("LocalError", (Exception,), {"__qualname__": "f.<locals>.LocalError"})("known here alone")
             if self.deed == "exit":
                 os._exit(7)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -171,6 +173,11 @@ class StartsLate:
         server = os.getppid()
         while worker == 1 and os.getppid() == server:
             time.sleep(0.01)
+
+
+def lazily(items: Any) -> Any:
+    """A `collate_fn` whose batch cannot be pickled."""
+    return (image for image, _ in items)
 
 
 def poisoned(deed: str, out: Path, step: int, **options: Any) -> FailOnImage:
