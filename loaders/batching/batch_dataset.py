@@ -112,6 +112,8 @@ class BatchDataset(FaceDataset):
             return self.load_batch(key)
         except FacefeedError as error:  # returned, since torch would wrap it in the text of the worker's traceback
             return WorkerBatch(key.epoch, key.step, 0, key.slot, error=error)
+        except StopIteration as error:  # of a transform or collate_fn; torch's loader would end the epoch by it
+            raise RuntimeError("StopIteration was raised in a transform or in collate_fn, by next() or so") from error
 
     def __getitems__(self, positions: Any) -> Any:
         """Called by torch's own batching, that is where another loader was built around this dataset."""

@@ -278,6 +278,13 @@ def test_an_exception_of_a_class_that_the_training_process_cannot_import_still_c
         list(batches)
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_stop_iteration_in_a_transform_is_an_error_of_the_transform(dataset: Path, workers: int) -> None:
+    batches = loader(dataset, num_workers=workers, transform=poisoned("raise StopIteration", dataset, 2))
+    with pytest.raises(RuntimeError, match="StopIteration was raised in a transform or in collate_fn"):
+        list(batches)
+
+
 def test_a_batch_of_a_collate_fn_that_cannot_be_sent_is_refused_by_its_name(dataset: Path) -> None:
     batches = loader(dataset, num_workers=1, timeout=SECONDS, fields=None, collate_fn=lazily)
     for _ in range(9):  # also of workers that have answers to earlier requests under way

@@ -101,6 +101,8 @@ class FailOnImage:
                 raise TwoPartError("one", "two")
             if self.deed == "raise local":
                 raise type("LocalError", (Exception,), {"__qualname__": "f.<locals>.LocalError"})("known here alone")
+            if self.deed == "raise StopIteration":
+                next(iter(()))
             if self.deed == "exit":
                 os._exit(7)
             os.kill(os.getpid(), signal.SIGKILL)
