@@ -25,14 +25,26 @@ class EpochIterator(Iterator[Any]):
     def __init__(self, batches: Generator[Any, None, None]) -> None:
         self._batches = batches
         self._superseded = False
+        self._failed_with = ""  # name of the error; itself, it would keep workers
 
     def __next__(self) -> Any:
-        """The next batch; raises `UsageError` where another iteration of the loader has begun."""
+        """The next batch; raises `UsageError` where another iteration of the loader has begun, or after an error."""
         if self._superseded:
             raise UsageError(
                 "this iteration ended as another iter() of its loader began; make a second loader for both"
             )
-        return next(self._batches)
+        if self._failed_with:
+            raise UsageError(
+                f"this iteration ended with {self._failed_with}, before the end of its epoch; iterate the loader "
+                "again: one that is shuffled continues at that batch, any other begins anew"
+            )
+        try:
+            return next(self._batches)
+        except StopIteration:
+            raise
+        except BaseException as error:
+            self._failed_with = type(error).__name__
+            raise
 
     def close(self) -> None:
         """Ends the iteration."""

@@ -245,6 +245,22 @@ def test_an_exception_in_a_transform_comes_with_its_own_type_and_text(dataset: P
         next(iterator)
 
 
+def test_after_an_exception_the_rest_of_the_epoch_is_not_passed_over_in_silence(dataset: Path, tmp_path: Path) -> None:
+    fault = tmp_path / "fault"
+    fault.touch()
+    transform = FailWhileFileExists(poisoned("raise", dataset, 4), fault)
+    batches = loader(dataset, num_workers=0, dtype="uint8", transform=transform)
+    iterator = iter(batches)
+    received = seen([next(iterator) for _ in range(4)])
+    with pytest.raises(ZeroDivisionError):
+        next(iterator)
+    for _ in range(2):
+        with pytest.raises(UsageError, match=r"ended with ZeroDivisionError, .* iterate the loader again"):
+            next(iterator)
+    fault.unlink()
+    assert [*received, *seen(batches)] == seen(loader(dataset, num_workers=0, dtype="uint8"))
+
+
 def test_workers_that_a_kept_exception_keeps_do_not_write_to_the_batches_of_the_next_epoch(
     dataset: Path, tmp_path: Path
 ) -> None:
