@@ -279,8 +279,8 @@ class FaceDataLoader(WorkerBatchLoader):
             meter.add_store(self._request_preparer.take_store_counts())
             if meter.replaced:
                 dataset = self._batch_dataset
-                kind = "clips" if self.clip else "images"
-                _log.warning(meter.replacement_report(dataset.out, kind, dataset.stores.remedies))
+                are_clips = self.clip is not None
+                _log.warning(meter.replacement_report(dataset.out, dataset.stores.remedies, are_clips=are_clips))
 
     def _batch_postprocessor(self) -> BatchPostprocessor:
         device, transform = torch_device(self.device), self.device_transform

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,10 +21,11 @@ class LoaderStats:
     seconds: since `iter()`, the training steps included. wait_seconds: of these, the time in `iter()` and `next()`;
     wait_share near 0: training never waited; near 1: it did nothing else. first_batch_seconds: until the first batch,
     the start of the workers included. queue_depth: batches ready at `next()`, on average; near 0 the workers are the
-    bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: damaged images that were replaced;
-    `replaced` lists the first of them; corrupt_by_dataset: of a mixture, how many of each dataset, by name. made_fakes:
-    real faces that `SelfBlend` made fakes of. store: what reading from object stores took, ahead and for batches; None
-    where all is local.
+    bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: images, or clips, that came in place of
+    damaged ones: one that is due several times in the epoch counts as often; `replaced` lists the first damaged images,
+    each once; corrupt_by_dataset: of a mixture, `corrupt` of each dataset, by name. made_fakes: real faces that
+    `SelfBlend` made fakes of. store: what reading from object stores took, ahead and for batches; None where all is
+    local.
     """
 
     epoch: int
@@ -105,34 +106,43 @@ class EpochMeter:
             epoch=self.epoch, batches=self.batches, images=self._images, seconds=self._latest - self._started,
             wait_seconds=self._wait_seconds, first_batch_seconds=self._first_batch_seconds,
             queue_depth=self._ready / max(self.batches, 1), latest_ready=self._latest_ready,
-            corrupt=len(self.replaced), made_fakes=self.made_fakes, replaced=tuple(self.replaced[:_MAX_NAMED]),
-            corrupt_by_dataset=self._corrupt_by_dataset(), store=self._store,
+            corrupt=len(self.replaced), made_fakes=self.made_fakes, replaced=self._each_once()[:_MAX_NAMED],
+            corrupt_by_dataset=self._count_by_dataset(self.replaced), store=self._store,
         )  # fmt: skip
 
-    def _corrupt_by_dataset(self) -> dict[str, int]:
+    def _each_once(self) -> tuple[Replacement, ...]:
+        """The first replacement of each damaged image."""
+        first: dict[int, Replacement] = {}
+        for image in self.replaced:
+            first.setdefault(image.row, image)
+        return tuple(first.values())
+
+    def _count_by_dataset(self, replaced: Iterable[Replacement]) -> dict[str, int]:
         if self._mixture is None:
             return {}
-        counts = Counter(self._mixture.dataset_of(image.row) for image in self.replaced)
+        counts = Counter(self._mixture.dataset_of(image.row) for image in replaced)
         return {name: counts[number] for number, name in enumerate(self._mixture.names)}
 
-    def replacement_report(self, out: Path, kind: str, remedies: Mapping[Path, str]) -> str:
-        """The damaged images, or clips, of an epoch and their replacements, for the log.
+    def replacement_report(self, out: Path, remedies: Mapping[Path, str], *, are_clips: bool) -> str:
+        """The damaged images of an epoch and their replacements, for the log.
 
-        `remedies`: by folder, where it is not `facefeed verify`.
+        `remedies`: by folder, where it is not `facefeed verify`. `are_clips`: whether clips with them were replaced.
         """
-        replaced, damaged, outs = self.replaced[:_MAX_NAMED], "", [out]
+        replaced, datasets, outs = self._each_once(), "", [out]
         if self._mixture is not None:
-            counts = {name: count for name, count in self._corrupt_by_dataset().items() if count}
-            damaged = f" ({_counts(counts)})"
+            counts = {name: count for name, count in self._count_by_dataset(replaced).items() if count}
+            datasets = f" ({_counts(counts)})"
             folders = dict(zip(self._mixture.names, self._mixture.outs, strict=True))
             outs = [folders[name] for name in counts]
         local = " and ".join(f"`facefeed verify {folder}`" for folder in outs if folder not in remedies)
         of_stores = sorted({remedies[folder] for folder in outs if folder in remedies})
         remedy = "; ".join([f"run {local}"] * bool(local) + of_stores)
-        first = "\n".join(f"  {image.face_id} -> {image.replaced_by}: {image.reason}" for image in replaced)
+        first = "\n".join(f"  {each.face_id} -> {each.replaced_by}: {each.reason}" for each in replaced[:_MAX_NAMED])
+        images = f"{'clips with ' * are_clips}{len(replaced)} damaged images{datasets}"
+        times = f", {len(self.replaced)} times," if len(self.replaced) > len(replaced) else ""
         return (
-            f"epoch {self.epoch}: {len(self.replaced)} damaged {kind}{damaged} were replaced by others of their videos "
-            f"or labels; {remedy}. The first:\n{first}"
+            f"epoch {self.epoch}: {images} were replaced{times} by others of their videos or labels; {remedy}. The "
+            f"first:\n{first}"
         )
 
 

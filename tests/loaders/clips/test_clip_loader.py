@@ -443,7 +443,7 @@ def test_a_clip_with_a_damaged_image_is_replaced_by_the_next_sound_one_of_its_se
     assert (replaced.face_id, replaced.replaced_by) == (
         stored[drawn[2]]["face_id"], stored[expected[0]]["face_id"]
     )  # fmt: skip
-    assert "1 damaged clips were replaced" in caplog.records[-1].getMessage()
+    assert "clips with 1 damaged images were replaced by" in caplog.records[-1].getMessage()
     assert drawn[2] not in {row for rows in clips for row in rows}
 
 

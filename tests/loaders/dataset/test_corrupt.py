@@ -109,6 +109,19 @@ def test_much_damage_is_counted_in_full_and_logged_in_part(copy: Path, caplog: p
     assert len(caplog.records[0].getMessage().splitlines()) == 11
 
 
+def test_damage_that_comes_often_in_an_epoch_is_named_once(copy: Path, caplog: pytest.LogCaptureFixture) -> None:
+    reals = [*rows_of(copy, "real/anna.mp4"), *rows_of(copy, "real/bert.mp4")]
+    damage(copy, *reals[3:5])
+    loader = loader_of(copy, balance=Quotas({"real": 9, "fake": 1}))
+    due = Counter(row for row in loader._epoch_sampler.rows(0).tolist() if row in reals[3:5])
+    list(loader)
+    assert min(due.values()) > 1
+    assert (loader.stats().corrupt, len(loader.stats().replaced)) == (due.total(), 2)
+    first, *named = caplog.records[0].getMessage().splitlines()
+    assert f"2 damaged images were replaced, {due.total()} times, by others" in first
+    assert len(named) == 2
+
+
 def test_where_a_whole_video_is_damaged_another_of_its_label_and_split_takes_its_place(copy: Path) -> None:
     for video in ("real/anna.mp4", "fake/bert-talk.mp4"):
         damage(copy, *rows_of(copy, video))
