@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -15,15 +14,13 @@ from ...pipeline.dataset.frame_numbers import VideoEnds
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
-from ..dataset.replacement import replacement_candidates
+from ..dataset.replacement import around, replacement_candidates
 from ..dataset.selection import ClipRows, Rows
 from ..sampling.pairing import nearest_face
 from ..sampling.shuffling import derive_key, hash_numbers
 from .clip import Clip
 from .clip_table import ClipTable
 from .runs import find_runs
-
-_MAX_CANDIDATES = 32
 
 
 class ClipItems:
@@ -167,14 +164,14 @@ class ClipItems:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.
 
         Other clips of the item's segment, from the drawn one on; then the clips of other items, in the order in which
-        `replacement_candidates` yields rows. `damaged` may grow meanwhile.
+        `replacement_candidates` yields rows. See `around` for which of the segment's. `damaged` may grow meanwhile.
         """
         table = self.table
         at = np.searchsorted(table.anchors, [item])
         start, end = int(table.segment_starts[at[0]]), int(table.segment_ends[at[0]])
         drawn = int(self._drawn(at, epoch)[0])
-        same_segment = (table.clips([number]) for number in (*range(drawn + 1, end), *range(start, drawn)))
-        yield from islice(_sound(same_segment, damaged), _MAX_CANDIDATES)
+        same_segment = np.array([*range(drawn + 1, end), *range(start, drawn)], np.int64)
+        yield from _sound((table.clips([number]) for number in same_segment[around(len(same_segment))]), damaged)
         others = replacement_candidates(table.index, item, table.anchors, columns)
         yield from _sound((self.clips([other], epoch) for other in others), damaged)
 

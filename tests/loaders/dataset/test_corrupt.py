@@ -142,6 +142,36 @@ def test_a_long_damaged_video_is_replaced_too(tmp_path: Path) -> None:
     assert videos == {"real/bert.mp4"}
 
 
+@pytest.fixture(scope="module")
+def long_dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A video of 100 frames, and a hundred of one."""
+    out = tmp_path_factory.mktemp("loaders") / "out"
+    make_dataset(out, (("train", (Clip("real/anna.mp4", 100), *(Clip(f"real/b{n:02}.mp4", 1) for n in range(100)))),))
+    return out
+
+
+def test_where_a_half_of_a_video_is_damaged_its_sound_half_takes_the_place(long_dataset: Path) -> None:
+    index, selected = Index(long_dataset), np.arange(200, dtype=np.uint32)
+    anna = rows_of(long_dataset, "real/anna.mp4")
+    for sound in (range(50), range(50, 100), range(3), range(99, 100)):
+        for row in {*range(100)} - {*sound}:
+            candidates = replacement_candidates(index, anna[row], selected)
+            assert next(other for other in candidates if other not in anna or other - anna[0] in sound) in anna
+
+
+@pytest.mark.parametrize("damaged", [range(40), range(30, 90), range(5, 98)], ids=str)
+def test_where_the_videos_around_are_damaged_too_a_sound_one_further_on_takes_the_place(
+    long_dataset: Path, damaged: range
+) -> None:
+    index = Index(long_dataset)
+    videos = [row for number in range(100) for row in rows_of(long_dataset, f"real/b{number:02}.mp4")]
+    selected, broken = np.array(sorted(videos), np.uint32), {videos[number] for number in damaged}
+    for row in broken:
+        candidates = list(replacement_candidates(index, row, selected))
+        assert {*candidates} - broken
+        assert len(candidates) == len({*candidates}) < 80
+
+
 def test_where_nothing_like_it_is_sound_the_error_says_so(copy: Path) -> None:
     damage(copy, *rows_of(copy, "real/dora.mp4"))
     with pytest.raises(
@@ -249,9 +279,14 @@ def test_the_rule_for_stand_ins(dataset: Path) -> None:
     anna, bert = (rows_of(dataset, f"real/{name}.mp4") for name in ("anna", "bert"))
     candidates = list(replacement_candidates(index, anna[37], rows))
     assert candidates[:3] == [anna[38], anna[39], anna[36]]
-    assert candidates[:32] == [*anna[38:], *anna[36:6:-1]]
-    assert candidates[32:] == bert  # the only other real video of the split; of several, one row of each comes first
-    assert list(replacement_candidates(index, bert[-1], rows)) == [*bert[-2::-1], *anna[:32]]
+    assert candidates[:-12] == [*anna[38:], *anna[36:4:-1], anna[0]]
+    assert candidates[-12:] == bert  # the only other real video of the split; of several, one row of each comes first
+    assert list(replacement_candidates(index, bert[-1], rows)) == [
+        *bert[-2::-1],
+        *anna[:32],
+        *anna[38:],
+        *anna[37:31:-1],
+    ]
     fake = rows_of(dataset, "fake/dora-swap.mp4")
     assert list(replacement_candidates(index, fake[0], rows)) == fake[1:]
 
