@@ -23,7 +23,7 @@ from ..mixture.mixed_index import as_mixed
 from ..mixture.mixture_balance import Weighting, mixture_balance
 from ..mixture.mixture_dataset import MixtureDataset
 from ..mixture.names import Rename, folders_by_name, is_several
-from ..sampling.balance import Balance, BlendPairs, Pairs, Unbalanced, check_balance
+from ..sampling.balance import Balance, BlendPairs, Pairs, Quotas, Unbalanced, check_balance
 from ..sampling.epoch_sampler import EpochSampler
 from ..whole_numbers import optional_int
 
@@ -60,6 +60,8 @@ def epoch_balance(
     """The balance that epochs are ordered by: of a mixture, that of each dataset and the shares of these."""
     each = Unbalanced() if balance is None else balance
     check_balance(each)
+    if isinstance(each, Quotas):
+        each = each.in_order_of(dataset.index)
     if (index := as_mixed(dataset.index)) is not None:
         return mixture_balance(index, each, weights=weights, temperature=temperature, epoch_length=epoch_length)
     for name, value in {"weights": weights, "temperature": temperature, "epoch_length": epoch_length}.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
@@ -68,7 +68,7 @@ class Quotas:
     sum of the shares.
 
     Args:
-        shares: positive integers by value; in another order they give another sequence of the same shares.
+        shares: positive integers by value.
         column: whose values are named: "label" by its names, else a column of strings such as "method".
 
     """
@@ -83,6 +83,15 @@ class Quotas:
             name: require_int(f"Quotas: {name}", share, minimum=1, example=1) for name, share in self.shares.items()
         }
         object.__setattr__(self, "shares", shares)  # in one form, as saved states hold its text
+
+    def in_order_of(self, index: IndexLike) -> Quotas:
+        """The same shares in the order of the index's values.
+
+        Their order decides that of an epoch, and those of a dict that was built of a set differ between ranks and runs.
+        """
+        names = _value_names(index, self.column)
+        ordered = sorted(self.shares, key=lambda name: names.index(name) if name in names else len(names))
+        return replace(self, shares={name: self.shares[name] for name in ordered})
 
     def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
@@ -250,11 +259,17 @@ def check_batch_size(batch_size: int, balance: Quotas | Pairs | BlendPairs | Non
 
 def _value_ids(rows: Rows, index: IndexLike, column: str) -> tuple[NDArray[np.int64], list[str]]:
     """Each row's value as a position in a list of names, int64 (rows,), -1 where it has none; and the list."""
+    names = _value_names(index, column)
+    values = index.numbers if column == "label" else index.codes
+    return values(column, rows).astype(np.int64), names
+
+
+def _value_names(index: IndexLike, column: str) -> list[str]:
     if column == "label":
-        return index.numbers("label", rows).astype(np.int64), list(index.labels)
+        return list(index.labels)
     if column not in index.categorical_columns:
         raise UsageError(f"column={column!r}: must be label or one of {', '.join(index.categorical_columns)}")
-    return index.codes(column, rows).astype(np.int64), index.categories(column)
+    return index.categories(column)
 
 
 def _check_names(requested: Mapping[str, Any], names: list[str], column: str) -> None:

@@ -124,6 +124,28 @@ def test_quotas_mix_anew_by_seed_and_epoch() -> None:
 
 
 @pytest.mark.parametrize(
+    ("shares", "column"),
+    [({"real": 1, "fake": 3}, "label"), ({"swap": 1, "talk": 3}, "method")],
+    ids=["label", "method"],
+)
+def test_shares_in_any_order_are_one_order_of_rows_on_every_rank_and_in_a_resumed_run(
+    dataset: Path, column: str, shares: dict[str, int]
+) -> None:
+    loaders = [
+        FaceDataLoader(dataset, 8, balance=Quotas(dict(items), column), num_workers=0, fields=("image", "row"))
+        for items in (shares.items(), reversed(shares.items()))
+    ]
+    first, second = ([batch["row"].tolist() for batch in loader] for loader in loaders)
+    assert first == second
+    loaders[1].load_state_dict(loaders[0].state_dict())
+
+
+def test_shares_in_the_order_of_the_labels_have_the_states_that_they_always_had(dataset: Path) -> None:
+    loader = FaceDataLoader(dataset, 8, balance=EVEN, num_workers=0)
+    assert "Quotas(shares={'real': 1, 'fake': 1}, column='label')" in loader.state_dict()["order"]
+
+
+@pytest.mark.parametrize(
     ("balance", "message"),
     [
         (Quotas({"real": 1, "deepfake": 1}), "'deepfake': no label is called so; there are real, fake"),
