@@ -325,11 +325,17 @@ class EpochSampler(DistributedSampler[int]):
         }  # fmt: skip
 
     def resume(self, state: Mapping[str, Any]) -> None:
-        """Continues at the position of a state; raises `UsageError` where the state is of another order."""
+        """Continues at the position of a state; raises `UsageError` where the state is of another order.
+
+        Where `drop_last` leaves none of the images that remain of its epoch, as with larger batches than before, that
+        is the beginning of the next epoch.
+        """
         self.position = saved_position(
             state, identity=self.order_identity(), global_batch=self.global_batch, needs_batch=self._needs_batch,
             num_images=self.num_images, unit_size=lambda: self.bound_balance.unit_size, num_steps=self._num_steps,
         )  # fmt: skip
+        if state["version"] == STATE_VERSION and len(self) and not self.steps_left:
+            self.position = self.epoch + 1, 0
         self.set_epoch_keeps_position = True
 
     def copy_outside_iteration(self) -> Self:

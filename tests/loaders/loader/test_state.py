@@ -219,6 +219,16 @@ def test_a_state_may_be_loaded_by_other_ranks_of_the_same_global_batch(dataset: 
     ]
 
 
+def test_where_drop_last_leaves_no_step_of_the_states_epoch_the_next_one_comes(dataset: Path) -> None:
+    state = interrupted(loader_of(dataset, drop_last=True), 9).state_dict()
+    assert state["images"] == 90
+    resumed = loader_of(dataset, drop_last=True, batch_size=32)
+    resumed.load_state_dict(state)
+    assert position(resumed) == (1, 0)
+    assert rows_seen(resumed) == rows_seen_in_epoch(dataset, 1)[:96]
+    assert position(resumed) == (2, 0)
+
+
 def test_the_state_of_any_loader_is_less_than_a_kilobyte_of_plain_numbers_and_words(dataset: Path) -> None:
     long_filter = [("video_id", "not in", [f"real/{number}.mp4" for number in range(1000)])]
     for options in ({}, {"filters": long_filter}, {"balance": Quotas({"real": 1, "fake": 4})},
