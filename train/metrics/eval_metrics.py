@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...pipeline.console import plural
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
 
 _METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
@@ -218,7 +219,8 @@ class EvalMetrics:
     def result(self) -> dict[str, float]:
         """Computes the metrics by name: auc, log_loss and accuracy of faces, video_auc, ... of videos, and accuracies.
 
-        accuracy_<class>: of the faces of that class; accuracy_method_<method>: of the faces made by that method.
+        accuracy_<class>: of the faces of that class; accuracy_method_<method>: of the faces made by that method, not of
+        the real moments of its videos that are fake in part.
         Undefined metrics are left out: the AUC of a single class, video metrics without known videos, classes and
         methods without faces. A metric of faces of which a prediction is NaN is NaN.
         """
@@ -230,8 +232,13 @@ class EvalMetrics:
         for label, name in enumerate(self.classes):
             metrics[f"accuracy_{name}"] = faces.of(faces.labels == label).accuracy
         for name, label in sorted(self._methods.items()):
-            metrics[f"accuracy_method_{name}"] = faces.of(methods == label).accuracy
+            metrics[f"accuracy_method_{name}"] = faces.of(self._is_made_by(methods == label)).accuracy
         return {name: value for name, value in metrics.items() if value is not None}
+
+    def _is_made_by(self, of_method: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """Returns which faces of a method are not real, as its real moments are; all where all of them are real."""
+        not_real = of_method & (self.faces.labels != real_class(self.classes))
+        return not_real if not_real.any() else of_method
 
     def nan_note(self) -> str | None:
         """Returns a note on the number of NaN predictions; None if there are none."""

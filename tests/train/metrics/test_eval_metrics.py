@@ -67,6 +67,14 @@ def test_metrics_of_faces_are_those_of_their_definitions(predictions: Any) -> No
         assert metrics[f"accuracy_method_{method}"] == pytest.approx(right[of_method].mean())
 
 
+def test_real_moments_of_videos_that_are_fake_in_part_are_not_counted_as_made_by_the_method() -> None:
+    says_real = torch.tensor([[1.0, 0.0]]).repeat(8, 1)
+    methods = [*["swap"] * 4, None, "voice", "talk", "voice"]
+    metrics = scored(says_real, [0, 0, 0, 1, 0, 0, 1, 0], methods=methods).result()
+    assert metrics["accuracy_method_swap"] == metrics["accuracy_method_talk"] == 0.0
+    assert metrics["accuracy_method_voice"] == 1.0  # of these the sound alone is fake
+
+
 def test_metrics_of_videos_are_those_of_the_mean_probability_of_their_faces(predictions: Any) -> None:
     logits, labels, videos, methods = predictions
     scores = scored(logits, labels, videos, methods)
