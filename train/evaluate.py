@@ -258,7 +258,7 @@ def _evaluate_dataset(
     notes = [*(f"{name}: {note}" for note in counts if note is not None), *notes]
     return Evaluation(
         dataset=without_credentials(out) if is_address(out) else str(dataset.out), name=name, split=split,
-        faces=len(metrics.faces), videos=len(metrics.videos),
+        faces=len(metrics.faces), videos=metrics.num_videos,
         metrics=metrics.result(), notes=notes,
     )  # fmt: skip
 

@@ -216,6 +216,12 @@ class EvalMetrics:
             log_total = np.log(total)
         return Predictions(log_p=largest + log_total - np.log(faces)[:, None], labels=keys % classes)
 
+    @property
+    def num_videos(self) -> int:
+        """Number of known videos; `videos` has one that is fake in part once for each label."""
+        video = self._unique_faces[2]
+        return len(np.unique(video[video >= 0]))
+
     def result(self) -> dict[str, float]:
         """Computes the metrics by name: auc, log_loss and accuracy of faces, video_auc, ... of videos, and accuracies.
 

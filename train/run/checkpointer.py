@@ -108,7 +108,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         value = self._metric_sign * metrics.get(self._metric, math.inf)
         if value < self._best_value and self._check_finite(trainer):  # NaN compares false
             self.metrics, self._best_value, self.best_step = metrics, value, trainer.global_step
-            self.faces, self.videos = len(pl_module.scores.faces), len(pl_module.scores.videos)
+            self.faces, self.videos = len(pl_module.scores.faces), pl_module.scores.num_videos
             self._save(trainer, BEST)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

@@ -232,7 +232,7 @@ class _Session:
             "val_videos": checkpointer.videos,
             "test": test,
             "test_faces": len(metrics.faces) if metrics else 0,
-            "test_videos": len(metrics.videos) if metrics else 0,
+            "test_videos": metrics.num_videos if metrics else 0,
         }
 
     def _release_process_groups(self) -> None:

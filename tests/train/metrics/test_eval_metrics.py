@@ -88,6 +88,13 @@ def test_metrics_of_videos_are_those_of_the_mean_probability_of_their_faces(pred
     assert metrics["video_accuracy"] == pytest.approx((mean.argmax(1) == truth).mean())
 
 
+def test_a_video_that_is_fake_in_part_is_one_video_and_judged_once_as_real_and_once_as_fake() -> None:
+    logits = torch.tensor([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 1.0]])
+    scores = scored(logits, [0, 1, 0, 1], ["a", "a", "b", None])
+    assert scores.num_videos == 2
+    assert scores.result()["video_accuracy"] == pytest.approx(2 / 3)
+
+
 def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> None:
     generator = torch.Generator().manual_seed(1)
     logits, labels = torch.randn(60, 3, generator=generator), torch.randint(0, 3, (60,), generator=generator)
