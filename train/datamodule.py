@@ -167,10 +167,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
 
     def _eval_loader(self, split: str) -> FaceDataLoader | list[Any]:
         dataset = self.dataset(split, **eval_transform_arguments(self.options.eval_transform))
-        if (label := self._only_label(dataset)) is not None:
+        if (one_label := self._one_label(dataset, split)) is not None:
             warn(
-                f"{without_credentials(self.out)}: all faces of {split} have the label {label}, so its AUC is not "
-                "defined, and its other metrics say nothing of other labels; see `facefeed inspect`"
+                f"{without_credentials(self.out)}: {one_label}, so its AUC is not defined, and its other metrics say "
+                "nothing of other labels; see `facefeed inspect`"
             )
         return EvaluationLoader(dataset, **self.loader_arguments()) if len(dataset) else []
 
@@ -184,10 +184,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     def _train_loader(self, dataset: FaceDataset) -> FaceDataLoader:
         balance = self._balance_of(dataset)
         self_blend = getattr(dataset.face_transform, "self_blend", None)
-        if (label := self._only_label(dataset)) is not None and self_blend is None:
+        if (one_label := self._one_label(dataset, "train")) is not None and self_blend is None:
             warn(
-                f"{without_credentials(self.out)}: all faces of train have the label {label}, so there is nothing to "
-                "tell apart; see `facefeed inspect`. Real faces alone train with data.balance=blend_pairs"
+                f"{without_credentials(self.out)}: {one_label}, so there is nothing to tell apart; see `facefeed "
+                "inspect`. Real faces alone train with data.balance=blend_pairs"
             )
         return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
 
@@ -210,12 +210,16 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         check_batch_size(batch_size, balance, option=f"data.batch_size={batch_size}", remedy=remedy)
         return balance
 
-    def _only_label(self, dataset: FaceDataset) -> str | None:
-        """Returns the label of all faces of `dataset`; None where there are no faces, or several labels."""
+    def _one_label(self, dataset: FaceDataset, split: str) -> str | None:
+        """Returns which one label all labelled faces have, as a clause; None for several labels, and without faces."""
         labels = np.unique(dataset.index.numbers("label", dataset.rows))
-        if len(labels) != 1:
+        known = labels[labels >= 0]
+        if len(known) > 1 or not len(labels):
             return None
-        return self.classes[labels[0]] if labels[0] >= 0 else "-1, unknown"
+        if not len(known):
+            return f"no face of {split} has a label"
+        which = "all faces" if len(known) == len(labels) else "all labelled faces"
+        return f"{which} of {split} have the label {self.classes[known[0]]}"
 
 
 def pipeline_hashes(options: DataOptions) -> dict[str, str]:

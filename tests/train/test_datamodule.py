@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from assets_train import (
 from facefeed.loaders.augment import FaceCompose, SelfBlend
 from facefeed.pipeline.dataset.crops import crop_protocol
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.sources import Entry
 from facefeed.train.checkpoints.plain import read_checkpoint
 from facefeed.train.config.options import DataOptions
 from facefeed.train.datamodule import FaceDataModule
@@ -371,6 +372,27 @@ def test_a_split_of_one_class_is_reported_before_it_is_measured(tmp_path: Path, 
     make_dataset(tmp_path / "out", (("train", both), (split, (Clip("fake/carl-swap.mp4", 3),))))
     with pytest.warns(UserWarning, match=f"all faces of {split} have the label fake, so its AUC is not defined"):
         getattr(data(tmp_path / "out"), f"{split}_dataloader")()
+
+
+class Unlabelled(Clip):
+    def entry(self) -> Entry:
+        return replace(super().entry(), label=-1)
+
+
+@pytest.mark.parametrize(
+    ("clips", "warning"),
+    [
+        ((Clip("real/anna.mp4", 3), Unlabelled("web/dora.mp4", 3)), "all labelled faces of {} have the label real"),
+        ((Unlabelled("web/dora.mp4", 3),), "no face of {} has a label"),
+    ],
+    ids=["one class", "none"],
+)
+def test_faces_without_a_label_are_no_second_class(tmp_path: Path, clips: tuple[Clip, ...], warning: str) -> None:
+    make_dataset(tmp_path / "out", (("train", clips), ("val", (replace(clips[-1], name="web/emil.mp4"), *clips[:-1]))))
+    module = data(tmp_path / "out", balance="none")
+    for split in ("train", "val"):
+        with pytest.warns(UserWarning, match=warning.format(split)):
+            getattr(module, f"{split}_dataloader")()
 
 
 @pytest.mark.parametrize(("devices", "workers"), [(1, 64), (2, 32)])
