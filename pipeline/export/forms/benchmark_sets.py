@@ -1,6 +1,7 @@
 """What DeepfakeBench calls sets, classes and folders (its preprocessing/rearrange.py and training/config).
 
-A set that it does not know is called by its `dataset`, and its classes `<set>_Real`, `<set>_Fake` or `<set>_<class>`.
+A set that it does not know is called by its `dataset`, and its classes `<set>_Real`, `<set>_Fake` or `<set>_<class>`;
+so are fakes of a method that it does not know.
 """
 
 from __future__ import annotations
@@ -67,12 +68,14 @@ class Place:
     """Label of a video, the folder of its class below `datasets/rgb`, and the value of the label (0: real).
 
     `name_group`: within it, names of videos are unique: all of the folder, and all that have one key in the JSON.
+    `own_set`: what the video's set is called for what DeepfakeBench does not know of it.
     """
 
     label: str
     number: int
     folder: str
     name_group: str
+    own_set: str
 
 
 def places_of(videos: Sequence[Video], classes: Sequence[str]) -> list[Place]:
@@ -119,16 +122,12 @@ def _place_of(video: Video, folder: str, labels: Mapping[str, str], numbers: Map
     is_fake = {"real": False, "fake": True}.get(video.label)
     # Not where it has another number in this dataset, none of whose classes is known to be real.
     known = None if is_fake is None or numbers[video.label] != is_fake else _known_place(video, is_fake=is_fake)
+    own_set = folder.partition("/")[0]
     if known:
         label, known_folder = known
-        return Place(label, int(bool(is_fake)), known_folder, _NAME_GROUPS.get(label, known_folder))
-    set_name, label = folder.partition("/")[0], labels[folder]
-    return Place(label, numbers[video.label], f"{set_name}/{label}", set_name)
-
-
-def dataset_of(place: Place) -> str:
-    """The dataset of a place that DeepfakeBench does not know."""
-    return place.folder.partition("/")[0]
+        return Place(label, int(bool(is_fake)), known_folder, _NAME_GROUPS.get(label, known_folder), own_set)
+    label = labels[folder]
+    return Place(label, numbers[video.label], f"{own_set}/{label}", own_set, own_set)
 
 
 _Known = tuple[str, str] | None  # label and folder

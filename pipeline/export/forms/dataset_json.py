@@ -6,11 +6,12 @@ Written video by video: the frames of a million faces never stand in memory at o
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, TextIO
 
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.schema import SPLITS
-from .benchmark_sets import DATASETS, NO_COMPRESSION, WITH_COMPRESSION, WITH_MASKS, Place, dataset_of
+from .benchmark_sets import DATASETS, NO_COMPRESSION, WITH_COMPRESSION, WITH_MASKS, Place
 
 FRAMES, MASKS, LANDMARKS = "frames", "masks", "landmarks"
 RGB_FOLDER: Final = "datasets/rgb"
@@ -61,20 +62,24 @@ def frame_path(place: Place, video: str, kind: str, frame: int, suffix: str = ".
 
 
 def datasets_of(places: Iterable[Place]) -> dict[str, list[str]]:
-    """Each dataset JSON with its labels: those of DeepfakeBench that have a fake here, and those it does not know."""
-    places = [*places]
-    labels = {place.label for place in places}
-    datasets: dict[str, list[str]] = {}
-    for name, known in DATASETS.items():
-        present = [label for label in known if label in labels]
-        if present and (present != ["FF-real"] or name == "FaceForensics++"):
-            datasets[name] = present
+    """Each dataset JSON with its labels: first those with a fake here, then those whose reals no other one has.
+
+    What DeepfakeBench does not know of a set stands in a JSON of the set's own, with all reals of the set.
+    """
+    places = sorted(set(places), key=lambda place: place.label)
+    labels = {place.label: place for place in places}
+    datasets = {name: [label for label in known if label in labels] for name, known in DATASETS.items()}
     all_known = {label for known in DATASETS.values() for label in known}
-    for place in sorted({place for place in places if place.label not in all_known}, key=lambda place: place.label):
-        of_set = datasets.setdefault(dataset_of(place), [])
-        if place.label not in of_set:
-            of_set.append(place.label)
-    return datasets
+    for own_set in dict.fromkeys(place.own_set for place in places if place.label not in all_known):
+        of_set = [place for place in places if place.own_set == own_set]
+        own = [place.label for place in of_set if place.label not in all_known]
+        reals = [place.label for place in of_set if place.label in all_known and place.number == 0]
+        datasets[own_set] = [*dict.fromkeys([*reals, *own])]
+    chosen = {name: known for name, known in datasets.items() if any(labels[label].number for label in known)}
+    for name, reals in datasets.items():
+        if not {*reals} <= {label for listed in chosen.values() for label in listed}:
+            chosen[name] = reals
+    return chosen
 
 
 def write_dataset_json(path: Path, dataset: str, labels: Sequence[str], videos: Sequence[ExportedVideo]) -> None:
@@ -112,13 +117,16 @@ def _write_classes(
 
 
 def _write_videos(file: TextIO, videos: Sequence[ExportedVideo]) -> None:
-    videos = sorted(videos, key=lambda video: video.name)
-    if repeated := next((video.name for video, other in pairwise(videos) if video.name == other.name), None):
+    counts = Counter(video.name for video in videos)
+    # Of several grades of an original, names are those of its files, which are the same, and no name has a "/".
+    by_key = [(video.name if counts[video.name] == 1 else f"{video.grade}/{video.name}", video) for video in videos]
+    by_key.sort(key=itemgetter(0))
+    if repeated := next((key for (key, _), (other, _) in pairwise(by_key) if key == other), None):
         raise ValueError(f"two videos of one class are called {repeated}")  # whoever reads it would get one of them
     file.write("{")
     file.writelines(
-        f"{',' if number else ''}\n{json.dumps(video.name)}: {json.dumps(video.entry())}"
-        for number, video in enumerate(videos)
+        f"{',' if number else ''}\n{json.dumps(key)}: {json.dumps(video.entry())}"
+        for number, (key, video) in enumerate(by_key)
     )
     file.write("}")
 

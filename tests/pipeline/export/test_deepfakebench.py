@@ -18,7 +18,7 @@ from assets_export import TWO_FACES, exported, files_below, named, run_export
 from assets_rows import stored_pixels, stored_rows
 from facefeed.loaders import FaceDataset
 from facefeed.pipeline.errors import UsageError
-from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Place, Video, dataset_of, places_of
+from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Place, Video, places_of
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.video import Frame
 from numpy.typing import NDArray
@@ -318,6 +318,37 @@ def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name
     assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
 
 
+def test_fakes_of_methods_that_deepfakebench_does_not_know_stand_in_one_json_with_the_reals_of_their_set(
+    tmp_path: Path,
+) -> None:
+    clips = (
+        *(ffpp(f"original_sequences/youtube/{grade}/videos/033.mp4", 0, None, grade) for grade in ("c23", "c40")),
+        ffpp("manipulated_sequences/MyMethod/c23/videos/033_097.mp4", 1, "MyMethod"),
+        named("Celeb-real/id0_0000.mp4", 2, dataset="celebdf", label=0, source_id=None),
+        named("YouTube-real/00170.mp4", 2, dataset="celebdf", label=0, source_id=None),
+        named("Celeb-synthesis/FaceSwap/GHOST/id0_id1_0000.mp4", 2, dataset="celebdf", label=1, method="GHOST",
+              source_id=None),
+    )  # fmt: skip
+    make_dataset(tmp_path / "out", (("train", clips),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    jsons = {path.stem: dataset_json(tmp_path / "dest", path.stem) for path in (tmp_path / "dest").rglob("*.json")
+             if path.parent.name == "dataset_json"}  # fmt: skip
+    assert {name: [*labels] for name, labels in jsons.items()} == {
+        "ffpp": ["FF-real", "ffpp_Fake"], "celebdf": ["CelebDFv2_real", "celebdf_Fake"]
+    }  # fmt: skip
+    frames = [frame for name in jsons for frame in frames_of(jsons[name])]
+    assert len(frames) == len({path for *_, path in frames}) == 2 * len(clips)
+    assert all(as_the_loader_reads(tmp_path / "dest", path)[0] is not None for *_, path in frames)
+
+
+def test_the_dataset_to_train_on_has_fakes_also_where_some_originals_have_none(tmp_path: Path) -> None:
+    fake = ffpp("manipulated_sequences/FaceShifter/c23/videos/033_097.mp4", 1, "FaceShifter")
+    make_dataset(tmp_path / "out", (("train", (ffpp("original_sequences/youtube/c23/videos/033.mp4", 0), fake)),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    settings = yaml.safe_load((tmp_path / "dest/deepfakebench.yaml").read_text())
+    assert settings["train_dataset"] == settings["test_dataset"] == ["FaceShifter"]
+
+
 def test_videos_of_one_name_in_several_folders_of_a_class_are_all_in_the_json(tmp_path: Path) -> None:
     """DeeperForensics has each fake at several levels of distortion, in folders beside each other."""
     folders = ("source_videos/M101", "manipulated_videos/end_to_end", "manipulated_videos/end_to_end_level_1")
@@ -349,7 +380,7 @@ def test_classes_whose_names_are_alike_without_special_characters_stay_apart(lab
 
 def test_sets_whose_names_are_alike_without_special_characters_stay_apart() -> None:
     places = places_of([Video("a.mp4", "train", "fake", name, None, None) for name in ("my set", "my_set")], CLASSES)
-    assert len({place.label for place in places}) == len({dataset_of(place) for place in places}) == 2
+    assert len({place.label for place in places}) == len({place.own_set for place in places}) == 2
 
 
 def test_labels_of_a_set_and_its_class_stay_apart_where_they_read_alike_together() -> None:
@@ -358,7 +389,7 @@ def test_labels_of_a_set_and_its_class_stay_apart_where_they_read_alike_together
     videos = [Video("a.mp4", "train", label, name, None, None) for name, label in sets_and_classes]
     places = places_of(videos, [label for _, label in sets_and_classes])
     assert len({place.label for place in places}) == len({place.folder for place in places}) == 2
-    assert [dataset_of(place) for place in places] == ["my", "my_set"]
+    assert [place.own_set for place in places] == ["my", "my_set"]
 
 
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
