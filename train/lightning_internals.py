@@ -1,4 +1,4 @@
-"""All use of Lightning's private attributes: counts of batches, steps and epochs, loops, the training iterator.
+"""All use of Lightning's private attributes: counts of batches, steps and epochs, loops, iterators, results.
 
 Checked with `CHECKED_LIGHTNING`.
 """
@@ -29,6 +29,15 @@ def train_iterator(trainer: Any) -> Any:
     combined = getattr(trainer.fit_loop, "_combined_loader", None)
     iterators: Any = getattr(getattr(combined, "_iterator", None), "iterators", ())
     return iterators[0] if len(iterators) == 1 else None
+
+
+def validation_metrics(trainer: Any) -> dict[str, float]:
+    """Returns the metrics that a validation has logged, by name; valid at its end, in `on_validation_end`.
+
+    The public `callback_metrics` keep those of training steps beside them, under any name.
+    """
+    metrics = trainer._results.metrics(on_step=False)["callback"]  # noqa: SLF001
+    return {name: float(value) for name, value in metrics.items()}
 
 
 def detach_callbacks(trainer: Any) -> None:

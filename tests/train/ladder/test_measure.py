@@ -108,6 +108,22 @@ def test_a_users_module_gets_images_and_labels(out: str) -> None:
     assert result.metrics.keys() == {"valid_acc"}
 
 
+def test_metrics_of_training_are_not_shown_as_those_of_validation(out: str, tmp_path: Path) -> None:
+    logs = tmp_path / "logs.py"
+    logs.write_text(
+        "from assets_ladder_modules import FaceBatchModule, OwnDataModule\n\nclass LogsTraining:\n"
+        "    def training_step(self, batch, number):\n        self.log_dict({'acc': 1.0, 'auc': 1.0})\n"
+        "        return super().training_step(batch, number)\n\n"
+        "class Validated(LogsTraining, FaceBatchModule):\n    pass\n\n"
+        "class NotValidated(LogsTraining, OwnDataModule):\n    pass\n"
+    )
+    validated = Subject(out=out, videos=None, module=f"{logs}:Validated", recipe="quick", changes=SMALL[1:])
+    result, _ = measured(RungRequest(subject=validated, task="measure", steps=2))
+    assert result.metrics.keys() == {"valid_acc"}
+    not_validated = replace(OWN, module=f"{logs}:NotValidated")
+    assert measured(RungRequest(subject=not_validated, task="measure", data="own", steps=3))[0].metrics == {}
+
+
 def test_a_users_module_with_its_own_batches_is_trained_on_them() -> None:
     result, _ = measured(RungRequest(subject=OWN, task="measure", data="own", steps=3))
     assert (result.steps, result.samples, result.steps_per_epoch) == (3, 24, 12)

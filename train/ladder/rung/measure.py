@@ -85,7 +85,6 @@ def _measured(
     stopwatch: Stopwatch, trainer: Any, data_module: RungDataModule | None, *, host_before_bytes: int
 ) -> Measurement:
     memory = levers.peak_memory()
-    metrics = {name: float(value) for name, value in trainer.callback_metrics.items() if not name.startswith("train")}
     steps_per_epoch = stopwatch.steps_per_epoch
     if data_module is not None and data_module.is_naive:
         steps_per_epoch = data_module.steps_per_epoch()
@@ -97,5 +96,5 @@ def _measured(
             allocated_bytes=memory["allocated_bytes"], reserved_bytes=memory["reserved_bytes"],
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
-        loss=stopwatch.loss, metrics=metrics, devices=trainer.world_size,
+        loss=stopwatch.loss, metrics=stopwatch.metrics, devices=trainer.world_size,
     )  # fmt: skip

@@ -13,6 +13,7 @@ from lightning.pytorch import Callback
 
 from ....loaders.profiler.measure.recording import count_images
 from ...levers import peak_memory
+from ...lightning_internals import validation_metrics
 from ...starvation.data_wait import DataWaitTimer, attach, detach
 from ...step_images import images_in_step
 
@@ -42,6 +43,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     has to keep up. If the measured steps contain an epoch's end, so does the warm-up.
 
     on_step: called after each step of training and validation, with the training steps done and their total.
+    metrics: logged by the validation; empty without one.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._round_steps = 1
         self.steps_per_epoch: int | None = None
         self.stall_share: float | None = None
+        self.metrics: dict[str, float] = {}
         self._losses: list[torch.Tensor] = []
 
     @property
@@ -109,7 +112,8 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self.on_step(self._steps_done, self._warm_up_steps + self._measured_steps)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Starts timing the epoch's end, such as saving a checkpoint."""
+        """Keeps the validation's metrics, and starts timing the epoch's end, such as saving a checkpoint."""
+        self.metrics = validation_metrics(trainer)
         self._stopped_at = clock()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
