@@ -147,6 +147,22 @@ def test_an_epoch_is_measured_whole_if_that_is_asked_for_after_one_whose_end_war
     assert progress[-1] == (24, 24)
 
 
+def test_an_epoch_without_an_end_is_refused_instead_of_measured_as_a_step(tmp_path: Path) -> None:
+    endless = tmp_path / "endless.py"
+    endless.write_text(
+        "import itertools\nimport torch\nfrom assets_ladder_modules import OwnDataModule\n\n"
+        "class Batches(torch.utils.data.IterableDataset):\n"
+        "    def __iter__(self):\n        return itertools.repeat((torch.ones(4),))\n\n"
+        "class Endless(OwnDataModule):\n"
+        "    def train_dataloader(self):\n        return torch.utils.data.DataLoader(Batches(), 8)\n"
+    )
+    subject = replace(OWN, module=f"{endless}:Endless")
+    body = reply(RungRequest(subject=subject, task="measure", data="own", steps=None), tmp_path, lambda *_: None)
+    assert body["failed"] == "--steps epoch: the module's loader has no length; take --steps 20"
+    result, _ = measured(RungRequest(subject=subject, task="measure", data="own", steps=2))
+    assert (result.steps, result.epoch_seconds) == (2, None)
+
+
 def test_what_goes_wrong_in_the_module_is_reported_by_its_name(tmp_path: Path) -> None:
     subject = replace(OWN, module=f"{MODULES}:Breaks")
     body = reply(RungRequest(subject=subject, task="measure", data="own", steps=20), tmp_path, lambda *_: None)

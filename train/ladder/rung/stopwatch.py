@@ -12,6 +12,7 @@ import torch
 from lightning.pytorch import Callback
 
 from ....loaders.profiler.measure.recording import count_images
+from ....pipeline.errors import UsageError
 from ...levers import peak_memory
 from ...lightning_internals import validation_metrics
 from ...starvation.data_wait import DataWaitTimer, attach, detach
@@ -71,7 +72,10 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._fit_started_at = clock()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Decides on the number of steps; loader and epoch length are known now."""
+        """Decides on the number of steps; loader and epoch length are known now.
+
+        Raises `UsageError` where an epoch is to be measured, but is endless.
+        """
         loader, is_endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
         self.steps_per_epoch = None if is_endless else int(trainer.num_training_batches)
         self._round_steps = max(int(getattr(loader, "num_workers", 0) or 0), 1)
@@ -82,10 +86,10 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
                 max(_SLOW_ROUNDS * self._round_steps, _SLOW_STEPS),
             )
         else:
-            self._warm_up_steps, self._measured_steps = (
-                prefetched + _SETTLING_STEPS,
-                self.length.steps or self.steps_per_epoch or 1,
-            )
+            measured_steps = self.length.steps or self.steps_per_epoch
+            if measured_steps is None:
+                raise UsageError("--steps epoch: the module's loader has no length; take --steps 20")
+            self._warm_up_steps, self._measured_steps = prefetched + _SETTLING_STEPS, measured_steps
             if self.steps_per_epoch and self._warm_up_steps + self._measured_steps > self.steps_per_epoch:
                 self._warm_up_steps = max(self._warm_up_steps, self.steps_per_epoch)
         self.on_step(0, self._warm_up_steps + self._measured_steps)
