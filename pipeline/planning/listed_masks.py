@@ -1,13 +1,14 @@
-"""Own masks of a listing: each fake clip of images gets the folder of masks beside it, and real inputs get none.
+"""Masks of a listing: each fake clip of images gets the folder of masks beside it, and real inputs get none.
 
-In: a listing whose extracted frames are clips already. Out: the same with masks. The rule is in
-docs/guides/layouts.md, under "Masks of extracted frames".
+In: a listing whose extracted frames are clips already. Out: the same with masks, and without comparisons of real inputs
+with an original. The rules are in docs/guides/layouts.md, under "Masks of extracted frames", and in
+docs/guides/precompute.md.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -61,6 +62,25 @@ def _without_masks_of_real(listing: Listing) -> Listing:
     )
     entries = [entry.without_mask() if entry.label == real else entry for entry in listing.entries]
     return replace(listing, entries=entries, warnings=(*listing.warnings, warning))
+
+
+def without_comparisons_of_real(listing: Listing, planned: Iterable[Entry]) -> Listing:
+    """The listing with `compared=False` for real inputs that name an original, as where the sound alone is another.
+
+    Nothing is manipulated in their picture. `planned`: all inputs of OUT's plan. Those of them that an earlier version
+    has planned to compare stay as they were planned, so that their rows are not done again.
+    """
+    real = real_class(listing.labels)
+
+    def is_needless(entry: Entry) -> bool:
+        return entry.compared and entry.source_id is not None and entry.label == real and entry.fake_segments is None
+
+    as_planned = {entry.video_id for entry in planned if is_needless(entry)}
+    entries = [
+        replace(entry, compared=False) if is_needless(entry) and entry.video_id not in as_planned else entry
+        for entry in listing.entries
+    ]
+    return replace(listing, entries=entries)
 
 
 def _mask_of(clip: Entry, root: Path, allowed: Sequence[Path], names_in: _NamesIn) -> FoundFile | None:

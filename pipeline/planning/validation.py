@@ -33,7 +33,7 @@ from ..stored_source.source import OpenSource
 from ..video import DecoderLimits, Sampling
 from .image_clips import with_clips
 from .job_share import JobShare
-from .listed_masks import with_masks
+from .listed_masks import with_masks, without_comparisons_of_real
 from .options import JobSpec, Masks, Options, hash_config
 from .recorded import RecordedDataset
 
@@ -126,7 +126,7 @@ def _list_inputs(
     listing = replace(listing, labels=listing.stored_labels or listing.labels)
     if splits is None and recorded.has_given_splits:
         listing = _with_warning_of_draws(listing, recorded)
-    listing = with_masks(listing, allowed)
+    listing = without_comparisons_of_real(with_masks(listing, allowed), recorded.entries())
     if masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     return listing

@@ -77,8 +77,8 @@ class Entry:
             have the label `outside_label`. None: `label` holds for all frames.
         outside_label: label of the frames outside `fake_segments`.
         whole_frame: whether it is cropped already: each frame is one face, and the detector is not run.
-        compared: whether its frames show the same as those of its original: not where one of the two is cropped
-            already. `list_source` sets it.
+        compared: whether its frames are compared with those of its original: not where one of the two is cropped
+            already, as `list_source` sets it, and not those of a real input, as the planning does.
         values: of the listing's `columns`, in their order: str, int, float or None.
         problem: reason why it must not be opened.
         detail: that reason, for people.

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ...dataset.boxes import paired_iou, relative_boxes
 from ...dataset.frame_numbers import VideoEnds, comparable_frames
 from ...dataset.index import Index
-from ..statistics.columns import code_column, manipulation_of_fakes, real_moments
+from ..statistics.columns import code_column, manipulation_of_fakes, real_faces
 from ..statistics.groups import MANIPULATED_THRESHOLD
 from .selection import Rng, Rows, fakes_by_method
 
@@ -46,7 +46,7 @@ def find_source_pairs(index: Index, rng: Rng, count: int) -> SourcePairSamples:
     """Up to `count` changed and `count` unchanged pairs, from as many videos and methods as possible."""
     manipulated = manipulation_of_fakes(index)
     has_mask = ~np.isnan(manipulated)
-    is_fake = ((code_column(index, "source_id") >= 0) & ~real_moments(index)) | has_mask
+    is_fake = ((code_column(index, "source_id") >= 0) & ~real_faces(index)) | has_mask
     is_unchanged = is_fake & (manipulated < MANIPULATED_THRESHOLD)
     ends = VideoEnds.of_rows(index, np.arange(len(index)))
     video_of_row = code_column(index, "video_id")

@@ -146,17 +146,20 @@ def has_segments(index: Index) -> NDArray[np.bool_]:
     return np.asarray(index.column("fake_segments").is_valid(), np.bool_)
 
 
-def real_moments(index: Index) -> NDArray[np.bool_]:
-    """Whether each row is a moment in which a video that is fake in part is real: bool (rows,)."""
+def real_faces(index: Index) -> NDArray[np.bool_]:
+    """Whether each row has the label of the real class, also as a moment of a video that is fake in part: bool (rows,).
+
+    Where no class is known to be real, no row has.
+    """
     real = real_class(index.labels)
     label = len(index.labels) if real is None else real
-    moments: NDArray[np.bool_] = has_segments(index) & (integer_column(index, "label") == label)
-    return moments
+    is_real: NDArray[np.bool_] = integer_column(index, "label") == label
+    return is_real
 
 
 def manipulation_of_fakes(index: Index) -> Floats:
-    """`MANIPULATED` of each row, NaN in `real_moments`: nothing was to differ there."""
-    return np.where(real_moments(index), np.float32(np.nan), MANIPULATED.values(index))
+    """`MANIPULATED` of each row, NaN for `real_faces`: nothing was to differ there."""
+    return np.where(real_faces(index), np.float32(np.nan), MANIPULATED.values(index))
 
 
 def statistic_values(measure: Measure, index: Index) -> Floats:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ...dataset.index import Index
 from ...dataset.schema import SPLITS, unlabelled_name
-from .columns import code_column, has_segments, integer_column, real_moments, split_codes
+from .columns import code_column, has_segments, integer_column, real_faces, split_codes
 
 Counts = NDArray[np.int64]
 
@@ -107,7 +107,7 @@ def _videos_by_label(index: Index) -> tuple[Counts, NDArray[np.int32]]:
 
 def _never_fake(index: Index) -> list[str]:
     video_of_row, is_partly_fake = code_column(index, "video_id"), has_segments(index)
-    with_fake_face = video_of_row[is_partly_fake & ~real_moments(index)]
+    with_fake_face = video_of_row[is_partly_fake & ~real_faces(index)]
     names = index.categories("video_id")
     return [names[video] for video in np.setdiff1d(video_of_row[is_partly_fake], with_fake_face).tolist()]
 
