@@ -34,7 +34,8 @@ def face_quality(statistics: Statistics) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 f"{unchanged}: real faces with the label of a fake.",
-                "The loader can leave them out by filters= on the column manipulated.",
+                "The loader can leave them out by filters= on the columns manipulated and label, which keep real "
+                "faces: their manipulated is null, or about 0.",
             )
         else:
             all_differ = "All of the fakes' faces that have a mask differ from their source."
