@@ -74,9 +74,13 @@ class ModelCheckpoint(callbacks.ModelCheckpoint):  # type: ignore[misc]  # Light
     """
 
     def check_monitor_top_k(self, trainer: Any, current: torch.Tensor | None = None) -> bool:
-        """Whether a value of the metric is the best so far."""
+        """Whether a value of the metric is the best so far, on all ranks alike; a collective call.
+
+        Of several ranks each may have its own value, and all of them save or none.
+        """
         is_best: bool = super().check_monitor_top_k(trainer, current)
-        return is_best and current is not None and not bool(torch.isnan(current))
+        is_best = is_best and current is not None and not bool(torch.isnan(current))
+        return bool(trainer.strategy.reduce_boolean_decision(is_best))
 
 
 class EarlyStopping(callbacks.EarlyStopping):  # type: ignore[misc]

@@ -6,7 +6,10 @@ import os
 import random
 import subprocess
 import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +17,7 @@ import torch
 from assets_levers import Foreign, fit, images, perceptron, small, weights
 from facefeed.train import levers
 from facefeed.train.levers import LeverError
-from facefeed.train.levers.best_and_early_stop import mode
+from facefeed.train.levers.best_and_early_stop import ModelCheckpoint, mode
 from torch.utils.data import DataLoader
 
 NAN = float("nan")
@@ -53,6 +56,29 @@ def test_a_metric_that_is_nan_is_never_the_best(tmp_path: Path) -> None:
     module = Told("val/auc", NAN, 0.5, NAN, 0.6, NAN, 0.4)
     trainer = watched(module, "best:val/auc", tmp_path)
     assert torch.load(trainer.checkpoint_callback.best_model_path, weights_only=True)["epoch"] == 3
+
+
+class TwoRanks:
+    """The strategy of two ranks, each of which has a thread."""
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2, timeout=60)
+        self._decisions: list[bool] = []
+
+    def reduce_boolean_decision(self, decision: bool) -> bool:
+        self._decisions.append(decision)
+        self._barrier.wait()
+        return all(self._decisions[-2:])
+
+
+def test_ranks_agree_on_the_best_where_one_has_nan(tmp_path: Path) -> None:
+    """Else one would wait for the other in the collectives of the save."""
+    trainer: Any = SimpleNamespace(strategy=TwoRanks())
+    ranks = [ModelCheckpoint(tmp_path, monitor="val_acc", mode="max") for _ in range(2)]
+    values = [torch.tensor(0.5), torch.tensor(NAN)]
+    with ThreadPoolExecutor(2) as pool:
+        is_best = pool.map(lambda rank, value: rank.check_monitor_top_k(trainer, value), ranks, values)
+        assert list(is_best) == [False, False]
 
 
 @pytest.mark.parametrize(
