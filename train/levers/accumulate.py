@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule
 
 from ..machine import Machine
 from ..torch_internals import foreach_mul_
-from .lever import Lever, require_int
+from .lever import Lever, LeverError, require_int
 
 
 @dataclass(frozen=True)
@@ -20,7 +20,7 @@ class Accumulate(Lever, name="accumulate", form="accumulate:N"):
     incomplete last group is averaged over the batches it has (Lightning alone would divide by `batches`). Costs: fewer
     steps per epoch; BatchNorm still sees single batches. All batches have equal weight, so images of an epoch's shorter
     last batch weigh more, as they do without the lever. A validation interval in batches (`val_check_interval=100`)
-    becomes one in optimizer steps.
+    becomes one in optimizer steps; a longer one than an epoch is refused, unless `check_val_every_n_epoch=None`.
     """
 
     batches: int
@@ -38,15 +38,9 @@ class Accumulate(Lever, name="accumulate", form="accumulate:N"):
         return None
 
     def arguments(self) -> dict[str, Any]:
-        """Returns the Trainer's own accumulation, and a callback that rescales an epoch's incomplete last group."""
-        return {"accumulate_grad_batches": self.batches, "callbacks": [ShortGroupRescaling(self.batches)]}
-
-    def adjust_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Multiplies a validation interval in batches; a fraction of an epoch stays as it is."""
-        validation_interval = arguments.get("val_check_interval")
-        if isinstance(validation_interval, int) and not isinstance(validation_interval, bool):
-            return {**arguments, "val_check_interval": validation_interval * self.batches}
-        return arguments
+        """Returns the Trainer's own accumulation, and callbacks for an epoch's incomplete last group and validation."""
+        callbacks = [ShortGroupRescaling(self.batches), ValidationInterval(self.batches)]
+        return {"accumulate_grad_batches": self.batches, "callbacks": callbacks}
 
 
 class ShortGroupRescaling(Callback):  # type: ignore[misc]  # Lightning is not followed
@@ -70,3 +64,33 @@ class ShortGroupRescaling(Callback):  # type: ignore[misc]  # Lightning is not f
         if 0 < num_passes < self._batches and not trainer.strategy.handles_gradient_accumulation:
             gradients = [parameter.grad for parameter in pl_module.parameters() if parameter.grad is not None]
             foreach_mul_(gradients, self._batches / num_passes)
+
+
+class ValidationInterval(Callback):  # type: ignore[misc]
+    """Validates every `val_check_interval` optimizer steps of `batches` batches; a fraction of an epoch stays so.
+
+    Lightning counts batches, and allows no more of them than an epoch has, whose last step may be of fewer.
+    """
+
+    def __init__(self, batches: int) -> None:
+        self._batches = batches
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Sets the interval; raises `LeverError` where it is longer than an epoch."""
+        steps, num_batches = getattr(trainer, "val_check_interval", None), trainer.num_training_batches
+        if type(steps) is not int or not trainer.enable_validation:
+            return
+        trainer.val_check_batch = steps * self._batches
+        if trainer.check_val_every_n_epoch is None:
+            return
+        if trainer.val_check_batch - self._batches >= num_batches:
+            raise LeverError(
+                f"accumulate:{self._batches}: val_check_interval={steps} is {steps} optimizer steps of {self._batches} "
+                f"batches, and an epoch has {num_batches:,} batches; take fewer steps, or check_val_every_n_epoch=None "
+                "to count them over epochs"
+            )
+        trainer.val_check_batch = min(trainer.val_check_batch, num_batches)
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Sets the interval again: Lightning sets its own where it reloads the loader."""
+        self.on_train_start(trainer, pl_module)

@@ -53,15 +53,14 @@ def trainer(
     machine = machine or Machine.detect()
     if trainer_arguments.get("accelerator") == "cpu":
         machine = machine.without_gpus()
-    user_arguments = _adjust_arguments(trainer_arguments, levers)
     reasons = refusals(levers, module, machine)
     lever_arguments = [] if reasons else [lever.arguments() for lever in levers]
-    reasons += _argument_conflicts(user_arguments, levers, lever_arguments)
+    reasons += _argument_conflicts(trainer_arguments, levers, lever_arguments)
     if reasons:
         raise LeverError("\n".join(reasons), details={"refusals": reasons})
     for lever in sorted(levers, key=lambda lever: list(LEVERS).index(lever.name)):  # in the registry's order
         module = lever.apply(module)
-    return module, Trainer(**_merge([user_arguments, *lever_arguments]))
+    return module, Trainer(**_merge([trainer_arguments, *lever_arguments]))
 
 
 def metrics(trainer: Trainer) -> dict[str, dict[str, Any]]:
@@ -102,12 +101,6 @@ def _single_rank_refusal(levers: Sequence[Lever]) -> str | None:
     if "sync_batchnorm" not in {lever.name for lever in levers} or "strategy" in {lever.kind for lever in levers}:
         return None
     return "sync_batchnorm: is for several ranks, and no lever shares out the work; take ddp beside it, or leave it out"
-
-
-def _adjust_arguments(arguments: dict[str, Any], levers: Sequence[Lever]) -> dict[str, Any]:
-    for lever in levers:
-        arguments = lever.adjust_arguments(arguments)
-    return arguments
 
 
 def _argument_conflicts(

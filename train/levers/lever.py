@@ -45,10 +45,6 @@ class Lever:
         """Returns Trainer arguments; the lists "callbacks" and "plugins" are merged over levers."""
         return {}
 
-    def adjust_arguments(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Returns the user's own Trainer arguments, adapted where this lever changes their meaning."""
-        return arguments
-
     def apply(self, module: LightningModule) -> LightningModule:
         """Prepares a module for training and returns the module to train. Idempotent."""
         return module

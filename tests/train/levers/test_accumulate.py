@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 from assets_levers import Foreign, cpu, fit, images, perceptron, quietly, weights
+from facefeed.train.levers import LeverError
 from lightning import Trainer
 from torch.utils.data import DataLoader
 
@@ -75,14 +76,27 @@ def test_a_batch_without_a_loss_does_not_make_the_others_smaller() -> None:
     torch.testing.assert_close(weights(sparing)["net.1.weight"], weights(dense)["net.1.weight"], rtol=0, atol=1e-12)
 
 
+class Counting(Foreign):
+    """Counts validations."""
+
+    count = 0
+
+    def on_validation_start(self) -> None:
+        self.count += 1
+
+
+def test_an_interval_that_is_longer_than_an_epoch_is_refused_by_the_number_that_was_given() -> None:
+    options: dict[str, Any] = {"val": data(8), "num_sanity_val_steps": 0, "max_epochs": 4}
+    with pytest.raises(LeverError, match=r"val_check_interval=3 is 3 optimizer steps of 4 batches, .* has 6 batches"):
+        fit(module(sgd), "accumulate:4", data(4), val_check_interval=3, **options)
+    last_is_short, over_epochs = (Counting(perceptron().double(), sgd) for _ in range(2))
+    fit(last_is_short, "accumulate:4", data(4), val_check_interval=2, **options)
+    fit(over_epochs, "accumulate:4", data(4), val_check_interval=3, check_val_every_n_epoch=None, **options)
+    assert (last_is_short.count, over_epochs.count) == (4, 2)
+
+
 @pytest.mark.parametrize(("interval", "validations"), [(2, 3), (0.5, 2), (None, 1)])
 def test_an_interval_of_validation_counts_steps(interval: Any, validations: int) -> None:
-    class Counting(Foreign):
-        count = 0
-
-        def on_validation_start(self) -> None:
-            self.count += 1
-
     counting = Counting(perceptron().double(), sgd)
     options = {} if interval is None else {"val_check_interval": interval}
     fit(counting, "accumulate:4", images(96, 4, torch.float64), val=data(8), num_sanity_val_steps=0, **options)
