@@ -16,6 +16,8 @@ _peak_children_bytes = 0
 def peak_memory() -> dict[str, int | None]:
     """Returns peak memory so far, in bytes: `allocated_bytes` and `reserved_bytes` on CUDA, and `host_bytes`.
 
+    So far is since the process began, or since `facefeed.train.run.runner.train` last began a fit in it.
+
     allocated: by tensors; reserved: by torch's caching allocator, which must fit on the GPU. Both are maxima over
     devices, None without CUDA. host: peak RSS of this process, plus the largest sum over living children at any call:
     call it while workers are alive, such as at an epoch's end. An upper bound, since pages shared between processes
@@ -25,6 +27,18 @@ def peak_memory() -> dict[str, int | None]:
     children_bytes = sum(_peak_rss_bytes(child.pid) for child in _children())
     _peak_children_bytes = max(_peak_children_bytes, children_bytes)
     return {**_peak_device_memory(), "host_bytes": _peak_rss_bytes(os.getpid()) + _peak_children_bytes}
+
+
+def reset_peak_memory() -> None:
+    """Lets `peak_memory` count anew, at the start of a training: on CUDA from what is allocated, and its children.
+
+    The peak of the process itself in host memory stays: the system keeps it as long as the process lives.
+    """
+    global _peak_children_bytes  # noqa: PLW0603
+    _peak_children_bytes = 0
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        for number in range(torch.cuda.device_count()):
+            torch.cuda.reset_peak_memory_stats(number)
 
 
 def optimizer_state_bytes(optimizer: torch.optim.Optimizer) -> int:

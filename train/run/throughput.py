@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from lightning.pytorch import Callback
 from lightning.pytorch.loggers import Logger
 
-from ..levers import peak_memory
+from ..levers.memory import peak_memory, reset_peak_memory
 from ..step_images import images_in_step
 
 
@@ -57,8 +57,9 @@ class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
         self.seconds = self._resumed_seconds = state_dict["seconds"]
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Starts the clock of a session."""
+        """Starts the clock of a session, and its peaks of memory: the process may have trained before."""
         self._started_at = time.monotonic()
+        reset_peak_memory()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Leaves the epoch's first step untimed."""
