@@ -169,7 +169,7 @@ class _RevisionCache:
             version = self.files.stat("index.arrow").version
         except MissingInStoreError as error:
             raise UsageError(
-                f"{self.files.address}: has no index.arrow; copy all of OUT except _tmp and plan"
+                f"{self.files.address}: has no index.arrow; copy all of OUT but _tmp, plan, columns and driver.lease"
             ) from error
         folder = self.root / "states" / hashlib.sha256(manifest + version.encode()).hexdigest()[:16]
         with stop_on_disk_error(folder):
