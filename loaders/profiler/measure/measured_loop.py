@@ -350,7 +350,7 @@ def replay_batches(batches: list[Any], num_steps: int, step: Step, step_clock: S
         batch_timings=(),
         num_workers=0,
         prefetch_factor=0,
-        num_images=np.resize([count_images(batch) for batch in batches], num_steps),
+        num_images=np.full(num_steps, count_images(batches[0])),
         loop_cpu_seconds=time.process_time() - marks.cpu_seconds_at_start,
         storage_bytes=0,
     )

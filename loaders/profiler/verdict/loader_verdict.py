@@ -39,12 +39,6 @@ DEFAULT_STEPS = 4000
 """None starved in so many is under 0.8 % of them, and of the time, with a confidence of 95 %."""
 
 NUM_REPLAY_STEPS = 125
-_MAX_REPLAYED_BATCHES = 32
-"""Batches that are replayed in rotation: where they differ in size, one is no measure of the others."""
-
-_MAX_REPLAYED_BYTES, _MAX_REPLAYED_TENSORS = 32e6, 128
-"""Of all of these batches, unless one has more: workers leave them in shared memory, with an open file each tensor."""
-
 _CHUNK_STEPS = 1000  # between two decisions on how many more steps to run
 _MIN_STEPS_SHARE = 0.5  # of the requested steps: fewer may all lie in one run of waits, and look like a steady state
 _MAX_STEPS_FACTOR = 4  # times the requested steps, until the transient has ended
@@ -71,10 +65,9 @@ class LoaderMeasurement:
         """The profile without trials and advice."""
         loop, batches = self.loop, list[Any]()
         self._check_epoch_length(short_epoch_batches(self.loader, loop))
-        self._run_and_keep(1, batches)
+        loop.record(1, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
         if not self.is_emulated:
             _check_device(batches, self.device)
-        self._run_and_keep(min(self.ranks.all_gather(_num_replayed_batches(batches[0]))) - 1, batches)
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
         max_hidden_batches, saw_batches = self._drain(float(replays[0][0].step_seconds.mean())), loop.sees_batches
@@ -143,10 +136,6 @@ class LoaderMeasurement:
         if num_batches is not None:
             raise short_epoch_error(num_batches, self.loop.max_in_flight)
         raise UsageError("an epoch of another rank ends before its steady state; that rank says what to do")
-
-    def _run_and_keep(self, num_steps: int, batches: list[Any]) -> None:
-        """Runs steps, and appends their batches to `batches`."""
-        self.loop.record(num_steps, self.step, step_clock=self.step_clock(self.step), batches_out=batches)
 
     def _replay(self, host_batches: list[Any], device_batches: list[Any] | None) -> tuple[Recording, Recording | None]:
         """The step on preloaded batches, and on batches on its device, where that is another place.
@@ -301,17 +290,6 @@ def _check_device(batches: list[Any], device: str | torch.device | None) -> None
         "`torch.accelerator.synchronize()`"
     )
     raise UsageError(f"device={given!r}: the loader's batches are on {name}, whose clock {remedy}")
-
-
-def _num_replayed_batches(batch: Any) -> int:
-    """How many batches of the size of this one are kept for the replays, at least 1."""
-    sizes_bytes = [tensor.numel() * tensor.element_size() for tensor in iter_tensors(batch)]
-    num_batches = min(
-        _MAX_REPLAYED_BATCHES,
-        int(_MAX_REPLAYED_BYTES // max(sum(sizes_bytes), 1)),
-        _MAX_REPLAYED_TENSORS // max(len(sizes_bytes), 1),
-    )
-    return max(num_batches, 1)
 
 
 def _batches_on_device(batches: list[Any], device: str | torch.device | None) -> list[Any] | None:

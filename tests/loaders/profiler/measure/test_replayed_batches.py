@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -92,19 +91,3 @@ def test_no_rank_tries_batches_on_its_device_again_where_the_step_of_another_fai
     found = measured_on_meta(clock, step, ranks)
     assert num_on_device == (125 if fails else 250)
     assert (found.preloaded_on_device is None) is fails
-
-
-@pytest.mark.parametrize(
-    ("batch_bytes", "num_tensors", "num_kept"), [(4, 1, 32), (10**7, 1, 3), (10**9, 1, 1), (4, 50, 2)]
-)
-def test_no_more_batches_are_kept_for_replays_than_fit_in_little_memory(
-    clock: Clock, batch_bytes: int, num_tensors: int, num_kept: int
-) -> None:
-    def step(batch: list[torch.Tensor]) -> None:
-        replayed[id(batch[0])] += 1
-        clock.pass_by(0.001)
-
-    replayed = Counter[int]()
-    batches = [[torch.empty(1).expand(batch_bytes // 4)] * num_tensors for _ in range(400)]
-    profile(batches, step, steps=60, quick=True)
-    assert sum(count > 5 for count in replayed.values()) == num_kept

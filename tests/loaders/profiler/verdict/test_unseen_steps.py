@@ -167,22 +167,6 @@ def test_the_report_names_the_remedy_and_calculates_nothing_from_times_that_are_
     assert advise(found.live, 4, acceptable_share=acceptable_wait_share(replace(job, reasons=()))) != []
 
 
-@pytest.mark.parametrize("first_ms", [6, 10, 16])
-def test_a_first_batch_of_another_size_than_the_others_is_no_doubt(
-    clock: Clock, device: SimulatedDevice, first_ms: int
-) -> None:
-    """Steps of 6 to 14 ms, 10 on average, that end with a synchronisation, and waits of 1.5 ms."""
-
-    class Uneven(SlowItems):
-        def __getitem__(self, index: int) -> torch.Tensor:
-            super().__getitem__(index)
-            return torch.zeros(6 + index % 5 * 2 if index else first_ms)
-
-    found = profile(DataLoader(Uneven(clock, 0.0015), None), lambda ms: clock.pass_by(len(ms) / 1000), steps=1000)
-    assert found.verdict.wait_share.value == pytest.approx(0.13, abs=0.005)
-    assert (found.verdict.kind, found.verdict.reasons) == (VerdictKind.STARVED, ())
-
-
 def waiting_three_quarters() -> Recording:
     """Of 20.1 ms from one batch to the next, steps take 5 by the host's clock."""
     return recording_of(np.full(1000, 0.0201), 0.005, workers=1)
