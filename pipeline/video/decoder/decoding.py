@@ -101,10 +101,11 @@ def decode_frames(
         InputError: too_large if memory does not suffice, unreadable if the disk fails.
 
     """
-    if stream.codec_context.codec.canonical_name in _PREDICT_FROM_GREY:
-        health.expect_key_frame()
+    predicts_from_grey = stream.codec_context.codec.canonical_name in _PREDICT_FROM_GREY
     for index, packet in _packets_and_gaps(container, stream, needed_packets):
         heartbeat()
+        if predicts_from_grey and index == 0 and packet is not None and not packet.is_keyframe:
+            health.expect_key_frame()
         if packet is not None and index in corrupt_packets:
             health.record_error(f"packet {index} is incomplete")
         for frame in _decode(stream, packet, index, health):

@@ -372,13 +372,13 @@ def test_sampling_keyframes_decodes_key_frames_only(reader: MediaReader, tmp_pat
     assert failure(reader, path).reason == "decode_error"
 
 
+@pytest.mark.parametrize("codec", ["libx264", "mpeg4"])
 def test_sampling_keyframes_takes_the_first_frame_where_an_edit_list_shows_no_key_frame(
-    reader: MediaReader, tmp_path: Path
+    reader: MediaReader, tmp_path: Path, codec: str
 ) -> None:
     """As of a video that was trimmed without decoding it: it would count as one without faces."""
-    whole = write_video(
-        tmp_path / "whole.mp4", [numbered(index) for index in range(18)], options={"g": "20", "bf": "0"}
-    )
+    frames = [numbered(index) for index in range(18)]
+    whole = write_video(tmp_path / "whole.mp4", frames, codec=codec, options={"g": "20", "bf": "0"})
     path, options = tmp_path / "trimmed.mp4", {"avoid_negative_ts": "disabled"}
     with av.open(str(whole)) as source, av.open(str(path), "w", options=options) as container:
         stream = container.add_stream_from_template(source.streams.video[0])
