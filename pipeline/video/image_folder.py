@@ -35,11 +35,10 @@ def frame_numbers(names: Sequence[str]) -> list[int] | None:
     """The number of each frame; None unless every name ends in a number of its own.
 
     Nor where these are the decimals of seconds or scores: where numbers and a point come before the last number, and
-    those numbers differ, or are 0 before decimals of different lengths.
+    those numbers differ, or only some names have decimals.
     """
-    points = (_POINT_NUMBER.match(name) for name in names)
-    lengths = {len(decimals) for whole, decimals in _decimals(names) if not int(whole)}
-    if len({point and tuple(_NUMBERS.findall(point[1])) for point in points}) > 1 or len(lengths) > 1:
+    points = {match and tuple(_NUMBERS.findall(match[1])) for match in map(_POINT_NUMBER.match, names)}
+    if len(points if _decimals(names) else points - {None}) > 1:
         return None
     numbers = [number for name in names if (number := frame_number(name)) is not None]
     return numbers if len(set(numbers)) == len(names) else None

@@ -43,7 +43,7 @@ def failure(reader: MediaReader, path: Path, sampling: Sampling = ALL) -> InputE
         ["IMG_2.png", "IMG_2b.png", "IMG_10.png", "cover.png"],
         ["1.jpg", "1.png", "2.jpg"],
         ["0001_0.9512.png", "0002_0.9834.png", "0003_0.9121.png"],  # scores
-        ["t_0.1.png", "t_0.12.png", "t_0.2.png", "t_0.9.png"],
+        ["clip_0.5.png", "clip_0.15.png", "clip_0.25.png"],
         ["0.png", "0.5.png", "1.png", "1.25.png", "1.5.png", "10.png"],
         ["clip_0.9.png", "clip_0.10.png"],
         ["scene1.9.png", "scene1.10.png", "scene2.1.png"],
@@ -68,7 +68,8 @@ def test_numbers_count_only_where_every_name_has_one_of_its_own() -> None:
         (["left.png", "right.png"], [-1, -1]),
         (["9_0.png", "10_0.png"], [-1, -1]),
         (["t_1.80.png", "t_2.05.png"], [-1, -1]),
-        (["t_0.1.png", "t_0.12.png"], [-1, -1]),
+        (["clip_0.5.png", "clip_0.15.png"], [5, 15]),
+        (["img.1.png", "img2.2.png"], [1, 2]),
         (["0001_0.9834.png", "0002_0.9512.png"], [-1, -1]),
         (["clip_0.9.png", "clip_0.10.png"], [9, 10]),
         (["scene2.0012.png", "scene2.0120.png"], [12, 120]),
