@@ -196,9 +196,8 @@ LAYERS = {
         cli
     """,
     "train": """
-        warning
+        torch_internals warning
         checkpoints deepspeed_internals lightning_internals machine metrics process_groups step_images
-        torch_internals
         levers starvation
         config
         datamodule slurm

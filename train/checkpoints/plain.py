@@ -18,6 +18,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from ...pipeline.errors import UsageError
 from ...pipeline.files import raise_unless_damage
+from ..torch_internals import raising_memory_errors
 
 FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
 """What makes one file of a folder that ZeRO saved."""
@@ -138,7 +139,8 @@ def _load_verified(path: Path) -> Any:
 def _torch_load(path: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about pickles that torch did not write; they are refused below
-        return torch.load(path, map_location="cpu", weights_only=True)
+        with raising_memory_errors():
+            return torch.load(path, map_location="cpu", weights_only=True)
 
 
 def _refusal_text(error: Exception, remedy: str) -> str:

@@ -170,3 +170,11 @@ def test_the_state_of_an_8_bit_optimizer_is_plain_data_too(tmp_path: Path) -> No
 def test_a_disk_that_fails_is_not_called_a_damaged_checkpoint() -> None:
     with pytest.raises(StoppedError, match="Input/output error"):
         plain.read_checkpoint("/proc/self/mem")  # its first bytes belong to no memory: the kernel answers EIO
+
+
+def test_memory_that_does_not_suffice_is_not_called_a_damaged_checkpoint(
+    saved: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "load", lambda *_, **__: torch.empty(1 << 44, dtype=torch.uint8))
+    with pytest.raises(StoppedError, match="Cannot allocate memory"):
+        plain.read_checkpoint(saved)
