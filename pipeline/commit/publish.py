@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
@@ -99,7 +100,7 @@ def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = 
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, pa.ArrowException) as error:
         raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: {error}") from error
     expected = unit_file_metadata(unit, content_key, counted if rows is None else rows)
