@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...pipeline.errors import UsageError
+from ..loader.epoch_iterator import EpochIterator
 from ..real_numbers import as_float
 from ..validation import check_options
 from .estimate.bounds import MAX_CONFIDENCE
 
-_MODULES_OF_ITERATORS = ("builtins", "itertools", "torch.utils.data.dataloader")
+_MODULES_OF_ITERATORS = ("builtins", "itertools", "torch.utils.data.dataloader", EpochIterator.__module__)
 """Whose iterators end for good; one of another module may begin anew, as those of DALI do."""
 
 

@@ -571,9 +571,10 @@ def test_an_iterator_that_begins_anew_is_profiled(clock: Clock) -> None:
     assert profile(BeginsAnew(), lambda _: clock.pass_by(0.005), steps=100, quick=True).verdict.num_epoch_batches == 40
 
 
-def test_what_cannot_be_profiled_is_refused_with_the_reason() -> None:
+def test_what_cannot_be_profiled_is_refused_with_the_reason(dataset: Path) -> None:
     batches = [torch.zeros(1)] * 100
-    for iterator in ((batch for batch in batches), iter(batches), itertools.cycle(batches), iter(DataLoader(batches))):
+    of_loaders = iter(DataLoader(batches)), iter(FaceDataLoader(dataset, 10, image_size=16, num_workers=0))
+    for iterator in ((batch for batch in batches), iter(batches), itertools.cycle(batches), *of_loaders):
         with pytest.raises(UsageError, match="can be iterated only once"):
             profile(iterator, lambda _: None)
     short = DataLoader(TensorDataset(torch.zeros(4)), 4, num_workers=1)
