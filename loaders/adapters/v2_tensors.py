@@ -50,7 +50,7 @@ def _rotate(points: CornerPoints, angle: float, *, expand: bool = False, center:
     """An image that is expanded keeps its centre in the centre. torchvision computes another size of it for points."""
     xy, size = points.as_subclass(torch.Tensor), points.canvas_size
     moved, _ = functional.rotate_keypoints(xy, size, angle, expand=False, center=center)
-    no_channels = torch.empty((0, *size))
+    no_channels = torch.empty((0, *size), device="meta")
     new_size = tuple(functional.rotate(no_channels, angle, expand=True, center=center).shape[1:]) if expand else size
     shift = torch.tensor([new_size[1] - size[1], new_size[0] - size[0]]) / 2
     return _like(points, moved + shift, canvas_size=new_size)
