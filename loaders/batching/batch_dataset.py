@@ -283,7 +283,7 @@ class _BatchLoad:
             return loaded
         kind = "image" if self._request.clips is None else "clip"
         raise CorruptDataError(
-            f"{damage}; and no sound {kind} of its video or label is among the selected rows near it"
+            f"{damage}; and no sound {kind} of its video or label is among the selected rows"
         ) from damage
 
     def _candidates(self, number: int, damaged: list[int]) -> Iterator[ClipRows]:
