@@ -74,11 +74,11 @@ def raise_unless_damage(path: Path, error: Exception) -> None:
     """
     if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE, *_NO_PLACE}:
         raise _stopped(path, error) from error
-    if is_out_of_memory(error):
+    if _is_out_of_memory(error):
         raise StoppedError(f"{path}: {memory_text(error)}") from error
 
 
-def is_out_of_memory(error: BaseException) -> bool:
+def _is_out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out; not where damaged bytes made a parser ask for more than the machine has."""
     asked = _MEMORY_ASKED.search(str(error))
     return isinstance(error, MemoryError) and (asked is None or int(asked[1]) <= memory_bytes())
@@ -185,7 +185,7 @@ def files_below(folder: Path) -> list[Path]:
 
 
 def walk_strictly(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """`os.walk`, which leaves out folders that cannot be read, but raises their `OSError`."""
+    """Like `os.walk`, but raises `OSError` where a folder cannot be read: `os.walk` passes over it."""
 
     def fail(error: OSError) -> NoReturn:
         raise error
