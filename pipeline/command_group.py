@@ -16,6 +16,8 @@ from .errors import INTERRUPTED, FacefeedError, StoppedError
 from .files import memory_text
 from .interrupts import INTERRUPTED_MESSAGE, raise_when_interrupted
 
+_NO_THREAD = "can't start new thread"  # what Python says, as a plain RuntimeError
+
 
 class CommandGroup(click.Group):
     """A click group that finds subcommands by entry point and converts facefeed's errors to messages and exit codes."""
@@ -55,12 +57,11 @@ class CommandGroup(click.Group):
         except BrokenPipeError:
             _discard(sys.stdout)
             ctx.exit(1)
-        except OSError as error:  # a disk or network that fails outside of the code that handles it
-            where = f"{error.filename}: " if error.filename else ""
-            message = f"{where}{error.strerror or error}; fix that and run the same command again"
-            code, details = StoppedError.exit_code, {}
-        except MemoryError as error:
-            message, code, details = memory_text(error), StoppedError.exit_code, {}
+        except (OSError, MemoryError, RuntimeError) as error:
+            refusal = _refusal_of_system(error)
+            if refusal is None:
+                raise
+            message, code, details = refusal, StoppedError.exit_code, {}
         try:
             try:
                 click.echo("facefeed: " + "\n".join(map(printable, message.split("\n"))), err=True)
@@ -72,6 +73,21 @@ class CommandGroup(click.Group):
         except OSError:  # as may standard output
             _discard(sys.stdout)
         return ctx.exit(code)
+
+
+def _refusal_of_system(error: Exception) -> str | None:
+    """What to say of a disk, a network, memory or a thread that was refused; None for any other error."""
+    if isinstance(error, OSError):  # outside of the code that handles it
+        where = f"{error.filename}: " if error.filename else ""
+        return f"{where}{error.strerror or error}; fix that and run the same command again"
+    if isinstance(error, MemoryError):
+        return memory_text(error)
+    if str(error) == _NO_THREAD:
+        return (
+            f"{_NO_THREAD}: you, or this container, have as many processes and threads as are allowed; finished work "
+            "is kept; end others or raise the limit (ulimit -u), and run the same command again"
+        )
+    return None
 
 
 def _print_object(values: dict[str, Any], *, as_json: bool) -> None:

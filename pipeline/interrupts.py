@@ -168,13 +168,14 @@ def handle_interrupts(on_first: Callable[[], None]) -> Iterator[None]:
     os.set_blocking(writer, False)
     before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     thread = threading.Thread(target=_watch_signals, args=(reader, on_first), name="facefeed-interrupts", daemon=True)
-    thread.start()
     try:
+        thread.start()
         yield
     finally:
         signal.set_wakeup_fd(before)
         os.close(writer)
-        thread.join()
+        if thread.ident is not None:  # the system may refuse a thread
+            thread.join()
         os.close(reader)
 
 

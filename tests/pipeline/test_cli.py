@@ -248,20 +248,33 @@ def test_an_interrupted_dry_run_says_that_nothing_was_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_command_that_memory_does_not_suffice_for_says_so_and_ends_resumably(
-    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            MemoryError("Unable to allocate 2.98 GiB for an array"),
+            "Cannot allocate memory (Unable to allocate 2.98 GiB for an array); finished work is kept; free memory and "
+            "run the same command again",
+        ),
+        (
+            RuntimeError("can't start new thread"),
+            "can't start new thread: you, or this container, have as many processes and threads as are allowed; "
+            "finished work is kept; end others or raise the limit (ulimit -u), and run the same command again",
+        ),
+    ],
+    ids=["memory", "thread"],
+)
+def test_a_command_that_the_system_refuses_memory_or_a_thread_says_so_and_ends_resumably(
+    make_source: MakeSource, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, message: str
 ) -> None:
     def refuse(*_: Any, **__: Any) -> None:
-        raise MemoryError("Unable to allocate 2.98 GiB for an array")
+        raise error
 
     monkeypatch.setattr("facefeed.pipeline.dryrun.run.dry_run", refuse)
     arguments = ["precompute", str(make_source("real/a.mp4")), str(tmp_path / "out"), "--dry-run"]
     result = CliRunner().invoke(main, arguments)
     assert result.exit_code == 75
-    assert result.stderr == (
-        "facefeed: Cannot allocate memory (Unable to allocate 2.98 GiB for an array); finished work is kept; free "
-        "memory and run the same command again\n"
-    )
+    assert result.stderr == f"facefeed: {message}\n"
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"]])

@@ -117,8 +117,8 @@ FAULTS = [
     *(Fault("execve", error) for error in ("ENOMEM", "EACCES", "EMFILE", "SIGKILL")),
     *(Fault("connect", error) for error in ("ECONNREFUSED", "EMFILE", "SIGKILL")),
     *(Fault("fsync", error) for error in ("ENOSPC", "EIO", "SIGKILL")),
+    # of threads; a process is begun by vfork, or by Python's fork server
     *(Fault("clone3", error) for error in ("EAGAIN", "SIGKILL")),
-    *(Fault("clone", error) for error in ("EAGAIN", "SIGKILL")),
     *(Fault("vfork", error) for error in ("ENOMEM", "SIGKILL")),
 ]
 
