@@ -13,10 +13,8 @@ import click
 
 from .console import printable
 from .errors import INTERRUPTED, FacefeedError, StoppedError
-from .files import memory_text
+from .files import refusal_text
 from .interrupts import INTERRUPTED_MESSAGE, raise_when_interrupted
-
-_NO_THREAD = "can't start new thread"  # what Python says, as a plain RuntimeError
 
 
 class CommandGroup(click.Group):
@@ -57,7 +55,7 @@ class CommandGroup(click.Group):
         except BrokenPipeError:
             _discard(sys.stdout)
             ctx.exit(1)
-        except (OSError, MemoryError, RuntimeError) as error:
+        except Exception as error:
             refusal = _refusal_of_system(error)
             if refusal is None:
                 raise
@@ -80,14 +78,7 @@ def _refusal_of_system(error: Exception) -> str | None:
     if isinstance(error, OSError):  # outside of the code that handles it
         where = f"{error.filename}: " if error.filename else ""
         return f"{where}{error.strerror or error}; fix that and run the same command again"
-    if isinstance(error, MemoryError):
-        return memory_text(error)
-    if str(error) == _NO_THREAD:
-        return (
-            f"{_NO_THREAD}: you, or this container, have as many processes and threads as are allowed; finished work "
-            "is kept; end others or raise the limit (ulimit -u), and run the same command again"
-        )
-    return None
+    return refusal_text(error)
 
 
 def _print_object(values: dict[str, Any], *, as_json: bool) -> None:

@@ -25,6 +25,8 @@ NO_MAPPING = {errno.ENODEV}
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _MEMORY_ASKED = re.compile(r"of size (\d+) failed")
 """In Arrow's errors."""
+_NO_THREAD = re.compile("can't start new thread|Failed to launch worker thread")
+"""In plain errors of Python and of Arrow."""
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
 
@@ -66,7 +68,7 @@ def stop_on_any_disk_error(folder: Path) -> Iterator[None]:
 
 
 def raise_unless_damage(path: Path, error: Exception) -> None:
-    """Raises a `StoppedError` where the disk failed, or memory ran out, as `path` was parsed.
+    """Raises a `StoppedError` where the disk failed, or memory or a thread was refused, as `path` was parsed.
 
     That says nothing about what is on it. Other errors of a parser do: also an `OSError` without an errno, which Arrow
     raises for damaged bytes, that of a place that no file has, which the parser of an archive seeks where its end is
@@ -74,14 +76,22 @@ def raise_unless_damage(path: Path, error: Exception) -> None:
     """
     if isinstance(error, OSError) and error.errno not in {None, *_NOT_THERE, *_NO_PLACE}:
         raise _stopped(path, error) from error
-    if _is_out_of_memory(error):
-        raise StoppedError(f"{path}: {memory_text(error)}") from error
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out; not where damaged bytes made a parser ask for more than the machine has."""
     asked = _MEMORY_ASKED.search(str(error))
-    return isinstance(error, MemoryError) and (asked is None or int(asked[1]) <= memory_bytes())
+    is_of_damage = asked is not None and int(asked[1]) > memory_bytes()
+    if not is_of_damage and (refusal := refusal_text(error)) is not None:
+        raise StoppedError(f"{path}: {refusal}") from error
+
+
+def refusal_text(error: BaseException) -> str | None:
+    """What to say and to advise where the system refused memory or a thread; None for any other error."""
+    if isinstance(error, MemoryError):
+        return memory_text(error)
+    if (refused := _NO_THREAD.search(str(error))) is not None:
+        return (
+            f"{refused[0]}: you, or this container, have as many processes and threads as are allowed; finished work "
+            "is kept; end others or raise the limit (ulimit -u), and run the same command again"
+        )
+    return None
 
 
 def memory_text(error: BaseException) -> str:

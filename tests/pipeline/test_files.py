@@ -55,5 +55,11 @@ def test_a_file_that_memory_did_not_suffice_to_read_is_not_damaged(tmp_path: Pat
         raise_unless_damage(tmp_path / "a.parquet", error)
 
 
+def test_a_file_that_no_thread_could_be_started_to_read_is_not_damaged(tmp_path: Path) -> None:
+    error = pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")
+    with pytest.raises(StoppedError, match=r"a\.parquet: Failed to launch worker thread: you, or this container, have"):
+        raise_unless_damage(tmp_path / "a.parquet", error)
+
+
 def test_a_file_whose_reader_asks_for_more_than_any_machine_has_is_damaged(tmp_path: Path) -> None:
     raise_unless_damage(tmp_path / "a.parquet", pa.ArrowMemoryError(f"malloc of size {2**60} failed"))
