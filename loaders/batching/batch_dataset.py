@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Self
@@ -73,6 +74,7 @@ class BatchDataset(FaceDataset):
         self.__dict__.update(dataset.__dict__)
         self.fields, self.normalised, self.seed = tuple(fields), normalised, seed
         self.mixes, self.blends = mixes, blends
+        self.label_type: type[np.number[Any]] = np.float32 if mixes else np.int64
         self.replace_corrupt, self.kept_columns, self.collate_fn = replace_corrupt, tuple(kept_columns), collate_fn
         self.clips, self.mask_size, self.draws_by_row = clips, mask_size, draws_by_row
         check_fields(self.fields, self.index, () if clips is None else CLIP_COLUMNS)
@@ -104,6 +106,18 @@ class BatchDataset(FaceDataset):
         if self.collate_fn is not None:
             wrapped.collate_fn = wrap("collate", self.collate_fn)
         return wrapped
+
+    def without_transforms(self) -> Self:
+        """A copy that only resizes, or cuts, and normalises: batches of the same rows, with fields of the same types.
+
+        It reads no partner, and no mask that is not delivered.
+        """
+        plain = copy.copy(self)
+        plain.__dict__.update(
+            face_transform=None, transform=None, transforms=[], self_blend=None, mixes=False,
+            needs_points=bool(self._delivered_points), _wants_mask="mask" in self.fields,
+        )  # fmt: skip
+        return plain
 
     def __getitem__(self, key: Any) -> Any:
         if not isinstance(key, BatchRequest):
@@ -228,9 +242,9 @@ class _BatchLoad:
         return device_seeds(dataset.seed, request.epoch, self._rows[:, 0], repeats)
 
     def _labels(self, faces: list[Face], stored: NDArray[np.int64]) -> NDArray[Any]:
-        """Labels of the images, as transforms left them: int64, or float32 where they may mix."""
+        """Labels of the images, as transforms left them."""
         values = [label if face.label is None else face.label for face, label in zip(faces, stored, strict=True)]
-        return np.array(values, np.float32 if self._dataset.mixes else np.int64)
+        return np.array(values, self._dataset.label_type)
 
     def _column(self, name: str, faces: list[Face], stored: NDArray[np.int64], labels: NDArray[Any]) -> Any:
         """One column of the batch; of clips, (N, T, ...). `stored`, `labels`: of the images."""

@@ -122,17 +122,12 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
     alone; every image is grey.
     """
     source, variants = _copy_of_batch_dataset(loader), {}
-    if source.transform is not None or source.face_transform is not None:
-        if source.image_size is None:
-            return {}
-        plain = copy.copy(source)
-        plain.__dict__.update(transform=None, face_transform=None)
-        variants["evaluation transform"] = loader.with_batch_dataset(plain)
-        source = plain
-    if source.image_size is not None:
-        variants["without decoding"] = loader.with_batch_dataset(
-            source.with_wrapped_stages(_GreyImages(source.image_size))
-        )
+    if source.image_size is None:
+        return {}
+    if source.transforms:
+        source = source.without_transforms()
+        variants["evaluation transform"] = loader.with_batch_dataset(source)
+    variants["without decoding"] = loader.with_batch_dataset(source.with_wrapped_stages(_GreyImages(source.image_size)))
     return variants
 
 

@@ -26,7 +26,7 @@ from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop, replay
 from facefeed.loaders.profiler.measure.recording import Recording, count_images
 from facefeed.loaders.profiler.measure.step_clock import CudaStepClock, HostStepClock, step_clock_for
 from facefeed.loaders.profiler.measure.steps import SleepingStep
-from facefeed.loaders.profiler.measure.variants import with_less_work, with_longer_epoch, with_settings
+from facefeed.loaders.profiler.measure.variants import with_longer_epoch, with_settings
 from facefeed.loaders.profiler.profile import profile
 from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.judge import judge
@@ -663,38 +663,6 @@ def test_a_batch_of_token_ids_or_polygons_is_not_read_through_within_the_step(mo
     polygons = {"annotations": Looks([Looks([polygon] * 8)] * 8), "image": torch.zeros(8, 3, 4, 4)}
     assert (count_images(token_ids), count_images(polygons)) == (1, 8)
     assert Looks.count < 100
-
-
-def test_a_longer_epoch_has_every_face_as_often_and_never_in_the_same_order(dataset: Path) -> None:
-    options: dict[str, Any] = {"image_size": 16, "num_workers": 0, "dtype": "uint8"}
-    one_epoch = shown(FaceDataLoader(dataset, 10, **options))
-    three_epochs = shown(with_longer_epoch(FaceDataLoader(dataset, 10, **options), 3))
-    epochs = [three_epochs[first : first + 107] for first in (0, 107, 214)]
-    assert all(sorted(epoch) == sorted(one_epoch) for epoch in epochs)
-    assert epochs[0] != epochs[1] != epochs[2]
-
-
-def test_other_settings_change_no_batch_and_not_the_loader(dataset: Path) -> None:
-    options: dict[str, Any] = {"image_size": 16, "dtype": "uint8"}
-    loader = FaceDataLoader(dataset, 10, num_workers=0, **options)
-    expected = shown(FaceDataLoader(dataset, 10, num_workers=0, **options))
-    changed = with_settings(loader, num_workers=2, prefetch_factor=3)
-    assert (changed.num_workers, changed.prefetch_factor, loader.num_workers) == (2, 3, 0)
-    assert shown(changed) == expected
-    plain = DataLoader(TensorDataset(torch.arange(6)), 2, num_workers=2, timeout=30)
-    assert [batch[0].tolist() for batch in with_settings(plain, num_workers=0, prefetch_factor=2)] == [
-        [0, 1],
-        [2, 3],
-        [4, 5],
-    ]
-
-
-def test_a_loader_without_transforms_is_compared_with_reading_alone(dataset: Path) -> None:
-    variants = with_less_work(FaceDataLoader(dataset, 10, image_size=16, num_workers=0, dtype="uint8"))
-    assert set(variants) == {"without decoding"}
-    images = next(iter(variants["without decoding"]))[0]
-    assert images.shape == (10, 3, 16, 16)
-    assert images.unique().tolist() == [128]
 
 
 @pytest.mark.parametrize("workers", [0, 1])
