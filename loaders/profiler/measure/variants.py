@@ -13,6 +13,7 @@ import numpy as np
 from torch.utils.data import DataLoader
 
 from ...batching.batch_dataset import BatchDataset
+from ...batching.jpeg_batch_dataset import JpegBatchDataset
 from ...dataset.selection import Rows
 from ...loader.device_prefetcher import DevicePrefetcher
 from ...loader.face_dataloader import FaceDataLoader
@@ -119,7 +120,7 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
     """Copies of the loader that do less with an image: the differences are what its transforms and decoding cost.
 
     "evaluation transform": only resized and normalised, where the loader does more. "without decoding": read and sent
-    alone; every image is grey.
+    alone; every image is grey. Of a loader that decodes on the device there is neither.
     """
     source, variants = _copy_of_batch_dataset(loader), {}
     if source.image_size is None:
@@ -127,7 +128,10 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
     if source.transforms:
         source = source.without_transforms()
         variants["evaluation transform"] = loader.with_batch_dataset(source)
-    variants["without decoding"] = loader.with_batch_dataset(source.with_wrapped_stages(_GreyImages(source.image_size)))
+    if not isinstance(source, JpegBatchDataset):
+        variants["without decoding"] = loader.with_batch_dataset(
+            source.with_wrapped_stages(_GreyImages(source.image_size))
+        )
     return variants
 
 

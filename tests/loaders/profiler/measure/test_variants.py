@@ -91,3 +91,8 @@ def test_the_evaluation_transform_changes_no_type_that_a_step_gets(dataset: Path
     for loader in (trained, *with_less_work(trained).values()):
         images, labels = next(iter(loader))
         assert (images.dtype, labels.dtype) == (torch.float32, torch.float32)
+
+
+def test_a_loader_that_decodes_on_the_device_has_no_trial_without_decoding(dataset: Path) -> None:
+    """Its workers decode nothing: the trial would be of the loader as it is, under another name."""
+    assert not with_less_work(FaceDataLoader(dataset, 10, image_size=SIDE, num_workers=0, decode="device"))
