@@ -82,9 +82,9 @@ def typical(recording: Recording, steps: int = _STEPS_SHOWN) -> slice | None:
     waits, periods = (np.concatenate([[0.0], np.cumsum(series)]) for series in (wait, period))
     found = []
     for segment in recording.segments:
-        first = segment.start + max(recording.num_workers * recording.prefetch_factor, 1)
-        length = min(steps, segment.stop - first)
-        starts = np.arange(first, segment.stop - length + 1) if length > 0 else np.zeros(0, np.int64)
+        steady_steps = segment.start + np.flatnonzero(steady[segment])
+        length = min(steps, len(steady_steps))
+        starts = steady_steps[: len(steady_steps) - length + 1]
         shares = (waits[starts + length] - waits[starts]) / (periods[starts + length] - periods[starts])
         found += [(-length, round(abs(float(share) - usual), 3), abs(int(start) - len(recording) // 2), int(start))
                   for start, share in zip(starts, shares, strict=True)]  # fmt: skip

@@ -173,6 +173,14 @@ def test_what_was_not_measured_has_no_figure(pages: dict[str, Path]) -> None:
     assert parts["naive"] == all_have | {"distributions", "depth", "stages", "trials", "naive"}
 
 
+def test_a_profile_that_became_steady_only_after_a_pause_has_its_page(tmp_path: Path) -> None:
+    """As of fewer steps than the queue holds: the run goes on after a pause, in which the queue is no longer filled."""
+    live = recording_of(np.full(100, 0.5), workers=16, prefetch=4)
+    paused = replace(live, segment_step=np.append(np.arange(50), np.arange(51, 101)))
+    write_page(profile_of(paused), Gate(), tmp_path / "page.html")
+    assert "37 typical steps" in Page(tmp_path / "page.html").sections["timeline"]
+
+
 # ---- what it says
 
 
