@@ -17,6 +17,7 @@ from ..statistics.columns import MANIPULATED, SHARPNESS, Measure, integer_column
 from ..statistics.videos import VideoTable, label_names
 
 _NUM_BINS: Final = 36
+_ROUNDING: Final = 1e-5  # of a bin's width: an edge so close to 0 is meant to be 0
 MAX_CURVES: Final = 8
 """The number of classes that are drawn, the largest; more could not be distinguished."""
 
@@ -94,6 +95,7 @@ def _histogram(name: str, description: str, by_class: dict[str, Values], edges: 
 def _bin_ranges(edges: Values, by_class: dict[str, Values]) -> Iterator[str]:
     """The range of values of each bin as text."""
     smallest, largest = min(map(np.min, by_class.values())), max(map(np.max, by_class.values()))
+    edges = np.where(np.abs(edges) < _ROUNDING * (edges[1] - edges[0]), 0.0, edges)
     last = len(edges) - 2
     for number, (low, high) in enumerate(pairwise(edges)):
         if number == last and largest > high:

@@ -44,6 +44,7 @@ from facefeed.pipeline.inspect.figures.histograms import histograms
 from facefeed.pipeline.inspect.figures.source_pairs import find_source_pairs, matching_source_row
 from facefeed.pipeline.inspect.findings.collect import collect_findings
 from facefeed.pipeline.inspect.inspection import inspect_dataset
+from facefeed.pipeline.inspect.statistics.columns import measures_of
 from facefeed.pipeline.inspect.statistics.groups import Statistics
 from facefeed.pipeline.inspect.statistics.split_crossings import Crossing
 from facefeed.pipeline.planning.content_hash import EqualInput, equal_inputs_json
@@ -157,6 +158,26 @@ def test_an_added_column_with_the_name_of_a_measure_does_not_replace_it(copy: Pa
     added = after.measures["added:crop_px"]
     assert added is not None
     assert added.median == 777.0
+
+
+def test_small_values_are_not_stated_as_0(copy: Path) -> None:
+    """As of likelihoods, or of a distance between embeddings."""
+    add_columns(copy, Returning(lambda faces: {"value": np.linspace(2e-7, 4e-7, len(faces))}), workers=1)
+    index = Index(copy)
+    measure = next(measure for measure in measures_of(index) if measure.key == "value")
+    tiny = figures(copy)["whole"]["measures"]["value"]
+    assert (tiny["least"], tiny["most"]) == (2e-7, 4e-7)
+    assert [measure.format_value(tiny[name]) for name in ("least", "most")] == ["2e-07", "4e-07"]
+    (plot,) = (plot for plot in histograms(index, Statistics.of(index).videos) if plot.name == "value")
+    assert plot.bin_ranges[0].startswith("2e-07 to 2")
+
+
+def test_a_bar_of_a_histogram_that_begins_at_0_says_so(copy: Path) -> None:
+    """Edges are computed, and 32 bits are not exact: those of -1 to 0.8 include 7e-9."""
+    add_columns(copy, Returning(lambda faces: {"value": np.linspace(-1, 0.8, len(faces))}), workers=1)
+    index = Index(copy)
+    (plot,) = (plot for plot in histograms(index, Statistics.of(index).videos) if plot.name == "value")
+    assert {"-0.05 to 0", "0 to .05"} <= set(plot.bin_ranges)
 
 
 def test_an_infinite_value_is_left_out_of_a_histogram(copy: Path) -> None:
