@@ -3,8 +3,8 @@
     DEST/train-000000.tar    DEST/val-000000.tar    ...
 
 Hugging Face's reader takes the fields and their types from the first samples. So every sample has the same ones: a row
-without a mask gets one of a single grey level; in the JSON null is the empty text, or -1, and a list that may be null
-is text.
+without a mask gets one of a single grey level; in the JSON null is the empty text, or -1, NaN and infinity are -1, and
+a list that may be null is text.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from ...dataset.schema import real_class
+from ...json_records import finite_or_null
 from ..naming import column_names, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
@@ -85,6 +86,7 @@ class WebDataset:
 
     def _plain(self, name: str, value: Any) -> Any:
         """A value of the type that all samples have in this column."""
+        value = finite_or_null(value)
         if value is None:
             return self._unknown[name]
         return json.dumps(value) if name in self._as_text else value

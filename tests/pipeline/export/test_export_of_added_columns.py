@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -144,6 +145,26 @@ def test_an_export_names_the_added_columns_that_it_has(coloured: Path) -> None:
     }
     with (coloured.parent / "folders/metadata.csv").open(newline="") as file:
         assert {"brightness", "side", "tone", "mean_rgb"} <= {*next(csv.reader(file))}
+
+
+def test_the_json_of_tar_shards_has_no_number_that_json_has_not(out: Path, tmp_path: Path) -> None:
+    vector = pa.list_(pa.float32(), 3)
+    columns = pa.schema([("number", pa.float32()), ("text", vector), pa.field("list", vector, nullable=False)])
+    vectors = np.array([[np.nan, 1, np.inf], [1, 2, 3]], np.float32)
+
+    def compute(faces: Any) -> dict[str, Any]:
+        is_odd = np.arange(len(faces)) % 2
+        return {"number": np.where(is_odd, 0.5, np.nan), "text": vectors[is_odd], "list": vectors[is_odd]}
+
+    add_columns(out, Returning(compute, columns), workers=1)
+    exported(out, tmp_path / "dest", "webdataset", "--split", "val")
+    seen = set()
+    with tarfile.open(tmp_path / "dest/val-000000.tar") as tar:
+        for content in (tar.extractfile(name) for name in tar.getnames() if name.endswith(".json")):
+            assert content is not None
+            sample = json.loads(content.read(), parse_constant=pytest.fail)
+            seen.add((sample["number"], sample["text"], tuple(sample["list"])))
+    assert seen == {(-1.0, "[null, 1.0, null]", (None, 1.0, None)), (0.5, "[1.0, 2.0, 3.0]", (1.0, 2.0, 3.0))}
 
 
 def test_an_export_from_before_added_columns_were_recorded_opens_where_there_are_none(
