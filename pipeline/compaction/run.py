@@ -25,7 +25,7 @@ from ..commit.finalize import (
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
 from ..console import plural
-from ..dataset.added_columns import ColumnSet, IncompleteSet, read_column_sets
+from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets
 from ..dataset.index import current_index_path
 from ..dataset.manifest import Manifest, OutPaths, Receipt
 from ..errors import CorruptDataError, RefusedError, UsageError
@@ -217,14 +217,16 @@ class _Compaction:
         """
         self._lease.check()
         manifest = renewed_manifest(self.run_state, self._manifest)
-        incomplete: list[IncompleteSet] = []
         if self._begun:
             self._refuse_damaged()
             self._merge_columns()
             incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)
             publish_manifest(self._paths, manifest)
-        elif current_index_path(self._paths.root) == self._paths.next_index:  # a call ended before it had installed it
-            install_index(self._paths)
+        else:
+            if current_index_path(self._paths.root) == self._paths.next_index:  # a call ended before that
+                install_index(self._paths)
+            receipts = (receipt for _, _, receipt in self.run_state.finished_units())
+            _, incomplete = complete_sets(self._paths.root, receipts)
         return manifest, incomplete, remove_superseded(self.run_state)
 
     def _column_sets(self) -> list[ColumnSet]:

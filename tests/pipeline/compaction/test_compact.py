@@ -39,7 +39,7 @@ from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import PlanPart, Unit
-from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.check import rebuild_index_file, verify
 from facefeed.pipeline.video import Sampling
 
 SMALL = (
@@ -442,6 +442,18 @@ def test_where_the_record_of_columns_is_damaged_nothing_begins_and_they_can_be_r
     remove_columns(out, "colour")
     compact(out)
     assert verify(out).findings == []
+
+
+def test_columns_that_lack_rows_are_named_also_where_nothing_is_merged(copy: Path) -> None:
+    file_of_colour(copy).unlink()
+    assert rebuild_index_file(copy)
+    result = run("compact", copy, "--json")
+    assert result.exit_code == 0
+    figures = json.loads(result.stdout.splitlines()[-1])
+    assert (figures["merged_files"], figures["removed_files"]) == (0, 0)
+    assert figures["incomplete_columns"] == [
+        f"added columns 'colour': 40 rows lack them; run `facefeed add {copy} {FILE}:Colour`"
+    ]
 
 
 def test_columns_that_were_lost_while_a_compaction_was_killed_are_named_with_what_adds_them(out: Path) -> None:
