@@ -70,11 +70,14 @@ class VerifyResult:
         return int(bool(self.findings) or not self.is_finished)
 
     def add(self, out: Path, receipt: Receipt, checks: Iterable[Finding]) -> bool:
-        """Counts the file of a receipt of OUT and adds the findings of its checks; returns whether there are none."""
+        """Counts the file of a receipt of OUT, where it is there, and adds the findings of its checks; returns whether
+        there are none.
+        """
         findings = list(errors_as_findings("content", out, str(receipt.file), lambda: checks))
         self.findings += findings
-        self.files, self.rows = self.files + 1, self.rows + receipt.rows
-        self.size_bytes += receipt.bytes
+        if (out / str(receipt.file)).is_file():
+            self.files, self.rows = self.files + 1, self.rows + receipt.rows
+            self.size_bytes += receipt.bytes
         return not findings
 
     def figures(self) -> dict[str, Any]:

@@ -224,6 +224,15 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
     assert "delete" not in last, "there is nothing to delete"
 
 
+def test_a_missing_file_does_not_count_as_read(copy: Path) -> None:
+    path = long_file(copy)
+    num_rows = pq.read_metadata(path).num_rows
+    path.unlink()
+    verdict = verify(copy)
+    assert (verdict.files, verdict.rows) == (FILES - 1, sum(ROWS.values()) - num_rows)
+    assert verdict.size_bytes == sum(path.stat().st_size for path in files(copy))
+
+
 @pytest.mark.parametrize("path", ["faces/train/other.parquet", "faces/notes.txt", "faces/new/a/b.parquet"])
 def test_a_file_that_nobody_accounts_for_is_found(copy: Path, path: str) -> None:
     (copy / path).parent.mkdir(parents=True, exist_ok=True)
