@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from .dataset.manifest import Manifest
     from .dryrun.forecast import Forecast
     from .execution.progress import Totals
-    from .planning.incremental import Changes
     from .precompute import Summary
     from .verify.findings import VerifyResult
 
@@ -66,7 +65,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "changed": len(changes.changed),
             "rejudged": len(changes.rejudged),
             "same_content": len(changes.touched),
-            "gone": len(changes.gone),
+            "gone": len(_gone_with_rows(summary)),
             "renamed": len(changes.renamed),
         },
         "forecast": summary.forecast.to_json() if summary.forecast else None,
@@ -185,7 +184,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"listed in metadata, but absent on disk: {first_names(listing.missing, _NAMED)}")
     lines += _own_masks(summary.manifest)
     lines += _without_mask(summary.manifest.faces_without_mask)
-    lines += _changes(summary.changes, summary.manifest.removed)
+    lines += _changes(summary)
     if conflicting := summary.equal_content.conflicting:
         lines.append(f"{conflicting_content_text(conflicting)}; keep one file of each in SRC, and use a new OUT")
     if repeated := summary.equal_content.repeated:
@@ -202,14 +201,19 @@ def _remarks(summary: Summary) -> list[str]:
     return lines
 
 
-def _changes(changes: Changes, removed: Sequence[str]) -> list[str]:
-    """Remarks on how the source has changed; `removed`: what had failed before it went, so that no rows are kept."""
-    gone = {*changes.gone}.difference(removed)
+def _gone_with_rows(summary: Summary) -> set[str]:
+    """Ids of inputs that the source has no more, without those that had failed: of these no rows are kept."""
+    return {*summary.changes.gone}.difference(summary.manifest.removed)
+
+
+def _changes(summary: Summary) -> list[str]:
+    """Remarks on how the source has changed."""
+    changes = summary.changes
     remarks: tuple[tuple[Collection[object], str], ...] = (
         (changes.changed, "done again, where rows could differ, since they or their originals had changed"),
         (changes.rejudged, "done again, since more of them was damaged than --max-damaged allows"),
         (changes.touched, "not done again, with new times but the same content"),
-        (gone, "no longer in the source, rows were kept"),
+        (_gone_with_rows(summary), "no longer in the source, rows were kept"),
     )
     lines = [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
     if changes.renamed:

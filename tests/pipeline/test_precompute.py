@@ -387,6 +387,8 @@ def test_what_failed_and_was_removed_from_the_source_no_longer_counts_as_failed_
     text = capsys.readouterr().err
     assert re.search("failed, removed from SRC .* 1", text)
     assert "rows were kept" not in text
+    figures = report.summary_json(summary)
+    assert (figures["removed"], figures["changes"]["gone"]) == (1, 0)
     stream = io.StringIO()
     progress = Progress(Console(file=stream, width=10_000, highlight=False))
     summary = run(source, max_failed=FailureLimit(count=0), retry_failed="", progress=progress)
