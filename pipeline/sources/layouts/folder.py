@@ -16,7 +16,7 @@ _MAX_NAMED = 5
 class Folder:
     """The topmost folder that names a class gives the label (none: -1); splits are used where two or more are named.
 
-    A folder that holds folders of both classes names none, as `Deepfake Dataset`.
+    A folder that holds folders called after the other class names none: `Deepfake Dataset/real`.
     """
 
     name = "folder"
@@ -32,9 +32,9 @@ class Folder:
         files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
         uses_splits = has_usable_splits({*splits})
-        above_both = _folders_above_both_classes(file.relative for file in files)
+        contradicted = _folders_above_the_other_class(file.relative for file in files)
         entries = [
-            Entry.of_file(file, label=_label(file.relative, above_both), split=split)
+            Entry.of_file(file, label=_label(file.relative, contradicted), split=split)
             for file, split in zip(files, splits, strict=True)
         ]
         return Listing(
@@ -61,19 +61,25 @@ def _folders(relative: str) -> tuple[str, ...]:
     return PurePosixPath(relative).parts[:-1]
 
 
-def _label(relative: str, above_both: Set[tuple[str, ...]]) -> int:
-    labels = (label for folder, label in _class_folders(relative) if folder not in above_both)
+def _label(relative: str, contradicted: Set[tuple[str, ...]]) -> int:
+    labels = (label for folder, label in _class_folders(relative) if folder not in contradicted)
     return next(labels, -1)
 
 
-def _folders_above_both_classes(paths: Iterable[str]) -> set[tuple[str, ...]]:
-    """Folders called after a class that hold folders called after either: `original/{real,fake}`."""
-    below: dict[tuple[str, ...], set[int]] = {}
+def _folders_above_the_other_class(paths: Iterable[str]) -> set[tuple[str, ...]]:
+    """Folders called after a class that hold folders called after the other one: `original` with `original/fake`.
+
+    Also without `original/real`, which may come later and must not turn the labels of what is there already.
+    """
+    contradicted: set[tuple[str, ...]] = set()
     for path in paths:
         named = list(_class_folders(path))
-        for position, (folder, _) in enumerate(named):
-            below.setdefault(folder, set()).update(label for _, label in named[position + 1 :])
-    return {folder for folder, labels in below.items() if labels == {0, 1}}
+        contradicted.update(
+            folder
+            for position, (folder, label) in enumerate(named)
+            if any(inner != label for _, inner in named[position + 1 :])
+        )
+    return contradicted
 
 
 def _class_folders(relative: str) -> Iterator[tuple[tuple[str, ...], int]]:

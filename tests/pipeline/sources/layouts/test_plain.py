@@ -162,3 +162,12 @@ def test_a_folder_that_holds_both_classes_names_none(tmp_path: Path, footage: Fo
     assert {entry.video_id: entry.label for entry in list_source(src).entries} == {
         f"{above}/real/a.mp4": 0, f"{above}/fake/a.mp4": 1, "compressed/real/b.mp4": 0,
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("without", ["original/real", "Deepfakes/fake"], ids=["real", "fake"])
+def test_a_folder_of_the_other_class_keeps_its_label_while_that_beside_it_is_absent(
+    tmp_path: Path, footage: Footage, without: str
+) -> None:
+    labels = {"original/real/a.mp4": 0, "original/fake/a.mp4": 1, "Deepfakes/real/b.mp4": 0, "Deepfakes/fake/b.mp4": 1}
+    src = footage.lay(tmp_path, real=[name for name in labels if not name.startswith(without)])
+    assert all(labels[entry.video_id] == entry.label for entry in list_source(src, "folder").entries)
