@@ -52,7 +52,7 @@ from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unr
 from .layouts.table.layout import TableFile
 from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .media.media_files import digest_of_images, find_media, find_named, is_media
+from .media.media_files import digest_of_images, each_folder_listed_once, find_media, find_named, is_media
 from .media.missing_names import missing_hints
 from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
@@ -145,6 +145,7 @@ def _refuse_broken_texts(src: Path, listing: Listing) -> None:
             raise UsageError(f"SRC={str(src)!r}: {error}; fix the metadata") from error
 
 
+@each_folder_listed_once()
 def _select_layout(src: Path, layout: str | Layout) -> Layout:
     if not isinstance(layout, str):
         return layout

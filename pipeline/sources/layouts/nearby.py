@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
-from itertools import islice
 from pathlib import Path
 
 from ...console import plural
@@ -121,18 +120,12 @@ def _nested_sets(
     src: Path, layouts: Sequence[Layout], max_folders: int, skipped: Set[str] = frozenset()
 ) -> Iterator[tuple[str, str]]:
     """Path relative to `src` and layout of each set below it, none within another; `skipped`: folders of `src`."""
-    for folder in islice(_folders_below(src, layouts, skipped), max_folders):
-        layout = next((layout.name for layout in layouts if layout.fits(folder)), None)
-        if layout:
-            yield folder.relative_to(src).as_posix(), layout
-
-
-def _folders_below(src: Path, layouts: Sequence[Layout], skipped: Set[str]) -> Iterator[Path]:
-    pending = deque([(src, 0)])
-    while pending:
+    pending = deque((src / name, 1) for name in listable_folders(src) if name not in skipped)
+    for _ in range(max_folders):
+        if not pending:
+            return
         folder, depth = pending.popleft()
-        if depth:
-            yield folder
-        if depth < _MAX_DEPTH and not (depth and any(layout.fits(folder) for layout in layouts)):
-            names = (name for name in listable_folders(folder) if depth or name not in skipped)
-            pending.extend((folder / name, depth + 1) for name in names)
+        if layout := next((layout.name for layout in layouts if layout.fits(folder)), None):
+            yield folder.relative_to(src).as_posix(), layout
+        elif depth < _MAX_DEPTH:
+            pending.extend((folder / name, depth + 1) for name in listable_folders(folder))

@@ -7,8 +7,11 @@ import os
 from array import array
 from collections import Counter, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import islice
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import Reason
 from ...video.image_folder import IMAGE_SUFFIXES, list_frames
@@ -31,6 +34,16 @@ _MAX_SEARCHED_FOLDERS = 1000
 _NO_SUCH_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", *MASK_FOLDERS}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
+
+
+class _Names(NamedTuple):
+    """Sorted names of what lies directly in a folder: of folders, without hidden ones; of media and all folders."""
+
+    folders: list[str]
+    media_and_folders: list[str]
+
+
+_kept_names: ContextVar[dict[Path, _Names] | None] = ContextVar("_kept_names", default=None)
 
 
 def find_media(
@@ -136,7 +149,7 @@ def list_media(root: Path, folder: str) -> list[str]:
 
 def list_folders(root: Path) -> list[str]:
     """Sorted names of the folders directly below `root`, links to folders included, hidden ones left out."""
-    return [child.name for child in _children(root) if not child.name.startswith(".") and _is_folder(child)]
+    return _names_in(root).folders
 
 
 def listable_folders(root: Path) -> list[str]:
@@ -165,9 +178,33 @@ def ignored_as_mask(path: str) -> str | None:
 def listable_names(root: Path) -> list[str]:
     """Sorted names of the media and folders directly below `root`; empty where it cannot be listed."""
     try:
-        return [child.name for child in _children(root) if is_media(child.name) or _is_folder(child)]
+        return _names_in(root).media_and_folders
     except OSError:
         return []
+
+
+@contextmanager
+def each_folder_listed_once() -> Iterator[None]:
+    """Within it the names in a folder are read once, although all layouts ask for them: a folder can hold millions."""
+    token = _kept_names.set({})
+    try:
+        yield
+    finally:
+        _kept_names.reset(token)
+
+
+def _names_in(folder: Path) -> _Names:
+    kept = _kept_names.get()
+    if kept is not None and folder in kept:
+        return kept[folder]
+    children = [(child.name, _is_folder(child)) for child in _children(folder)]
+    names = _Names(
+        [name for name, is_folder in children if is_folder and not name.startswith(".")],
+        [name for name, is_folder in children if is_folder or is_media(name)],
+    )
+    if kept is not None:
+        kept[folder] = names
+    return names
 
 
 def path_exists(path: Path) -> bool:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from assets_layouts import Footage, lay_celebdf, lay_dfdc, lay_ffpp
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.sources import list_source
+from facefeed.pipeline.sources.media import media_files
 
 LAY = {"ffpp": lay_ffpp, "celebdf": lay_celebdf, "dfdc": lay_dfdc}
 
@@ -119,3 +121,16 @@ def test_a_whole_set_in_a_folder_called_like_a_class_is_still_named(tmp_path: Pa
     footage.lay(tmp_path / "Deepfake Dataset", real=["original/033.mp4"], fake=["F2F/033_097.mp4"])
     with pytest.raises(UsageError, match="holds a ffpp set in 'Deepfake Dataset': name that folder"):
         list_source(tmp_path)
+
+
+def test_no_folder_is_listed_again_and_again_until_a_layout_is_chosen(
+    tmp_path: Path, footage: Footage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src = footage.lay(tmp_path, real=["real/anna.mp4", "real/more/ben.mp4"], fake=["fake/anna.mp4"])
+    listed: Counter[str] = Counter()
+    children = media_files._children
+    monkeypatch.setattr(media_files, "_children", lambda path: listed.update([str(path).rstrip("/")]) or children(path))
+    assert len(list_source(src).entries) == 3
+    assert set(listed.values()) == {2}, "once to choose the layout, once to list the media"
+    footage.lay(tmp_path, real=["real/clara.mp4"])
+    assert len(list_source(src).entries) == 4
