@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ...errors import RefusedError
 from ...sources import Entry, Listing
-from ...sources.clips.video_or_frames import clip_key
+from ...sources.clips.image_sequences import class_names
+from ...sources.clips.video_or_frames import IdsOfClips
 from ...splits.assignment import Assignment, assign_splits
 from ...splits.leaks import refuse_new_leaks
 from ..options import Options
@@ -27,7 +28,7 @@ def assign_added(
 ) -> Assignment:
     """Assigns splits to the added inputs; those that are left out are added to `changes.refused`."""
     dropped = run_state.plan.dropped_identities()
-    renamed = _same_clips(changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
+    renamed = _same_clips(listing, changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
     _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
     planned = _with_new_links(planned, changes.relinked)
     changed = [
@@ -55,10 +56,15 @@ def assign_added(
     return assigned
 
 
-def _same_clips(added: Iterable[Entry], gone: Iterable[Entry]) -> dict[str, str]:
+def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry]) -> dict[str, str]:
     """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
-    gone_ids = {clip_key(entry.video_id): entry.video_id for entry in gone}
-    return {entry.video_id: gone_ids[key] for entry in added if (key := clip_key(entry.video_id)) in gone_ids}
+    if not gone:
+        return {}
+    classes = class_names(listing.entries, listing.labels)
+    ids, gone_ids = IdsOfClips.of(listing.entries, classes), IdsOfClips.of(gone, classes)
+    new = {entry.video_id for entry in added}
+    of_gone = {video_id: entry.video_id for entry in gone if (video_id := ids.find(entry.video_id)) in new}
+    return of_gone | {entry.video_id: old for entry in added if (old := gone_ids.find(entry.video_id))}
 
 
 def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:

@@ -50,7 +50,7 @@ def test_the_frames_of_a_folder_are_one_entry(tmp_path: Path) -> None:
         ([*frames("real/a"), *frames("fake/b")], ["fake/b", "real/a"]),
         (["talk/1.jpg"], ["talk"]),  # so that a second one changes the clip, and makes no other input
         (["talk/frames/1.jpg", "talk/faces/1.jpg"], ["talk/faces", "talk/frames"]),
-        (["talk/a.png", "talk/b.png", "talk/c.mp4"], ["talk", "talk/c.mp4"]),
+        (["talk/a.png", "talk/b.png", "talk/c.mp4", "talk/d.mp4"], ["talk", "talk/c.mp4", "talk/d.mp4"]),
         (["real/clip_0001.png", "real/clip_0002.png"], ["real/clip_0001.png", "real/clip_0002.png"]),
         (["real/photos/1.jpg", "train/2.jpg", "3.jpg"], ["3.jpg", "real/photos/1.jpg", "train/2.jpg"]),
     ],

@@ -83,7 +83,8 @@ def test_a_video_renamed_after_a_run_that_was_stopped_is_in_the_split_that_it_wa
     assert {after[f"real/new-{path.name}"] for path in others} == {"test"}
 
 
-def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:
+@pytest.mark.parametrize("video", ["{}.mp4", "{}/talk.mp4"])
+def test_a_video_is_in_the_split_of_its_frames_that_were_there_before(video: str) -> None:
     folder = new_folder()
     source, out = folder / "source", folder / "out"
     clips = [source / ("real", "fake")[number % 2] / f"clip{number}" for number in range(8)]
@@ -96,9 +97,10 @@ def test_a_video_is_in_the_split_of_its_frames_that_were_there_before() -> None:
     assert len(before) == len(clips)
     assert {*before.values()} == {"train", "val", "test"}
     for number, clip in enumerate(clips):
-        write_video(clip.with_suffix(".mp4"), [numbered(3 * number + frame, 64, 48) for frame in range(2)])
+        write_video(Path(video.format(clip)), [numbered(3 * number + frame, 64, 48) for frame in range(2)])
     run(source, out)
-    assert {name.removesuffix(".mp4"): split for name, split in split_of(out).items() if ".mp4" in name} == before
+    after = split_of(out)
+    assert {name: after[video.format(name)] for name in before} == before
 
 
 def move(source: Path, old: str, new: str) -> None:

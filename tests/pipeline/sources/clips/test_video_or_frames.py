@@ -31,6 +31,10 @@ def lay(root: Path, *, videos: Iterable[str] = (), frames: Iterable[str] = (), n
     """Lays clips as empty files: as `videos/<clip>.mp4`, as `frames/<clip>/0001.png` and so on."""
     names = [f"{clip.format('videos')}.mp4" for clip in videos]
     names += [f"{clip.format('frames')}/{index:04}.png" for clip in frames for index in range(1, number + 1)]
+    return lay_files(root, names)
+
+
+def lay_files(root: Path, names: Iterable[str]) -> Path:
     for name in names:
         (root / name).parent.mkdir(parents=True, exist_ok=True)
         (root / name).touch()
@@ -104,7 +108,7 @@ def test_a_table_and_lists_of_a_set_follow_the_same_rule(tmp_path: Path) -> None
     assert [entry.video_id for entry in listing.entries] == ["frames/c", "videos/a.mp4", "videos/b.mp4"]
     assert [text.partition(":")[0] for text in listing.warnings] == [
         "3 extracted frames are left out, beside the videos of their clips",
-        f"1 clip without a video is {BOTH_USED}",
+        f"1 clip is {BOTH_USED}",
     ]
 
 
@@ -119,18 +123,53 @@ def test_dfdc_finds_the_label_of_either_form(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("video", "frame"),
+    [
+        ("real/b/b.mp4", "real/b/frames/0001.png"),
+        ("clip07/video.mp4", "clip07/0001.png"),
+        ("clip07/Videos/Talk.MP4", "clip07/faces/1.jpg"),
+        ("real/033.mp4", "real/033_frames/0001.png"),
+    ],
+)
+def test_frames_in_the_folder_of_a_single_video_are_used_as_that_video_alone(
+    tmp_path: Path, video: str, frame: str
+) -> None:
+    lay_files(tmp_path, [video, frame])
+    listing = list_source(tmp_path)
+    assert [entry.video_id for entry in listing.entries] == [video]
+    assert listing.warnings == (
+        "1 extracted frame is left out, beside the videos of their clips: each clip is used once, as the video",
+    )
+
+
+def test_a_fake_made_from_frames_that_are_left_out_is_one_of_their_video(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["a/video.mp4", "a/frames/0.png", "fake/x.mp4"])
+    (tmp_path / "t.csv").write_text("path,label,source\na/video.mp4,real,\na/frames,real,\nfake/x.mp4,fake,a/frames\n")
+    entries = {entry.video_id: entry.source_id for entry in list_source(tmp_path / "t.csv").entries}
+    assert entries == {"a/video.mp4": None, "fake/x.mp4": "a/video.mp4"}
+
+
+def test_images_of_another_recording_than_the_video_beside_them_are_used(tmp_path: Path) -> None:
+    """As the column `footage` says."""
+    lay_files(tmp_path, ["media/video.mp4", "media/anna.png", "media/ben.png"])
+    rows = "media/video.mp4,real,\nmedia/anna.png,real,anna\nmedia/ben.png,real,\n"
+    (tmp_path / "t.csv").write_text(f"path,label,footage\n{rows}")
+    assert len(list_source(tmp_path / "t.csv").entries) == 3
+
+
+@pytest.mark.parametrize(
     "names",
     [
         ["real.mp4", "real/1.png"],  # a folder that collects images of a class
         ["real/anna.mp4", "real/anna.png"],  # a picture, which is no folder
         ["real/anna.mp4", "fake/anna/0001.png"],
         ["real/anna.mp4", "real/ann/0001.png"],
+        ["clip/a.mp4", "clip/b.mp4", "clip/frames/0001.png"],  # of which of the two?
+        ["real/anna.mp4", "real/anna/more/0001.png"],
     ],
 )
 def test_other_images_are_inputs_beside_videos_as_ever(tmp_path: Path, names: list[str]) -> None:
-    for name in names:
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).touch()
+    lay_files(tmp_path, names)
     assert {entry.video_id for entry in list_source(tmp_path).entries} == set(names)
 
 
