@@ -32,7 +32,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .checks.link_coverage import LinkCoverage
 from .checks.listing_checks import listing_warnings, refuse_unlabelled, unknown_real_class
-from .clips.image_sequences import group_frames
+from .clips.image_sequences import group_frames, separable_frames_warning
 from .clips.video_or_frames import each_clip_once
 from .clips.whole_frames import without_unlike_comparisons
 from .layout import Layout, load_layout, read_listing
@@ -131,8 +131,9 @@ def list_source(
         listing = listing.without_unused_splits()
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
-    warnings = (*listing.warnings, *hints, *unread_sets(listing, src, _PUBLISHED))
-    listing = replace(listing, entries=group_frames(listing.entries, listing.labels), warnings=warnings)
+    entries = group_frames(listing.entries, listing.labels)
+    unread, separable = unread_sets(listing, src, _PUBLISHED), separable_frames_warning(entries, listing.labels)
+    listing = replace(listing, entries=entries, warnings=(*listing.warnings, *hints, *unread, *separable))
     return without_unlike_comparisons(each_clip_once(listing))
 
 

@@ -6,8 +6,8 @@ No image is opened. The rule is in docs/guides/layouts.md, under "Images and ext
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import NamedTuple, Self
@@ -32,7 +32,7 @@ def group_frames(entries: Sequence[Entry], labels: Sequence[str]) -> list[Entry]
         folder, _, name = entry.video_id.rpartition("/")
         if clip := clip_folder(folder, classes):
             return clip
-        numbered = _RUNNING_NUMBERS.fullmatch(name.rpartition(".")[0])
+        numbered = _numbered(name)
         clip = numbered[1] if numbered else ""
         return f"{folder}/{clip}" if clip and clip.lower() not in classes | _PHOTO_NAMES else None
 
@@ -42,6 +42,33 @@ def group_frames(entries: Sequence[Entry], labels: Sequence[str]) -> list[Entry]
         else entry
         for entry in entries
     ]
+
+
+def separable_frames_warning(entries: Sequence[Entry], labels: Sequence[str]) -> Iterator[str]:
+    """Reports numbered images without footage in folders such as `clip07/real`, where there are several as `clip07`.
+
+    These may be clips, whose frames splits may separate, or collections of photos, whose images they should.
+    """
+    images = (entry.video_id for entry in entries if not (entry.footage or entry.split) and is_image(entry.video_id))
+    parts = (image.rpartition("/") for image in images)
+    folders = Counter(folder for folder, _, name in parts if _numbered(name))
+    classes = class_names(entries, labels)
+    folders_in: dict[str, list[str]] = defaultdict(list)
+    for folder in sorted(folders):
+        if clip := clip_folder("/".join(_without_content_folders(folder)[:-1]), classes):
+            folders_in[clip].append(folder)
+    beside = Counter(clip.rpartition("/")[0] for clip in folders_in)
+    clips = [clip for clip in folders_in if beside[clip.rpartition("/")[0]] > 1]
+    if clips:
+        count = sum(folders[folder] for clip in clips for folder in folders_in[clip])
+        above, _, name = clips[0].rpartition("/")
+        folder = folders_in[clips[0]][0]
+        moved = "/".join(filter(None, [above, _without_content_folders(folder)[-1], name]))
+        yield (
+            f"{count:,} numbered images in folders such as {folder!r} are inputs of their own, which splits may "
+            f"separate: a folder called after a class or a split collects images; where {clips[0]!r} is a clip, move "
+            f"its frames into folders such as {moved!r}, or name it in the column footage of a table"
+        )
 
 
 def clips_in_names(names: Iterable[str]) -> list[str]:
@@ -84,6 +111,11 @@ def _are_clips(numbers: Container[str], entries: Iterable[Entry], labels: Sequen
                 labels_in[tuple(above), name].add(labels[entry.label])
     beside = {above for above, name in labels_in if name in numbers}
     return any(above in beside and name not in given for (above, name), given in labels_in.items())
+
+
+def _numbered(name: str) -> re.Match[str] | None:
+    """Match of an image's name that ends in a number; group 1 is what precedes the numbers."""
+    return _RUNNING_NUMBERS.fullmatch(name.rpartition(".")[0])
 
 
 @lru_cache(maxsize=1024)

@@ -199,3 +199,35 @@ def test_a_fake_s_frames_stay_with_its_original_s_also_where_people_are_given_up
 def test_an_image_in_the_folder_of_the_videos_is_called_by_its_own_name(tmp_path: Path, folder: str) -> None:
     (entry,) = list_source(lay(tmp_path, [f"{folder}/{'id0_0000' if 'Celeb' in folder else '033'}.png"])).entries
     assert entry.identity in ("id0", "youtube/033")
+
+
+@pytest.mark.parametrize(
+    ("names", "warned"),
+    [
+        ([f"{clip}/{label}/1.png" for clip in ("v07", "v08") for label in ("real", "fake")], True),
+        ([f"{clip}/0_real/faces/img_{number}.png" for clip in ("a/v07", "a/v08") for number in range(2)], True),
+        ([f"{clip}/real/anna.png" for clip in ("v07", "v08")], False),  # photos
+        ([f"{clip}/real/talk_{number}.png" for clip in ("v07", "v08") for number in range(2)], False),  # of `talk`
+        ([f"set/{label}/{number}.png" for label in ("real", "fake") for number in range(2)], False),
+        ([f"{split}/v07/real/1.png" for split in ("train", "test")], False),
+        ([f"train/{clip}/real/1.png" for clip in ("v07", "v08")] + ["test/v09/real/1.png"], False),  # splits are given
+    ],
+)
+def test_frames_that_splits_may_separate_since_their_folder_is_called_after_a_class_are_a_warning(
+    tmp_path: Path, names: list[str], warned: bool
+) -> None:
+    warnings = [text for text in list_source(lay(tmp_path, names)).warnings if "splits may separate" in text]
+    assert len(warnings) == warned
+
+
+def test_the_warning_of_frames_that_splits_may_separate_names_where_they_are_one_clip(tmp_path: Path) -> None:
+    names = [name for clip in ("a/v07", "a/v08") for label in ("real", "fake") for name in frames(f"{clip}/{label}")]
+    (warning,) = list_source(lay(tmp_path, names)).warnings
+    assert warning == (
+        "24 numbered images in folders such as 'a/v07/fake' are inputs of their own, which splits may separate: a "
+        "folder called after a class or a split collects images; where 'a/v07' is a clip, move its frames into folders "
+        "such as 'a/fake/v07', or name it in the column footage of a table"
+    )
+    moved = ["a/fake/v07", "a/fake/v08", "a/real/v07", "a/real/v08"]
+    clip_of = {name: clip for clip in moved for name in frames(clip)}
+    assert in_several(list_source(lay(tmp_path / "moved", clip_of)), clip_of) == []
