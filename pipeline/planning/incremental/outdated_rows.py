@@ -23,14 +23,16 @@ def outdated_entries(
     """
     exists = cache(file_exists)
     source_hashes: dict[str | None, str | None] = dict.fromkeys(entry.source_id for entry in current.values())
+    # The last unit that contains an input owns its outcome.
+    planned_of = {entry.video_id: entry for unit in run_state.plan.units() for entry in unit.inputs}
     compared: list[tuple[Entry, str]] = []
     outdated: list[Entry] = []
-    for unit, outcome in run_state.outcomes():
+    for _, outcome in run_state.outcomes():
         if outcome.video_id in source_hashes and outcome.outcome != "failed":
             source_hashes[outcome.video_id] = outcome.sha256
         if (entry := current.get(outcome.video_id)) is None:
             continue
-        planned = next(each for each in unit.inputs if each.video_id == outcome.video_id)
+        planned = planned_of[outcome.video_id]
         was_replaced = outcome.mtime_ns != planned.mtime_ns and entry.mtime_ns == planned.mtime_ns
         if was_replaced or _lacks_a_file(entry, outcome, exists):
             outdated.append(entry)

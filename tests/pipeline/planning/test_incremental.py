@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,26 @@ FOUR = [video(f"{name}.mp4") for name in "abcd"]
 
 
 # --- what has changed
+
+
+class CountedInputs(tuple[Entry, ...]):
+    """The inputs of a unit; counts in `visited` how often one of them is looked at."""
+
+    visited = 0
+
+    def __iter__(self) -> Iterator[Entry]:
+        for entry in super().__iter__():
+            type(self).visited += 1
+            yield entry
+
+
+def test_what_a_second_run_looks_at_grows_with_the_inputs_and_not_with_their_square(dataset: Dataset) -> None:
+    entries = [video(f"{number}.mp4") for number in range(200)]
+    _, (unit,) = dataset.run(entries)
+    dataset.work([unit])
+    dataset.plan.parts[0] = replace(dataset.plan.parts[0], units=(replace(unit, inputs=CountedInputs(unit.inputs)),))
+    assert dataset.run(entries) == (Changes(), [])
+    assert CountedInputs.visited < 20 * len(entries)
 
 
 def test_a_second_run_over_the_same_source_has_nothing_to_do(dataset: Dataset) -> None:
