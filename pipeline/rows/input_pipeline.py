@@ -29,7 +29,7 @@ from .row_builder import RowBuilder
 from .spools import Spool, SpoolMemory
 
 _SEGMENTS_OVERSHOOT = 2.0
-"""Times its length, as in the header, that a video's segments may end at: both are rounded, and files are cut."""
+"""Times its length that the segments of a video may end at: both are rounded, and files are cut."""
 _SEGMENTS_OVERSHOOT_SECONDS = 1.0
 
 FrameIterator = Iterator[Frame]
@@ -215,14 +215,21 @@ class InputPipeline:
         """
         if self._closed:
             return
-        reading = self._row_builder.read_executor.submit(self.reader.probe, self.path_of(video_id))
-        length, end = reading.result().duration_seconds, max(end for _, end in segments)
+        reading = self._row_builder.read_executor.submit(self._length_seconds, self.path_of(video_id))
+        length, end = reading.result(), max(end for _, end in segments)
         if length and end > _SEGMENTS_OVERSHOOT * length + _SEGMENTS_OVERSHOOT_SECONDS:
             raise InputError(
                 "wrong_segments",
                 f"its fake_segments end at {end:g} s, but it is {length:.1f} s long: are they in milliseconds or "
                 "frames, or of another video? One that lasts to the end ends there",
             )
+
+    def _length_seconds(self, path: Path) -> float:
+        """Length of a video by its header, of a clip of images by their rate; 0 where it is unknown."""
+        sampling = self._job.options.sampling
+        if sampling.fps_of_images is None or not path.is_dir():
+            return self.reader.probe(path).duration_seconds
+        return float(self.reader.times(path, sampling).pts_seconds[-1]) + 1 / sampling.fps_of_images
 
     def release(self) -> None:
         """Frees the cached source frames, all rows of processed inputs and what was fetched from a store.

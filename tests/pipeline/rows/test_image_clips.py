@@ -89,6 +89,17 @@ def test_times_are_those_of_the_rate_that_is_given(tmp_path: Path) -> None:
     assert [row["pts_seconds"] for row in rows["clip"]] == [0.0, 1.0, 2.0]
 
 
+def test_a_clip_whose_segments_end_long_after_it_fails_with_that_reason(tmp_path: Path) -> None:
+    segments = {"seconds": (0.4, 0.8), "frames": (10.0, 20.0), "milliseconds": (400.0, 800.0)}
+    for name in segments:
+        write_clip(tmp_path / name, range(25))
+    entries = [clip(name, label=1, fake_segments=(each,), outside_label=0) for name, each in segments.items()]
+    outcomes, rows, _ = run(tmp_path, entries, Sampling(every=1, fps_of_images=25))
+    assert [outcome.reason for outcome in outcomes] == [None, "wrong_segments", "wrong_segments"]
+    assert "end at 800 s, but it is 1.0 s long" in str(outcomes[2].detail)
+    assert [row["label"] for row in rows["seconds"]] == [0] * 10 + [1] * 10 + [0] * 5
+
+
 def test_frames_of_several_sizes_are_rows_of_their_own_size(tmp_path: Path) -> None:
     sizes = [(160, 120), (320, 240), (96, 128), (160, 120)]
     for number, (width, height) in enumerate(sizes):
