@@ -1,7 +1,7 @@
 """Clips of images: joins the extracted frames of one folder into one entry, which is read and tracked like a video.
 
-In: a listing whose frames are entries of their own, and what OUT has planned. Out: the listing with clips. The rule is
-in docs/guides/layouts.md, under "Images and extracted frames".
+In: a listing whose frames are entries of their own, and what OUT has planned. Out: the listing with clips, and what a
+user should know of them. The rule is in docs/guides/layouts.md, under "Images and extracted frames".
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from ..sources.clips.image_sequences import class_names, clip_folder, clips_in_n
 from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import is_image
-from ..video.image_folder import list_frames
+from ..video import Sampling
+from ..video.image_folder import frame_numbers, frame_step, list_frames
 
 Frames = dict[str, list[Entry]]
 
@@ -88,6 +89,46 @@ def _names_warning(joined: Frames) -> list[str]:
         f"stems ({named}){others}; where these are several videos, put the frames of each into a folder of its own, "
         f"such as {f'{folder}/{stems[0]}'!r}"
     ]
+
+
+def late_start_warnings(listing: Listing, sampling: Sampling, roots: Sequence[Path]) -> list[str]:
+    """Reports clips whose labels or masks depend on time, and which seem to lack images before the first one.
+
+    `roots`: folders that inputs may lie in.
+    """
+    if sampling.fps_of_images is None:
+        return []
+    starts = {clip: start for clip in _clips_by_time(listing) if (start := _late_start(listing.root / clip, roots))}
+    if not starts:
+        return []
+    clip = max(starts, key=lambda each: starts[each])
+    others = f" (so does that of {plural(len(starts) - 1, 'other clip')})" if len(starts) > 1 else ""
+    return [
+        f"{clip}: its first image has the number {starts[clip]}, and counts as the clip's first frame{others}: "
+        "fake_segments, and frames of a video that it is compared with, are timed from there; if frames before it are "
+        "missing, labels and masks are those of other moments: add the first frame, or any image with its number"
+    ]
+
+
+def _clips_by_time(listing: Listing) -> set[str]:
+    """Ids of clips with segments, and of those that are compared with a video: as its original, or as its fake."""
+    clips = {entry.video_id for entry in listing.clips}
+    by_time = {entry.video_id for entry in listing.clips if entry.fake_segments is not None}
+    for entry in listing.entries:
+        if entry.source_id and entry.compared and (entry.video_id in clips) != (entry.source_id in clips):
+            clip, other = sorted((entry.video_id, entry.source_id), key=lambda name: name not in clips)
+            if not is_image(other) and (listing.root / other).is_file():
+                by_time.add(clip)
+    return by_time
+
+
+def _late_start(folder: Path, roots: Sequence[Path]) -> int:
+    """The number of the first image where that is more than one step; 0 of any other clip."""
+    try:
+        numbers = frame_numbers(list_frames(folder, roots))
+    except OSError:  # reported when its frames are read
+        return 0
+    return numbers[0] if numbers and numbers[0] > frame_step(numbers) else 0
 
 
 def _folder_of(entry: Entry) -> str:

@@ -31,7 +31,7 @@ from ..sources.layout import LAYOUT_MEMBERS
 from ..sources.media.media_files import is_image
 from ..stored_source.source import OpenSource
 from ..video import DecoderLimits, Sampling
-from .image_clips import with_clips
+from .image_clips import late_start_warnings, with_clips
 from .job_share import JobShare
 from .listed_masks import with_masks, without_comparisons_of_real
 from .options import JobSpec, Masks, Options, hash_config
@@ -97,6 +97,8 @@ def prepare_job(
     if not listing.clips and recorded.clip_settings is None:
         listing, options = _without_clips(listing, options)
     _refuse_unknown_times(listing, options.sampling)
+    late_starts = late_start_warnings(listing, options.sampling, (listing.root, *allowed))
+    listing = replace(listing, warnings=(*listing.warnings, *late_starts))
     config = options.to_config(
         detector, listing.labels, listing.columns, landmarker=landmarker, schema=recorded.schema_version(listing),
         has_own_masks=recorded.uses_own_masks(listing, options),

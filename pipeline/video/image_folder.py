@@ -6,6 +6,7 @@ source all use this, so that they mean the same frames. No image is opened.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Sequence
@@ -42,6 +43,17 @@ def frame_numbers(names: Sequence[str]) -> list[int] | None:
         return None
     numbers = [number for name in names if (number := frame_number(name)) is not None]
     return numbers if len(set(numbers)) == len(names) else None
+
+
+def frame_step(numbers: Sequence[int]) -> int:
+    """What one step is in the numbers of a clip's frames, ascending: the greatest common divisor of their distances.
+
+    1 of a single frame.
+
+    >>> frame_step([30, 60, 120]), frame_step([7])
+    (30, 1)
+    """
+    return math.gcd(*(number - numbers[0] for number in numbers)) or 1
 
 
 def in_frame_order(names: Sequence[str]) -> list[str]:

@@ -10,6 +10,7 @@ from statistics import median
 from typing import Any
 
 from ..errors import UsageError
+from .image_folder import frame_step
 
 _ROUNDED_SECONDS = 1e-3
 """How far times may be from the true ones of an even rate: Matroska, WebM, FLV and ASF round them to milliseconds."""
@@ -131,9 +132,8 @@ class Sampling:
             return [float(index) for index in range(num_images)]
         if numbers is None:
             return [index / self.fps_of_images for index in range(num_images)]
-        distances = [number - numbers[0] for number in numbers]
-        step = math.gcd(*distances) or 1  # 0 of a single image
-        return [distance // step / self.fps_of_images for distance in distances]
+        step = frame_step(numbers)
+        return [(number - numbers[0]) // step / self.fps_of_images for number in numbers]
 
 
 def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:

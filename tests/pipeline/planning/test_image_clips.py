@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +86,33 @@ def test_segments_of_a_single_image_are_refused_since_its_time_is_unknown(src: P
     for sampling in (DEFAULT, Sampling(every=1, fps_of_images=25)):
         with pytest.raises(UsageError, match=r"v1_0030\.png: .* a single image, .* each image a label"):
             prepared(src / "t.csv", sampling, out=src.parent / "out")
+
+
+@pytest.mark.parametrize(
+    ("rows", "start"),
+    [
+        (['clip,fake,"[[2, 3]]",', "a.mp4,real,,"], "clip: its first image has the number 50, .* frame: "),
+        (["clip,fake,,a.mp4", "a.mp4,real,,"], "clip: "),
+        (["a.mp4,fake,,clip", "clip,real,,"], "clip: "),
+        (['clip,fake,"[[2, 3]]",', "later,fake,,a.mp4", "a.mp4,real,,"], r"later: .* 70, .* \(so .* 1 other clip\)"),
+        (["clip,fake,,later", "later,real,,"], None),
+        (["clip,fake,,b.mp4", "a.mp4,real,,"], None),
+        (['whole,fake,"[[2, 3]]",', "steps,fake,,a.mp4", "one,fake,,a.mp4", "a.mp4,real,,"], None),
+    ],
+    ids=["segments", "fake", "original", "several", "two clips", "no original", "from the start"],
+)
+def test_a_clip_whose_first_frames_are_missing_is_named_where_its_times_matter(
+    tmp_path: Path, rows: list[str], start: str | None
+) -> None:
+    numbers_of = {"clip": (50, 51, 53), "later": (70, 80, 90), "whole": (1, 2, 3), "steps": (10, 20, 30), "one": (1,)}
+    for name, numbers in numbers_of.items():
+        write_clip(tmp_path / "src" / name, numbers)
+    (tmp_path / "src/a.mp4").write_bytes(b"x")
+    (tmp_path / "src/t.csv").write_text("\n".join(["path,label,fake_segments,source", *rows]))
+    _, listing, _ = prepared(tmp_path / "src/t.csv", Sampling(every=1, fps_of_images=25), tmp_path / "out")
+    warnings = [text for text in listing.warnings if "its first image" in text]
+    assert len(warnings) == (start is not None)
+    assert all(re.match(str(start), text) for text in warnings)
 
 
 def plan_of(listing: Listing, config: dict[str, Any]) -> PlanPart:
