@@ -1,4 +1,4 @@
-"""What the name of a folder says of the media below it: its class, its split, or that it holds some kind of content.
+"""What the name of a folder says of the media below it: its class, its split, its clip, or the kind of its content.
 
 A name may be several words, as `real_test` or `Val-Set`, as long as each of them is known. The number of its class may
 stand before it, as in `0_real` and `1_fake`.
@@ -50,6 +50,25 @@ def split_of_folder(name: str) -> str | None:
     ('val', 'test', None)
     """
     return next(iter(_splits(_known_words(name))), None)
+
+
+def without_content_folders(folder: str) -> list[str]:
+    """The parts of a folder's path, without those at its end that are called `frames`, `faces` or the like."""
+    parts = folder.split("/") if folder else []
+    while parts and parts[-1].lower() in CONTENT_NAMES:
+        parts.pop()
+    return parts
+
+
+def clip_of_folder(folder: str) -> str | None:
+    """Path that identifies the clip whose images a folder holds; None of one that collects them, by its name alone.
+
+    >>> clip_of_folder("real/033/frames"), clip_of_folder("train/real/faces")
+    ('real/033', None)
+    """
+    parts = without_content_folders(folder)
+    is_collection = not parts or class_of_folder(parts[-1]) is not None or split_of_folder(parts[-1])
+    return None if is_collection else "/".join(parts)
 
 
 def is_unclear_split(name: str) -> bool:

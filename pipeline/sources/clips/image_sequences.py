@@ -13,7 +13,15 @@ from functools import lru_cache
 from typing import NamedTuple, Self
 
 from ...dataset.schema import REAL_NAMES
-from ..folder_names import COMPRESSIONS, CONTENT_NAMES, FAKE_NAMES, class_of_folder, split_of_folder
+from ..folder_names import (
+    COMPRESSIONS,
+    CONTENT_NAMES,
+    FAKE_NAMES,
+    class_of_folder,
+    clip_of_folder,
+    split_of_folder,
+    without_content_folders,
+)
 from ..listing import Entry
 from ..media.media_files import is_image
 
@@ -106,7 +114,7 @@ def _are_clips(numbers: Container[str], entries: Iterable[Entry], labels: Sequen
     for entry in entries:
         if entry.label >= 0 and (entry.num_images or is_image(entry.video_id)):
             folder = entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0]
-            *above, name = _without_content_folders(folder) or ("",)
+            *above, name = without_content_folders(folder) or ("",)
             if name.isdecimal():
                 labels_in[tuple(above), name].add(labels[entry.label])
     beside = {above for above, name in labels_in if name in numbers}
@@ -121,18 +129,8 @@ def _numbered(name: str) -> re.Match[str] | None:
 @lru_cache(maxsize=1024)
 def clip_folder(folder: str, classes: frozenset[str]) -> str | None:
     """Path that identifies the clip; None where the folder collects images of a class, a split or all."""
-    parts = _without_content_folders(folder)
-    last = parts[-1] if parts else ""
-    is_collection = last.lower() in {"", *classes} or class_of_folder(last) is not None or split_of_folder(last)
-    return None if is_collection else "/".join(parts)
-
-
-def _without_content_folders(folder: str) -> list[str]:
-    """The parts of a folder's path, without those at its end that are called `frames`, `faces` or the like."""
-    parts = folder.split("/") if folder else []
-    while parts and parts[-1].lower() in CONTENT_NAMES:
-        parts.pop()
-    return parts
+    clip = clip_of_folder(folder)
+    return None if clip is None or clip.rpartition("/")[2].lower() in classes else clip
 
 
 class FramePath(NamedTuple):

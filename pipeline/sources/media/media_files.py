@@ -5,16 +5,18 @@ from __future__ import annotations
 import errno
 import os
 from array import array
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import islice
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import Reason
 from ...video.image_folder import IMAGE_SUFFIXES, list_frames
+from ..folder_names import clip_of_folder
 from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
 from .linked_files import LISTED_ALREADY
@@ -31,6 +33,7 @@ FRAME_FOLDERS = frozenset(["frames", "images"])
 MASK_FOLDERS = ("masks", "mask", "masks_videos", "mask_videos")
 """Folders of the masks of fakes: never inputs. Where several lie in one folder, the first that is there is used."""
 _MAX_SEARCHED_FOLDERS = 1000
+_Link = tuple[str, os.DirEntry[str]]  # its path relative to the root
 _NO_SUCH_PATH = {errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG}
 DERIVED_FOLDERS = FRAME_FOLDERS | {"landmarks", *MASK_FOLDERS}
 """Folders of derived files in datasets of videos: never inputs beside the videos themselves."""
@@ -70,7 +73,7 @@ def find_media(
     base = f"{root}/"  # joining a Path per folder is slow
     visited: set[tuple[int, int]] = set()
     linked = deque[str]()  # visited after all other folders, so that a folder is listed under its own name
-    links: list[tuple[str, os.DirEntry[str]]] = []  # to files; last of all, so that a file is listed under its own name
+    links: list[_Link] = []  # to files; last of all, so that a file is listed under its own name
     pending = [(below, False)]
     while pending or linked:
         folder, through_link = pending.pop() if pending else (linked.popleft(), True)
@@ -239,9 +242,8 @@ def _inode(folder: str) -> tuple[int, int]:
 
 
 def _list_file(
-    child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str],
-    links: list[tuple[str, os.DirEntry[str]]],
-) -> FoundFile | None:  # fmt: skip
+    child: os.DirEntry[str], relative: str, roots: Sequence[Path], ignored: Counter[str], links: list[_Link]
+) -> FoundFile | None:
     """The entry of a file, or of a link that leads out; None where it is not listed. Other links go to `links`."""
     if child.is_symlink() and not is_inside(child.path, roots):
         is_listed = is_media(child.name) or _is_folder(child)
@@ -257,32 +259,60 @@ def _list_file(
 
 
 def _list_links(
-    links: Iterable[tuple[str, os.DirEntry[str]]], visited: Container[tuple[int, int]], ignored: Counter[str]
+    links: Iterable[_Link], visited: Container[tuple[int, int]], ignored: Counter[str]
 ) -> Iterator[FoundFile]:
     """The files that links lead to, by the links' names; not those in `visited` folders, which are listed themselves.
 
-    Of several links to one file the first by name is listed.
+    Of several links to one file the first by name is listed. Links in a folder of frames are listed all or none, since
+    a store has one file for equal images: none where all images of the folder are links to what is listed already.
     """
     targets: set[tuple[int, int]] = set()
     is_visited: dict[str, bool] = {}
-    for relative, link in sorted(links, key=lambda each: each[0]):
+
+    def is_listed(link: os.DirEntry[str], target: tuple[int, int]) -> bool:
+        if target in targets:
+            return True
         path = os.path.realpath(link.path)
         folder, name = os.path.split(path)
         if folder not in is_visited:
             is_visited[folder] = _is_visited(folder, visited)
         # A file whose name cannot be stored is listed as unreadable: a link may be how it is read after all.
-        is_listed = is_visited[folder] and is_media(name) and name[0] != "." and printable_name(path) == path
-        try:
-            status = link.stat()
-        except OSError:  # reported as that of an input
-            yield _stat_file(relative, link.stat)
-            continue
-        target = status.st_dev, status.st_ino
-        if is_listed or target in targets:
-            ignored[LISTED_ALREADY] += 1
-            continue
-        targets.add(target)
-        yield _stat_file(relative, link.stat)
+        return is_visited[folder] and is_media(name) and name[0] != "." and printable_name(path) == path
+
+    for clip, group in _links_by_clip(links):
+        found = []
+        for relative, link in group:
+            try:
+                status = link.stat()
+            except OSError:  # reported as that of an input
+                yield _stat_file(relative, link.stat)
+                continue
+            found.append((relative, link, (status.st_dev, status.st_ino)))
+        if not all(is_listed(link, target) for _, link, target in found) or (clip and _has_own_image(clip)):
+            targets.update(target for _, _, target in found)
+            yield from (_stat_file(relative, link.stat) for relative, link, _ in found)
+        elif found:
+            ignored[LISTED_ALREADY] += len(found)
+
+
+def _links_by_clip(links: Iterable[_Link]) -> Iterator[tuple[str | None, list[_Link]]]:
+    """The links in each folder of frames, with its path, the folders with most links first; the others one by one."""
+    by_name: defaultdict[str, list[_Link]] = defaultdict(list)
+    for relative, link in links:
+        folder = relative.rpartition("/")[0]
+        is_frame = is_image(relative) and clip_of_folder(folder) is not None
+        by_name[folder if is_frame else relative].append((relative, link))
+    for name, group in sorted(by_name.items(), key=lambda each: (-len(each[1]), each[0])):
+        relative, link = group[0]
+        yield None if relative == name else os.path.dirname(link.path), sorted(group, key=itemgetter(0))  # noqa: PTH120
+
+
+def _has_own_image(folder: str) -> bool:
+    """Whether an image directly in `folder` is no link."""
+    try:
+        return any(is_image(child.name) and not child.is_symlink() for child in _children(folder))
+    except OSError:
+        return False
 
 
 def _is_visited(folder: str, visited: Container[tuple[int, int]]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +72,42 @@ def test_a_table_that_is_a_link_lists_what_lies_beside_the_link(snapshot: Path, 
     job, listing, _ = prepare_job(snapshot / "list.csv", tmp_path / "out", allow_roots=[blobs])
     assert (listing.layout, job.root) == ("table", snapshot)
     assert problems(listing) == {"fake/b.mp4": None, "real/a.mp4": None}
+
+
+def clips_of(src: Path, *allowed: Path) -> dict[str, int]:
+    """Number of images by input; 0 of a file."""
+    _, listing, _ = prepare_job(src, src.parent / "out", allow_roots=allowed)
+    return {entry.video_id: entry.num_images for entry in listing.entries}
+
+
+def link_frames(folder: Path, targets: Iterable[Path]) -> None:
+    """Makes a folder of numbered frames, each a link to one of `targets`, which are made where they are missing."""
+    folder.mkdir(parents=True)
+    for number, target in enumerate(targets):
+        put(target.parent, target.name)
+        (folder / f"{number:04}.png").symlink_to(target)
+
+
+def test_frames_that_are_one_file_of_a_store_stay_frames_of_their_clips(tmp_path: Path) -> None:
+    src, store = tmp_path / "src", tmp_path / "store"
+    for name, blobs in {"fake/c2": "abcd", "real/c1": "effa", "real/c3": "aaag"}.items():
+        link_frames(src / name, map(store.joinpath, blobs))
+    put(src, "real/c4/0.png", "real/c4/1.png")
+    (src / "real/c4/2.png").symlink_to("1.png")
+    (src / "real/c4/3.png").symlink_to("../c3/0003.png")
+    assert clips_of(src, store) == {"fake/c2": 4, "real/c1": 4, "real/c3": 4, "real/c4": 4}
+
+
+def test_a_folder_of_links_to_frames_that_are_all_listed_is_no_other_clip(tmp_path: Path) -> None:
+    src, store = tmp_path / "src", tmp_path / "store"
+    for name, blobs in {"fake/part": "daa", "real/c1": "abcd", "real/c2": "abcd", "real/c3": "efgh"}.items():
+        link_frames(src / name, map(store.joinpath, blobs))
+    link_frames(src / "fake/c5", [src / "fake/c4" / name for name in ("2.png", "0.png", "1.png")])
+    for name in ("real/x.png", "real/y.png"):  # on their own in the folder of their class
+        (src / name).symlink_to(put(store, "p") / "p")
+    listing = list_source(src, allowed=[store])
+    assert listing.ignored == {"links to files that are listed already": 11}
+    assert clips_of(src, store) == {"fake/c4": 3, "real/c1": 4, "real/c3": 4, "real/x.png": 0}
 
 
 def table(folder: Path, *rows: str) -> Path:
