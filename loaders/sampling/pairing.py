@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.boxes import paired_iou, relative_boxes
-from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers, microseconds
+from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.selection import Rows
@@ -48,7 +48,7 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames that has its face at the same place.
 
     Two folders of frames are compared by the numbers in the names of their images, two videos of other frame rates and
-    the same length by time, all else by the frame index.
+    the same length by time since their first frame, all else by the frame index.
 
     Places are compared by the boxes as fractions of the frame; of several people in a frame, the one of the highest IoU
     is taken. Track numbers say nothing: each video may number its people by itself. Fakes whose source has no face
@@ -67,13 +67,14 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     frame, number = index.numbers("frame_index", rows).astype(np.int64), frame_numbers(index, rows)
     numbered = reals[number[reals] >= 0]
     by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
-    by_time = ~by_number & VideoEnds.of_rows(index, rows).have_other_rates(video[fakes], source[fakes])
+    ends = VideoEnds.of_rows(index, rows)
+    by_time = ~by_number & ends.have_other_rates(video[fakes], source[fakes])
     timed = reals[np.isin(video[reals], np.unique(source[fakes[by_time]]))]
     # A real row may be there three times: in groups by frame index, by number and by time.
     kind = np.where(by_time, _BY_TIME, by_number.astype(np.int64))
     real_kind = np.repeat([_BY_INDEX, _BY_NUMBER, _BY_TIME], [len(reals), len(numbered), len(timed)])
     reals = np.concatenate([reals, numbered, timed])
-    at = np.stack([frame, number, microseconds(index, rows) if len(timed) else frame])
+    at = np.stack([frame, number, ends.microseconds(index, rows) if len(timed) else frame])
     boxes = relative_boxes(index, rows)
     nearest = _nearest_faces(
         _Faces(3 * source[fakes] + kind, at[kind, fakes], boxes[fakes]),

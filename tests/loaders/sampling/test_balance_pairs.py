@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from assets_dataset import Clip, make_dataset
 from assets_random import examples
@@ -82,8 +83,8 @@ def test_of_two_frames_as_near_the_earlier_one_is_taken() -> None:
     assert pairs_of(rows) == [(0, 2)]
 
 
-def at_rate(rows: list[dict[str, Any]], frames_per_second: float) -> list[dict[str, Any]]:
-    return [{**row, "pts_seconds": row["frame_index"] / frames_per_second} for row in rows]
+def at_rate(rows: list[dict[str, Any]], frames_per_second: float, start_seconds: float = 0.0) -> list[dict[str, Any]]:
+    return [{**row, "pts_seconds": start_seconds + row["frame_index"] / frames_per_second} for row in rows]
 
 
 def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time() -> None:
@@ -92,6 +93,30 @@ def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time() -> None:
     partner = {fake: real for real, fake in pairs_of(rows)}
     assert [partner[fake] for fake in range(10, 15)] == [0, 2, 4, 6, 8], "5 / 12 s is frame 10 of 25 a second"
     assert [partner[fake] for fake in (15, 16)] == [1, 9]
+
+
+@pytest.mark.parametrize("length", [4, 60], ids="of {} s".format)
+@pytest.mark.parametrize("first", [0, 7], ids="face from frame {}".format)
+@pytest.mark.parametrize(("start", "fake_start"), [(1.5, 0.0), (0.0, 0.08), (-0.04, 2.0)])
+def test_times_of_a_fake_at_another_frame_rate_count_from_the_first_frame_of_each_video(
+    length: int, first: int, start: float, fake_start: float
+) -> None:
+    real = at_rate(video("a", [*range(first, 30 * length)]), 30, start)
+    fake = at_rate(video("x", [*range(first, 25 * length, 5)], "a"), 25, fake_start)
+    rows = rows_of(real, fake)
+    columns = rows.index._columns
+    pairs = [(columns["frame_index"][real], columns["frame_index"][fake]) for real, fake in pairs_of(rows)]
+    assert len(pairs) == len(fake)
+    assert all(abs(real / 30 - fake / 25) <= 1 / 60 + 1e-6 for real, fake in pairs)
+
+
+def test_a_video_of_variable_frame_rate_without_its_first_frame_keeps_its_times() -> None:
+    seconds = [*np.arange(20.0), *(20 + 0.05 * np.arange(400))]
+    real = [{**row, "pts_seconds": seconds[row["frame_index"]]} for row in video("a", [*range(10, 420)])]
+    rows = rows_of(real, at_rate(video("x", [*range(0, 1000, 50)], "a"), 25))
+    columns = rows.index._columns
+    pairs = [(columns["pts_seconds"][real], columns["pts_seconds"][fake]) for real, fake in pairs_of(rows)]
+    assert [real for real, fake in pairs if fake >= 10] == [fake for _, fake in pairs if fake >= 10]
 
 
 @pytest.mark.parametrize(("frames", "rate"), [(50, 30.0), (50, 24.975), (25, 25.0), (45, 25.0)])

@@ -580,10 +580,13 @@ def row_of_the_source(
     return matching_source_row(index, VideoEnds.of_rows(index, rows), rows[1:], 0)
 
 
+@pytest.mark.parametrize("start", [0.0, 1.5], ids="starts at {} s".format)
 @pytest.mark.parametrize(("fake_frame", "same"), [(5, 2), (9, 3), (7, None)])
-def test_a_fake_at_another_frame_rate_is_shown_beside_the_frame_of_its_time(fake_frame: int, same: int | None) -> None:
+def test_a_fake_at_another_frame_rate_is_shown_beside_the_frame_of_its_time(
+    fake_frame: int, same: int | None, start: float
+) -> None:
     frame_index = np.array([fake_frame, 5, 10, 18, 20])
-    seconds = np.append(fake_frame / 12.5, frame_index[1:] / 25)
+    seconds = np.append(fake_frame / 12.5, start + frame_index[1:] / 25)
     columns = {"frame_index": frame_index, "frame_number": np.full(5, -1), "pts_seconds": seconds}
     assert row_of_the_source(columns, dict.fromkeys(range(5), (10, 10, 50, 50))) == same
 
