@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...pipeline.dataset.frame_numbers import VideoEnds
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import around, replacement_candidates
 from ..dataset.selection import ClipRows, Rows
-from ..sampling.pairing import nearest_face
 from ..sampling.shuffling import derive_key, hash_numbers
 from .clip import Clip
 from .clip_table import ClipTable
@@ -37,16 +34,21 @@ class ClipItems:
         clip: the settings, `pick` included.
         seed: of the draws.
         sampling: how the dataset's frames were sampled; see `find_runs`.
+        are_pairs: whether each fake follows an item of its source, which then begins at the same, or the nearest,
+            frame, with its face at the same place. Clips of fakes for which their source has no such clip are left out.
 
     """
 
-    def __init__(self, dataset: FaceDataset, clip: Clip, seed: int, sampling: Mapping[str, Any]) -> None:
+    def __init__(
+        self, dataset: FaceDataset, clip: Clip, seed: int, sampling: Mapping[str, Any], *, are_pairs: bool = False
+    ) -> None:
         self.dataset, self.clip, self.seed, self.sampling = dataset, clip, seed, sampling
+        self.are_pairs = are_pairs
         self.split = dataset.split
         self._table: ClipTable | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**{name: value for name, value in self.__dict__.items() if name != "_video_ends"}, "_table": None}
+        return {**self.__dict__, "_table": None}
 
     @property
     def table(self) -> ClipTable:
@@ -56,7 +58,8 @@ class ClipItems:
             is_thinned = dataset.frames_per_video is not None  # by intention: what it leaves out is no lost frame
             rows = dataset.select_rows(frames_per_video=None) if is_thinned else dataset.rows
             runs = find_runs(dataset.index, rows, max_gap_seconds=max_gap_seconds, sampling=self.sampling)
-            self._table = ClipTable(dataset.index, runs.of_rows(dataset.rows) if is_thinned else runs, self.clip)
+            runs = runs.of_rows(dataset.rows) if is_thinned else runs
+            self._table = ClipTable(dataset.index, runs, self.clip, are_pairs=self.are_pairs)
         return self._table
 
     @property
@@ -83,7 +86,16 @@ class ClipItems:
 
     @property
     def notes(self) -> list[str]:
-        """Which tracks give no clip."""
+        """Which tracks give no clip, and how many clips have no pair."""
+        notes = self._notes_on_tracks()
+        if count := self.table.num_unpaired:
+            clips = "clip of a fake is" if count == 1 else "clips of fakes are"
+            notes.append(
+                f"{count:,} {clips} left out: no clip of the source begins with a face at the same place in the frame"
+            )
+        return notes
+
+    def _notes_on_tracks(self) -> list[str]:
         runs, span = self.table.runs, self.clip.span
         is_short = runs.lengths < span
         if self.clip.pad or not is_short.any():
@@ -123,17 +135,11 @@ class ClipItems:
                 "a column with one value for each video, or select the images of one value with filters"
             )
 
-    def clips(self, items: ArrayLike, epoch: int, *, are_pairs: bool = False) -> ClipRows:
-        """The rows of the clips that an epoch has of these items, given by their rows.
-
-        `are_pairs`: each fake follows the item of its source, which then begins at the same, or the nearest, frame.
-        """
+    def clips(self, items: ArrayLike, epoch: int) -> ClipRows:
+        """The rows of the clips that an epoch has of these items, given by their rows."""
         at = np.searchsorted(self.table.anchors, np.asarray(items, np.uint32))
         drawn = self._drawn(at, epoch)
-        if are_pairs:
-            for real in range(0, len(at), 2):
-                drawn[real] = self._nearest_real_clip(int(at[real]), int(drawn[real + 1]))
-        return self.table.clips(drawn)
+        return self.table.clips(self._beside_fakes(at, drawn) if self.are_pairs else drawn)
 
     def _drawn(self, at: NDArray[np.int64], epoch: int) -> NDArray[np.int64]:
         """The numbers of the drawn candidates of the items at these positions."""
@@ -146,19 +152,11 @@ class ClipItems:
         drawn: NDArray[np.int64] = np.minimum((uniform * sizes).astype(np.int64), sizes - 1)
         return table.segment_starts[at] + drawn
 
-    def _nearest_real_clip(self, at: int, fake: int) -> int:
-        """The candidate of the item's video and label whose first frame is nearest to that of a fake clip.
-
-        It shows the face at the same place of the frame, or any other where no clip begins with that face.
-        """
-        table = self.table
-        firsts = table.runs.rows[table.firsts[table.group_starts[at] : table.group_ends[at]]]
-        fake_row = int(table.runs.rows[table.firsts[fake]])
-        return int(table.group_starts[at]) + nearest_face(self.dataset.index, self._video_ends, fake_row, firsts)
-
-    @cached_property
-    def _video_ends(self) -> VideoEnds:
-        return VideoEnds.of_rows(self.dataset.index, self.table.runs.rows)
+    def _beside_fakes(self, at: NDArray[np.int64], drawn: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The drawn candidates of the items at these positions; that of a source, as the fake after it needs it."""
+        partners = np.append(self.table.partners[drawn[1:]], -1)
+        is_source = (self.table.group_starts[at] <= partners) & (partners < self.table.group_ends[at])
+        return np.where(is_source, partners, drawn)
 
     def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.

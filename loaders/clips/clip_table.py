@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ...pipeline.dataset.frame_numbers import VideoEnds
 from ...pipeline.dataset.index_like import IndexLike
+from ...pipeline.dataset.schema import real_class
 from ..dataset.columns import real_label
 from ..dataset.selection import ClipRows, Rows
+from ..sampling.pairing import nearest_in_source
 from .clip import Clip
 from .labels import clip_labels
 from .runs import Runs
@@ -24,9 +27,13 @@ class ClipTable:
     ascending. segment_starts, segment_ends, middles: int64 (items,), of an item's candidates.
     group_starts, group_ends: int64 (items,), of the candidates of its video and label. index: the dataset's, in which
     the row that names an item has the label of its clips.
+
+    are_pairs: whether a fake needs a clip of its source beside it. `partners` are then these, int64 (candidates,), -1
+    of a clip that is no fake of a source with clips; where none begins with the face of a fake, this is no candidate.
+    num_unpaired: how many these are.
     """
 
-    def __init__(self, index: IndexLike, runs: Runs, clip: Clip) -> None:
+    def __init__(self, index: IndexLike, runs: Runs, clip: Clip, *, are_pairs: bool = False) -> None:
         self.runs, self._clip = runs, clip
         firsts, run = _candidates(runs, clip)
         self.num_tracks_with_clips = len(np.unique(runs.tracks[run]))
@@ -35,6 +42,9 @@ class ClipTable:
         video = index.codes("video_id", runs.rows[firsts]).astype(np.int64)
         group = video * (len(index.labels) + 1) + labels + 1
         order = np.argsort(group, kind="stable")
+        if are_pairs:
+            order, self.partners = self._paired(index, order, labels[order])
+        self.num_unpaired = len(firsts) - len(order)
         self.firsts, self._ends, labels, group = firsts[order], self._ends[order], labels[order], group[order]
         group_starts = np.flatnonzero(np.append(True, group[1:] != group[:-1])[: len(group)])
         group_ends = np.append(group_starts, len(group))[1:]
@@ -70,6 +80,18 @@ class ClipTable:
         is_first[self.segment_starts] = True
         is_mixed |= (values[first] != np.roll(values[first], 1)) & ~is_first
         return int(self.runs.rows[first[is_mixed.argmax()]]) if is_mixed.any() else None
+
+    def _paired(
+        self, index: IndexLike, order: NDArray[np.int64], labels: NDArray[np.int64]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Of the candidates in this order, with these labels, those that pairs may have; and their `partners`."""
+        real = real_class(index.labels)
+        may_be_source = np.ones(len(order), np.bool_) if real is None else labels == real
+        ends = VideoEnds.of_rows(index, self.runs.rows)
+        partner, has_source = nearest_in_source(self.runs.rows[self.firsts[order]], index, ends, may_be_source)
+        is_kept = ~has_source | (partner >= 0)
+        number = np.cumsum(is_kept) - 1
+        return order[is_kept], np.where(partner >= 0, number[partner], -1)[is_kept]
 
     def _labels(self, index: IndexLike, run: NDArray[np.int64]) -> NDArray[np.int64]:
         """The label of each candidate, of the run of that number: int64 (candidates,)."""

@@ -156,7 +156,7 @@ def clip_items(
     """The clips of a dataset, None where images are asked for.
 
     Raises `UsageError` where there are none, or where they cannot be balanced by the column of `balance`. Logs
-    a warning where tracks give no clip.
+    a warning where tracks give no clip, and where clips have no pair.
     """
     if clip is None:
         return None
@@ -170,7 +170,8 @@ def clip_items(
     _check_clip_transforms(dataset)
     _check_clip_times(dataset, clip)
     clip = replace(clip, pick=clip.pick or ("random" if shuffle else "even"))
-    items = ClipItems(dataset, clip, seed, _sampling(dataset, clip))
+    are_pairs = getattr(balance, "is_paired", False)
+    items = ClipItems(dataset, clip, seed, _sampling(dataset, clip), are_pairs=are_pairs)
     items.check({name: rows for name, _, rows in _parts(dataset)})
     if (column := getattr(balance, "column", "label")) in dataset.index.categorical_columns:
         items.check_column(column)

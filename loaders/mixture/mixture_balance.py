@@ -45,11 +45,6 @@ class MixtureBalance:
     offsets: tuple[int, ...] = field(repr=False)
 
     @property
-    def is_paired(self) -> bool:
-        """Whether rows are a real and its fake in turn."""
-        return getattr(self.each, "is_paired", False)
-
-    @property
     def depends_on_batch(self) -> bool:
         """Whether epochs depend on how many images a step has."""
         return self.epoch_batches is not None

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.boxes import paired_iou, relative_boxes
-from ...pipeline.dataset.frame_numbers import VideoEnds, comparable_frames, frame_numbers
+from ...pipeline.dataset.frame_numbers import VideoEnds, frame_numbers
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.selection import Rows
@@ -57,17 +57,48 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     does a row of another class stand for the real face, where a class is called real: labels or sources of two inputs
     may have been swapped, and a fake may be made from a fake.
     """
+    nearest, has_source = nearest_in_source(rows, index, VideoEnds.of_rows(index, rows), np.ones(len(rows), np.bool_))
+    fakes = np.flatnonzero(nearest >= 0)
+    partner, label = nearest[fakes], index.numbers("label", rows)
+    is_unknown = (label[fakes] < 0) | (label[partner] < 0)
+    differs = ~is_unknown & (label[fakes] != label[partner])
+    real = real_class(index.labels)
+    is_pair = differs if real is None else differs & (label[partner] == real)
+    return SourcePairs(
+        rows[partner[is_pair]], rows[fakes[is_pair]],
+        num_orphans=int((index.codes("source_id", rows) >= 0).sum() - has_source.sum()),
+        num_elsewhere=int(has_source.sum()) - len(fakes), num_unknown=int(is_unknown.sum()),
+        num_of_fakes=int((differs & ~is_pair).sum()),
+    )  # fmt: skip
+
+
+class NearestInSource(NamedTuple):
+    """Of each row, `position`: of its face in the nearest frame of its source, int64 (rows,), -1 where there is none;
+    and `has_source`: whether its source has any row, bool (rows,).
+    """
+
+    position: NDArray[np.int64]
+    has_source: NDArray[np.bool_]
+
+
+def nearest_in_source(
+    rows: Rows, index: IndexLike, ends: VideoEnds, may_be_source: NDArray[np.bool_]
+) -> NearestInSource:
+    """The face of each fake in its source, as `pair_with_source` compares frames and places.
+
+    ends: of the videos. may_be_source: bool (rows,), which rows count as their video's.
+    """
     code_of_name = {name: code for code, name in enumerate(index.categories("video_id"))}
     video_of_source = np.array([code_of_name.get(name, -1) for name in index.categories("source_id")] + [-1], np.int64)
     source, video = video_of_source[index.codes("source_id", rows)], index.codes("video_id", rows).astype(np.int64)
-    fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero(source < 0)
-    num_made = int((index.codes("source_id", rows) >= 0).sum())
+    fakes, reals = np.flatnonzero(source >= 0), np.flatnonzero((source < 0) & may_be_source)
+    position = np.full(len(rows), -1)
     if not len(fakes) or not len(reals):
-        return SourcePairs(rows[:0], rows[:0], num_made, 0, 0, 0)
+        return NearestInSource(position, np.zeros(len(rows), np.bool_))
+    has_source = (source >= 0) & np.isin(source, video[reals])
     frame, number = index.numbers("frame_index", rows).astype(np.int64), frame_numbers(index, rows)
     numbered = reals[number[reals] >= 0]
     by_number = (number[fakes] >= 0) & np.isin(source[fakes], np.unique(video[numbered]))
-    ends = VideoEnds.of_rows(index, rows)
     by_time = ~by_number & ends.have_other_rates(video[fakes], source[fakes])
     timed = reals[np.isin(video[reals], np.unique(source[fakes[by_time]]))]
     # A real row may be there three times: in groups by frame index, by number and by time.
@@ -80,32 +111,8 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
         _Faces(3 * source[fakes] + kind, at[kind, fakes], boxes[fakes]),
         _Faces(3 * video[reals] + real_kind, at[real_kind, reals], boxes[reals]),
     )
-    has_source, has_face = np.isin(source[fakes], video[reals]), nearest >= 0
-    partner = reals[nearest]  # of the last real where there is none
-    label = index.numbers("label", rows)
-    is_unknown = has_face & ((label[fakes] < 0) | (label[partner] < 0))
-    differs = has_face & ~is_unknown & (label[fakes] != label[partner])
-    real = real_class(index.labels)
-    is_pair = differs if real is None else differs & (label[partner] == real)
-    return SourcePairs(
-        rows[partner[is_pair]], rows[fakes[is_pair]],
-        num_orphans=num_made - int(has_source.sum()),
-        num_elsewhere=int((has_source & ~has_face).sum()), num_unknown=int(is_unknown.sum()),
-        num_of_fakes=int((differs & ~is_pair).sum()),
-    )  # fmt: skip
-
-
-def nearest_face(index: IndexLike, ends: VideoEnds, fake: int, reals: Rows) -> int:
-    """Position in `reals`, rows of one video, of the nearest in frames that has its face where that of `fake` is.
-
-    Where none has, of the nearest in frames. `ends`: of the videos.
-    """
-    frame, frames, _ = comparable_frames(index, ends, fake, reals)
-    boxes = relative_boxes(index, np.append(reals, np.uint32(fake)))
-    group = np.zeros(len(reals), np.int64)
-    fakes = _Faces(group[:1], np.array([frame]), boxes[-1:])
-    nearest = int(_nearest_faces(fakes, _Faces(group, frames, boxes[:-1]))[0])
-    return nearest if nearest >= 0 else int(np.abs(frames - frame).argmin())
+    position[fakes] = np.where(nearest >= 0, reals[nearest], -1)
+    return NearestInSource(position, has_source)
 
 
 class _Faces(NamedTuple):

@@ -28,8 +28,7 @@ class RequestPreparer:
     def __call__(self, sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
         """Returns the request with its clips, and with a slot, where there is a pool with a free one."""
         if (clips := self._dataset.clips) is not None:
-            are_pairs = getattr(sampler.balance, "is_paired", False)
-            request = replace(request, clips=clips.clips(request.rows, request.epoch, are_pairs=are_pairs))
+            request = replace(request, clips=clips.clips(request.rows, request.epoch))
         if self.reads_ahead(sampler):
             self._read_ahead(sampler, request)
         pool = self._dataset.pool

@@ -21,9 +21,9 @@ LABELS = st.lists(st.sampled_from([-1, 0, 1]), min_size=1, max_size=31).map(tupl
 picks = st.sampled_from(["even", "random", "all"])
 
 
-def items_of(made: TracksOnly, seed: int = 0, **settings: Any) -> ClipItems:
+def items_of(made: TracksOnly, seed: int = 0, *, are_pairs: bool = False, **settings: Any) -> ClipItems:
     data: Any = made
-    return ClipItems(data, Clip(**settings), seed, {"every": 1})
+    return ClipItems(data, Clip(**settings), seed, {"every": 1}, are_pairs=are_pairs)
 
 
 def video(length: int, name: str = "a.mp4", **options: Any) -> TracksOnly:
@@ -68,15 +68,16 @@ def test_a_pair_of_clips_shows_one_person_whatever_their_numbers_and_no_fake_is_
         *(Track("a", track, steps) for track in (0, 1)),
         *(Track("x", track, steps, labels=(1,), place=1 - track, source="a") for track in (0, 1)),
     ])  # fmt: skip
-    items = items_of(made, frames=4, pick=pick, **({} if pick == "all" else {"clips_per_video": clips_per_video}))
+    settings = {} if pick == "all" else {"clips_per_video": clips_per_video}
+    items = items_of(made, are_pairs=True, frames=4, pick=pick, **settings)
     data: Any = items
     order = order_of(data, 2, balance=Pairs())
-    assert order.bound_balance.notes == []
+    assert order.bound_balance.notes == items.notes == []
     people = set()
     for epoch in range(6):
         rows = order.rows(epoch)
         assert len(rows) == 2 * sum(items.index.numbers("label", items.rows))
-        clips = items.clips(rows, epoch, are_pairs=True).rows
+        clips = items.clips(rows, epoch).rows
         places = (np.array(made.of(clips.ravel(), "box_xyxy"))[:, 0] // 100).reshape(clips.shape)
         assert (places[::2] == places[1::2]).all()
         assert made.of(clips[::2, 0], "frame_index") == made.of(clips[1::2, 0], "frame_index")
@@ -87,11 +88,33 @@ def test_a_pair_of_clips_shows_one_person_whatever_their_numbers_and_no_fake_is_
 
 def test_a_clip_of_a_fake_at_another_frame_rate_begins_beside_the_frame_of_its_time() -> None:
     made = TracksOnly([Track("a", 0, (0.04,) * 39), Track("x", 0, (0.08,) * 19, labels=(1,), source="a")])
-    items = items_of(made, frames=4, pick="random", clips_per_video=1)
+    items = items_of(made, are_pairs=True, frames=4, pick="random", clips_per_video=1)
     rows = order_of(cast("Any", items), 2, balance=Pairs()).rows(0)
     for epoch in range(4):
-        real, fake = items.clips(rows, epoch, are_pairs=True).rows[:, 0].tolist()
+        real, fake = items.clips(rows, epoch).rows[:, 0].tolist()
         assert made.table[real]["pts_seconds"] == pytest.approx(made.table[fake]["pts_seconds"])
+
+
+@pytest.mark.parametrize("pick", ["random", "even", "all"])
+def test_fake_clips_of_people_who_are_not_in_their_source_are_left_out_and_counted(pick: Any) -> None:
+    steps = (0.04,) * 19
+    made = TracksOnly([
+        *(Track("a", track, steps, place=place) for track, place in enumerate((0, 2))),
+        *(Track("x", track, steps, labels=(1,), place=track, source="a") for track in (0, 1)),
+        Track("y", 0, steps, labels=(1,), place=1, source="a"),
+    ])  # fmt: skip
+    items = items_of(made, are_pairs=True, frames=4, pick=pick)
+    order = order_of(cast("Any", items), 2, balance=Pairs())
+    count = 2 * (5 if pick == "all" else 17)
+    assert items.notes == [
+        f"{count} clips of fakes are left out: no clip of the source begins with a face at the same place in the frame"
+    ]
+    for epoch in range(6):
+        clips = items.clips(order.rows(epoch), epoch).rows
+        assert len(clips) == 2 * (5 if pick == "all" else 1)
+        assert set(made.of(clips[1::2].ravel(), "video_id")) == {"x"}
+        assert {int(left) // 100 for left, *_ in made.of(clips.ravel(), "box_xyxy")} == {0}
+        assert made.of(clips[::2, 0], "frame_index") == made.of(clips[1::2, 0], "frame_index")
 
 
 def test_even_clips_are_the_middles_of_equal_segments_in_every_epoch() -> None:
