@@ -17,7 +17,7 @@ from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.dataset.stores.opening import StoreOptions, open_store
 from ...pipeline.errors import UsageError
 from .. import validation
-from .selection import Filters, Rows, select_rows
+from .selection import Filters, Rows, classes_lost_to_nulls, select_rows
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -50,11 +50,14 @@ class SelectedRows:
     ) -> Self:
         """Opens a dataset and selects rows; the arguments, and what it raises, are those of `FaceDataset`.
 
-        Logs a warning where a few of the rows lack a part of what the `crop` protocol shows.
+        Logs a warning where a few of the rows lack a part of what the `crop` protocol shows, and where filters leave
+        no row of a label since a column is null there.
         """
         path, index, images = _open(out, store)
         select = partial(select_rows, index, split, filters)
         rows = select(frames_per_video)
+        for warning in classes_lost_to_nulls(index, split, filters, rows):
+            _log.warning(warning)
         if crop is not None:
             is_missing = check_coverage(
                 crop_protocol(crop), index, rows, setting=f"crop={crop!r}",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, TypeAlias
@@ -48,10 +49,46 @@ def select_rows(index: Index, split: str | None, filters: Filters | None, frames
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}, or None for all")
     rows = np.arange(len(index), dtype=np.uint32) if split is None else index.rows_where("split", split)
     if filters is not None:
-        rows = rows[_passes(index, _filter_expression(filters))[rows]]
+        passes = _evaluate(index, _filter_expression(filters)).fill_null(False)
+        rows = rows[passes.to_numpy()[rows]]
     if frames_per_video is not None and len(rows):
         rows = rows[_evenly_spaced(index, rows, frames_per_video)]
     return rows
+
+
+def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | None, rows: Rows) -> list[str]:
+    """A warning on each label of which the filters leave no row of the split, some since a column is null there.
+
+    No comparison with null is true, not even "!=". A column that is compared by "==" alone names what is wanted, and
+    gives no warning.
+
+    Args:
+        index: of the dataset.
+        split: as for `select_rows`.
+        filters: as for `select_rows`.
+        rows: what that returned.
+
+    """
+    if filters is None:
+        return []
+    unfiltered = select_rows(index, split, None, None)
+    labels = index.numbers("label", unfiltered)
+    lost = set(np.unique(labels[labels >= 0])) - set(np.unique(index.numbers("label", rows)))
+    if not lost:
+        return []
+    expression = _filter_expression(filters)
+    text, is_undecided = str(expression), _evaluate(index, expression).is_null().to_numpy()[unfiltered]
+    mention = r"\b{}\b" if "invert(" in text else r"\b{}\b(?! ==)"
+    nulls = {
+        name: is_undecided & _evaluate(index, pc.field(name).is_null()).to_numpy()[unfiltered]
+        for name in index.schema.names if re.search(mention.format(re.escape(name)), text)
+    }  # fmt: skip
+    return [
+        f"filters={text}: leaves out all faces of label {index.labels[label]!r}, {count:,} of them since {name} is null"
+        f" there, and no comparison with null is true; pyarrow.compute.field({name!r}).is_null() | ... keeps these"
+        for label in sorted(lost) for name, is_null in nulls.items()
+        if (count := int((is_null & (labels == label)).sum()))
+    ]  # fmt: skip
 
 
 _UINT64_REMEDY = "give a number for a column of uint64 as pyarrow.scalar(2**63, 'uint64')"
@@ -94,16 +131,16 @@ def _is_triple(condition: Any) -> bool:
     return isinstance(condition, (list, tuple)) and len(condition) == 3 and isinstance(condition[0], str)
 
 
-def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
-    """Whether each row of the index passes a filter: bool (rows,)."""
-    passes = []
+def _evaluate(index: Index, expression: pc.Expression) -> pa.ChunkedArray:
+    """Whether each row of the index passes a filter: true, false or null."""
+    chunks: list[pa.Array] = []
     try:
         for batch in index.batches(index.schema.names):
-            column = _evaluated(expression, pa.Table.from_batches([batch]))
+            column = _values(expression, pa.Table.from_batches([batch]))
             if not pa.types.is_boolean(column.type):
                 raise TypeError(f"gives {column.type}, must be true or false for each row")
-            passes.append(column.fill_null(False).to_numpy())
-        return np.concatenate(passes) if passes else np.empty(0, np.bool_)
+            chunks += column.chunks
+        return pa.chunked_array(chunks, pa.bool_())
     except MemoryError:  # Arrow's is one of its own errors too
         raise
     except (pa.ArrowException, TypeError, AttributeError) as error:
@@ -116,7 +153,7 @@ def _passes(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
         raise UsageError(f"filters={expression}: {reason}{hint}{missing}") from error
 
 
-def _evaluated(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
+def _values(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
     """The value of an expression for each row."""
     import pyarrow.dataset as ds  # noqa: PLC0415 (imports pandas: half a second that workers need not spend)
 
