@@ -185,4 +185,6 @@ def _uses_own_generators(transform: Any) -> bool:
     cls = type(transform)
     if cls.__module__.split(".")[0] not in ("albumentations", "facefeed") or cls.__name__ == "Lambda":
         return False
-    return all(_uses_own_generators(child) for child in getattr(transform, "transforms", ()))
+    if all(base.__name__ != "BaseCompose" for base in cls.__mro__):  # `ColorJitter.transforms` are functions
+        return True
+    return all(_uses_own_generators(child) for child in transform.transforms)

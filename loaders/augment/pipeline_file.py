@@ -193,7 +193,7 @@ def describe_pipeline(transform: Any, depth: int = 0) -> list[TransformLine]:
         for name, value in stored.items()
         if name not in _SHOWN_SEPARATELY and value not in _UNSET_VALUES and value != defaults.get(name, _UNSET_VALUES)
     ]
-    children = getattr(transform, "transforms", [])
+    children = transform.transforms if isinstance(transform, albumentations.BaseCompose) else []
     lines = [TransformLine(depth, type(transform).__name__, f"{100 * stored['p']:.3g}%", arguments)]
     return lines + [line for child in children for line in describe_pipeline(child, depth + 1)]
 

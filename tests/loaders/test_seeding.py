@@ -18,7 +18,7 @@ import torch
 from assets_rows import SIDE, OwnNumber, SeedMarker, draws_of_collate, make_small, shown
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.loaders.augment import LandmarkBlackout
-from facefeed.loaders.seeding import derive_seed
+from facefeed.loaders.seeding import Reseeder, derive_seed
 from torchvision.transforms import v2
 
 Pixels = np.ndarray[Any, Any]
@@ -273,6 +273,17 @@ def test_starting_an_epoch_draws_no_number_of_the_training_script(dataset: Path)
     torch.manual_seed(5)
     iter(loader)
     assert torch.equal(torch.rand(3), expected)
+
+
+@pytest.mark.parametrize("transform", [A.Compose([A.ColorJitter(p=1.0)]), LandmarkBlackout()], ids=["jitter", "ours"])
+def test_transforms_with_generators_of_their_own_need_no_seeds_of_the_global_ones(transform: Any) -> None:
+    reseeder = Reseeder([transform])
+    random.seed(5)
+    expected = random.random()
+    random.seed(5)
+    with reseeder.activated():
+        reseeder.reseed(3)
+        assert random.random() == expected
 
 
 @each_transform

@@ -379,6 +379,13 @@ def test_a_pipeline_is_described_with_the_arguments_that_are_not_defaults() -> N
     ]
 
 
+def test_a_transform_that_holds_functions_is_described_as_any_other(out: Path, tmp_path: Path) -> None:
+    path = tmp_path / "jitter.yaml"
+    A.save(A.Compose([A.ColorJitter(hue=(0, 0), p=1)]), path, data_format="yaml")
+    page = page_of(out, path, tmp_path / "a.html", "--faces", 1, "--variants", 1)
+    assert "ColorJitter100% hue (0, 0)" in page.text
+
+
 def test_a_pipeline_read_from_its_file_is_the_one_that_was_saved(pipeline: Path) -> None:
     loaded = read_pipeline(pipeline)
     assert type(loaded) is FaceCompose
