@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import inspect
+import io
 import re
 import warnings
 from collections.abc import Iterable, Iterator
@@ -22,7 +23,6 @@ from .compose import FaceCompose
 _REMEDY: Final = 'write it with albumentations.save(pipeline, "FILE.yaml", data_format="yaml")'
 _PACKAGE: Final = Path(__file__).parent
 _CLASS_KEY: Final = "__class_fullname__"
-_IGNORED_ARGUMENT_WARNING: Final = "not valid for transform"
 _MISSING_P_WARNING: Final = "has no 'p' parameter"
 _PYDANTIC_NOISE: Final = re.compile(
     r"\d+ validation errors? for InitSchema|\[type=.*?\]$|For further information visit \S+", re.MULTILINE
@@ -54,6 +54,7 @@ def read_pipeline(path: Path) -> Any:
         raise UsageError(
             f"{path}: holds {name} alone; must be a FaceCompose or a Compose: try FaceCompose([{name}(...)])"
         )
+    _refuse_ignored_arguments(stored["transform"], pipeline, path)
     return pipeline
 
 
@@ -90,18 +91,45 @@ def _deserialise(stored: dict[str, Any], path: Path) -> Any:
     except Exception as error:  # whatever a constructor raises on a wrong argument
         raise UsageError(f"{location}: {_one_line(error)}") from error
     for warning in caught_warnings:
-        if _IGNORED_ARGUMENT_WARNING in str(warning.message):  # Albumentations would continue without the argument
-            raise UsageError(f"{path}: {warning.message}")
         if _MISSING_P_WARNING in str(warning.message):  # it takes 0.5 for all, also for Resize, whose own default is 1
             raise UsageError(f"{location} has no p, the probability with which it is applied; for always write p: 1.0")
     return transform
 
 
-def _unknown_argument(name: str, stored: dict[str, Any]) -> str | None:
-    """The first argument that the transform of that name does not have, and those that it has."""
+def _unknown_argument(name: str, arguments: Iterable[str]) -> str | None:
+    """The first of these arguments that the transform of that name does not have, and those that it has."""
     known = [each for each in inspect.signature(registered_class(name)).parameters if each != "self"]
-    unknown = [each for each in stored if each not in (*known, _CLASS_KEY)]
+    unknown = [each for each in arguments if each not in (*known, _CLASS_KEY)]
     return f"has no argument {unknown[0]!r}; it has {', '.join(known)}" if unknown else None
+
+
+def _refuse_ignored_arguments(stored: dict[str, Any], transform: Any, path: Path) -> None:
+    """Raises `UsageError` on an argument, such as a misspelt one, that a transform at any depth does not take.
+
+    Albumentations ignores them with a warning, also those of parent classes, which it writes itself: an argument whose
+    value it would write again loses nothing.
+    """
+    if isinstance(transform, albumentations.BaseCompose):
+        for child_stored, child in zip(stored["transforms"], transform.transforms, strict=True):
+            _refuse_ignored_arguments(child_stored, child, path)
+        return
+    ignored = getattr(transform, "invalid_args", [])
+    written = _as_saved(transform) if ignored else {}
+    lost = [name for name in ignored if name not in written or written[name] != stored[name]]
+    if lost:
+        name = stored[_CLASS_KEY]
+        raise UsageError(f"{path}: {name.rpartition('.')[2]}: {_unknown_argument(name, lost)}")
+
+
+def _as_saved(transform: Any) -> dict[str, Any]:
+    """What `albumentations.save` writes of a transform; nothing of one that it refuses."""
+    file = io.StringIO()
+    try:
+        albumentations.save(transform, file, data_format="yaml")
+    except Exception:  # besides `NotImplementedError`, what YAML raises on values that it has no form of
+        return {}
+    saved: dict[str, Any] = yaml.safe_load(file.getvalue())["transform"]
+    return saved
 
 
 def _refuse_probabilities(stored: Any, path: Path) -> None:
@@ -188,10 +216,11 @@ class TransformLine:
 def describe_pipeline(transform: Any, depth: int = 0) -> list[TransformLine]:
     """One line for each transform of a pipeline, outermost first."""
     stored, defaults = transform.to_dict_private(), _default_arguments(type(transform))
+    not_shown = (*_SHOWN_SEPARATELY, *getattr(transform, "invalid_args", ()))
     arguments = [
         f"{name} {_format_value(value)}"
         for name, value in stored.items()
-        if name not in _SHOWN_SEPARATELY and value not in _UNSET_VALUES and value != defaults.get(name, _UNSET_VALUES)
+        if name not in not_shown and value not in _UNSET_VALUES and value != defaults.get(name, _UNSET_VALUES)
     ]
     children = transform.transforms if isinstance(transform, albumentations.BaseCompose) else []
     lines = [TransformLine(depth, type(transform).__name__, f"{100 * stored['p']:.3g}%", arguments)]

@@ -251,7 +251,13 @@ def as_json(*transforms: dict[str, Any]) -> str:
         ("transform: {p: 1}", "holds something that is no transform"),
         (as_json({"__class_fullname__": "Magic", "p": 1}), "Magic: neither Albumentations"),
         (as_json({"__class_fullname__": "HorizontalFlip", "p": 7}), "HorizontalFlip: p Input should be less"),
-        (as_json({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}), "Argument(s) 'q' are not valid"),
+        (as_json({"__class_fullname__": "HorizontalFlip", "p": 1, "q": 2}),
+         "HorizontalFlip: has no argument 'q'; it has p"),
+        (as_json({"__class_fullname__": "HorizontalFlip", "p": 1, "transforms": []}), "has no argument 'transforms'"),
+        (as_json({"__class_fullname__": "RGBShift", "p": 1, "r_shift_limt": [-9, 9], "noise_type": "uniform"}),
+         "RGBShift: has no argument 'r_shift_limt'; it has r_shift_limit, g_shift_limit, b_shift_limit, p"),
+        (as_json({"__class_fullname__": "SafeRotate", "p": 1, "rotate": [-9, 9]}), "has no argument 'rotate'"),
+        (as_json({"__class_fullname__": "FDA", "p": 1, "beta": [0, 0.1]}), "FDA: has no argument 'beta'; it has"),
         (as_json({"__class_fullname__": "Resize", "height": 9, "width": 9}), "Resize has no p, the probability"),
         (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "hull": 2, "p": 1}), "hull=2: must be"),
         (as_json({"__class_fullname__": "facefeed.loaders.augment.FaceCutout", "x": 2, "p": 1}),
@@ -384,6 +390,24 @@ def test_a_transform_that_holds_functions_is_described_as_any_other(out: Path, t
     A.save(A.Compose([A.ColorJitter(hue=(0, 0), p=1)]), path, data_format="yaml")
     page = page_of(out, path, tmp_path / "a.html", "--faces", 1, "--variants", 1)
     assert "ColorJitter100% hue (0, 0)" in page.text
+
+
+@pytest.mark.parametrize(
+    ("transform", "arguments"),
+    [
+        (A.PadIfNeeded(300, 300, p=1), ["min_height 300", "min_width 300"]),
+        (A.RGBShift((-9, 9)), ["r_shift_limit (-9, 9)"]), (A.SafeRotate((-9, 9)), ["limit (-9, 9)"]),
+    ],
+    ids=["PadIfNeeded", "RGBShift", "SafeRotate"],
+)  # fmt: skip
+def test_a_transform_that_was_saved_with_arguments_of_its_parent_classes_is_read(
+    transform: Any, arguments: list[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "saved.yaml"
+    A.save(A.Compose([A.OneOf([transform], p=1)]), path, data_format="yaml")
+    loaded = read_pipeline(path)
+    assert loaded[0][0].to_dict_private() == transform.to_dict_private()
+    assert describe_pipeline(loaded)[2].arguments == arguments
 
 
 def test_a_pipeline_read_from_its_file_is_the_one_that_was_saved(pipeline: Path) -> None:
