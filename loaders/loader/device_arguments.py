@@ -10,6 +10,7 @@ import torch
 
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.errors import UsageError
+from ..adapters.by_kind import is_albumentations
 from ..batching.batch_dataset import BatchDataset
 from ..batching.jpeg_batch_dataset import JpegBatchDataset
 from ..batching.worker_batch import WorkerBatch
@@ -35,6 +36,11 @@ def check_device_transform(
             raise UsageError(
                 f"device_transform={step!r}: must be callable with images (N, 3, H, W), or a list of such; a class has "
                 "to be called first"
+            )
+        if is_albumentations(step):
+            raise UsageError(
+                f"device_transform {name_of(step)}: a transform of Albumentations takes one image, on the CPU; give it "
+                "to transform or face_transform, or take one of torchvision.transforms.v2"
             )
         if hasattr(step, "draws"):
             require_int(f"device_transform {name_of(step)}.draws", step.draws, example=1)

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 from typing import Any
 
+import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
 import pytest
 import torch
@@ -201,6 +202,8 @@ class TakesNoNumbers(torch.nn.Module):
         ({"device_transform": v2.Normalize([0.5] * 3, [0.5] * 3)}, "so Normalize would do it a second time"),
         ({"device_transform": v2.Compose([v2.RandomApply([v2.Normalize([0.5] * 3, [0.5] * 3)])])}, "a second time"),
         ({"device_transform": torch.nn.Sequential(v2.Normalize([0.5] * 3, [0.5] * 3))}, "a second time"),
+        ({"device_transform": A.ColorJitter()}, "ColorJitter: a transform of Albumentations takes one image"),
+        ({"device_transform": [BatchedFlip(), A.Compose([A.HorizontalFlip()])]}, "Compose: .* give it to transform or"),
         ({"device_transform": lambda: None}, r"is called with images \(N, 3, H, W\): too many positional"),
         ({"device_transform": 3}, "device_transform=3: must be callable"),
         ({"device_transform": BatchedFlip}, "a class has to be called first"),
