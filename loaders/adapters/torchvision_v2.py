@@ -37,11 +37,12 @@ def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
         return replace(face, image=_pixels(_called(transform, image)))
     try:
         output = transform({"image": image, **moving})
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError, LookupError) as error:  # the latter of functions, which get a dict
         _called(transform, image)  # whose error is another where the image alone is refused
         raise UsageError(
             f"transform: {type(transform).__name__} does not take {' and '.join(moving)} beside an image "
-            f"({_short(error)}); leave {', '.join(delivered)} out of fields, or such a transform out"
+            f"({type(error).__name__}: {_short(error)}); leave {', '.join(delivered)} out of fields, or such a "
+            "transform out; give a function of the image as v2.Lambda(function, tv_tensors.Image)"
         ) from error
     if not isinstance(output, Mapping) or (missing := [name for name in ("image", *moving) if name not in output]):
         kind = type(output).__name__ if not isinstance(output, Mapping) else f"no {', '.join(missing)}"

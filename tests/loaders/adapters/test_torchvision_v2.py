@@ -212,6 +212,19 @@ def inverted(pixels: torch.Tensor) -> torch.Tensor:
     return 255 - pixels
 
 
+def brightened(pixels: torch.Tensor) -> torch.Tensor:
+    return pixels.clone() | 7
+
+
+def darkened(pixels: torch.Tensor) -> torch.Tensor:
+    return torch.stack([pixels[channel] for channel in range(3)]) >> 1
+
+
+class _Brightness(torch.nn.Module):
+    def forward(self, pixels: torch.Tensor) -> torch.Tensor:
+        return brightened(pixels)
+
+
 class _SizedMask(v2.Transform):  # type: ignore[misc]  # torchvision has no types
     def forward(self, sample: dict[str, Any]) -> dict[str, Any]:
         return {**sample, "mask": sample["mask"][:9]}
@@ -225,6 +238,9 @@ class _ImageOnly(v2.Transform):  # type: ignore[misc]
 @pytest.mark.parametrize(
     ("transform", "message"),
     [
+        (v2.Compose([brightened]), "Compose does not take points and mask beside an image .*'clone'.* out of fields"),
+        (v2.Compose([darkened]), r"does not take points and mask .*KeyError: 0.* v2.Lambda\(function, tv_tens"),
+        (torch.nn.Sequential(v2.RandomHorizontalFlip(), _Brightness()), "Sequential does not take points and mask"),
         (v2.RandAugment(), "RandAugment does not take points and mask beside an image .*leave .* out of fields"),
         (v2.SanitizeKeyPoints(), "points of .*, so a face cannot follow it; leave SanitizeKeyPoints out"),
         (_SizedMask(), r"transform returned a mask \(9, 256\): must be of its image, \(256, 256\)"),
@@ -247,6 +263,19 @@ def test_a_lambda_of_images_leaves_points_and_mask_alone(delivered: tuple[str, .
     assert (face.image == 255 - a_face().image).all()
     np.testing.assert_array_equal(face.mask, area())
     np.testing.assert_array_equal(face.hull, OUTLINE)
+
+
+def test_a_function_between_transforms_of_v2_changes_images_where_no_points_are_delivered() -> None:
+    face = apply(v2.Compose([v2.RandomHorizontalFlip(1), darkened]), a_face())
+    assert (face.image == a_face().image[:, ::-1] >> 1).all()
+
+
+def test_an_error_of_ones_own_function_is_left_as_it_is() -> None:
+    def broken(pixels: Any) -> Any:
+        raise KeyError("brightness")
+
+    with pytest.raises(KeyError, match="brightness"):
+        apply(v2.Compose([broken]), a_face(), *EVERYTHING)
 
 
 @pytest.mark.parametrize("delivered", [(), EVERYTHING], ids=["image", "points"])
