@@ -42,7 +42,7 @@ def adapter_of(transform: Any) -> Adapter:
             f"transform={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...]), or "
             "torchvision's, v2.Compose([...])"
         )
-    if _is_v2(transform):
+    if is_v2(transform):
         torchvision = sys.modules["torchvision"]
         if not hasattr(torchvision.tv_tensors, "KeyPoints"):
             raise UsageError(
@@ -69,13 +69,13 @@ def is_albumentations(transform: Any) -> bool:
     return library is not None and isinstance(transform, (library.BasicTransform, library.BaseCompose))
 
 
-def _is_v2(transform: Any) -> bool:
+def is_v2(transform: Any) -> bool:
     """Whether it is a transform of torchvision v2, or an `nn.Sequential` of some."""
     library = sys.modules.get("torchvision.transforms.v2")  # only who has imported it can pass one
     if library is None:
         return False
     if isinstance(transform, torch.nn.Sequential):
-        return any(_is_v2(child) for child in transform)
+        return any(is_v2(child) for child in transform)
     return isinstance(transform, library.Transform)
 
 

@@ -20,17 +20,21 @@ from ..face import Face
 from .v2_tensors import CentredMask, CornerPoints
 
 
+def check_lambdas(transform: Any, delivered: Sequence[str]) -> None:
+    """Raises `UsageError` where a `Lambda` in a transform would change what is delivered as it changes the image."""
+    if any(object in part.types for part in _parts(transform) if isinstance(part, v2.Lambda)):
+        raise UsageError(
+            f"transform: Lambda would be called with {', '.join(delivered)} as with the image; give it the "
+            "types that its function is for, Lambda(function, tv_tensors.Image)"
+        )
+
+
 def apply_v2(transform: Any, face: Face, delivered: Sequence[str]) -> Face:
     """Applies a transform of v2 to an `Image` (3, H, W), or a dict of it and what is delivered; see `Adapter`.
 
     The dict has `image`; `points`, all points of the face as one `KeyPoints`, from the first pixel's corner, in which
     regions are the corners of their boxes; and `mask`, a `Mask` (H, W).
     """
-    if delivered and any(object in part.types for part in _parts(transform) if isinstance(part, v2.Lambda)):
-        raise UsageError(
-            f"transform: Lambda would be called with {', '.join(delivered)} as with the image; give it the "
-            "types that its function is for, Lambda(function, tv_tensors.Image)"
-        )
     image = tv_tensors.Image(torch.from_numpy(face.image).permute(2, 0, 1))
     moving = _moving(face, delivered)
     if not moving:  # also for modules that take an image and nothing else

@@ -14,7 +14,7 @@ from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from .. import validation
-from ..adapters.by_kind import is_albumentations
+from ..adapters.by_kind import is_albumentations, is_v2
 from ..clips.clip import Clip
 from ..clips.clip_items import ClipItems
 from ..dataset.columns import POINT_COLUMNS
@@ -125,11 +125,15 @@ def check_mask_size(mask_size: Any, fields: Sequence[str] | None, dataset: FaceD
 
 def check_points_follow(transform: Any, fields: Sequence[str] | None, image_size: int | None) -> None:
     """Raises `UsageError` where Albumentations would move an image away from points or a mask that `fields` names, or
-    is to change that mask.
+    is to change that mask; and where a `Lambda` of torchvision would change them as it changes the image.
 
     `image_size`: side of the images that it gets, px; None where they are of several sizes.
     """
     named = [name for name in fields or () if name in (*POINT_COLUMNS, "mask")]
+    if named and is_v2(transform):
+        from ..adapters.torchvision_v2 import check_lambdas  # noqa: PLC0415 (torchvision, as in `adapter_of`)
+
+        check_lambdas(transform, named)
     if not named or not is_albumentations(transform):
         return
     from ..augment.albumentations_internals import (  # noqa: PLC0415 (half a second that others need not spend)

@@ -268,6 +268,30 @@ def test_albumentations_that_are_to_change_the_mask_are_refused_where_they_get_n
     loader_of(out, None, face_transform=[transform], fields=("image", "mask"))
 
 
+def inverted(pixels: torch.Tensor) -> torch.Tensor:
+    return 255 - pixels
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        v2.Lambda(inverted), v2.Compose([v2.RandomApply([v2.Lambda(inverted)])]),
+        torch.nn.Sequential(v2.Lambda(inverted)),
+    ],
+    ids=["alone", "composed", "modules"],
+)  # fmt: skip
+@pytest.mark.parametrize("field", ["landmarks", "mask"])
+def test_a_lambda_that_names_no_type_is_refused_where_it_would_change_points_or_mask(
+    out: Path, transform: Any, field: str
+) -> None:
+    message = rf"Lambda would be called with {field} as with the image; .* Lambda\(function, tv_tensors\.Image\)"
+    with pytest.raises(UsageError, match=message):
+        loader_of(out, transform, fields=("image", field))
+    images = next(iter(loader_of(out, transform, fields=IMAGE_FIELDS, shuffle=False)))["image"]
+    plain = next(iter(loader_of(out, None, fields=IMAGE_FIELDS, shuffle=False)))["image"]
+    assert images.shape == plain.shape
+
+
 @pytest.mark.parametrize(
     "transform",
     [lambda image: image[:40, :40], lambda image: {"image": image[4:, 4:]}, A.Lambda(image=top_left)],
