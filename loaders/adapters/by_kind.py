@@ -42,6 +42,11 @@ def adapter_of(transform: Any) -> Adapter:
             f"transform={transform!r}: must be callable; try an Albumentations pipeline, A.Compose([...]), or "
             "torchvision's, v2.Compose([...])"
         )
+    if (old := next((part for part in _parts(transform) if _is_of_old_torchvision(part)), None)) is not None:
+        raise UsageError(
+            f"transform: {type(old).__name__} of torchvision.transforms takes PIL images and moves no points; "
+            "take that of torchvision.transforms.v2"
+        )
     if is_v2(transform):
         torchvision = sys.modules["torchvision"]
         if not hasattr(torchvision.tv_tensors, "KeyPoints"):
@@ -51,11 +56,6 @@ def adapter_of(transform: Any) -> Adapter:
         from .torchvision_v2 import apply_v2  # noqa: PLC0415 (torchvision, a second that others need not spend)
 
         return apply_v2
-    if type(transform).__module__.startswith("torchvision.transforms."):
-        raise UsageError(
-            f"transform: {type(transform).__name__} of torchvision.transforms takes PIL images and moves no points; "
-            "take that of torchvision.transforms.v2"
-        )
     if is_albumentations(transform):
         from ..augment.required_inputs import check_required_inputs  # noqa: PLC0415 (half a second)
 
@@ -70,13 +70,21 @@ def is_albumentations(transform: Any) -> bool:
 
 
 def is_v2(transform: Any) -> bool:
-    """Whether it is a transform of torchvision v2, or an `nn.Sequential` of some."""
+    """Whether it is a transform of torchvision v2, or an `nn.Sequential` with one."""
     library = sys.modules.get("torchvision.transforms.v2")  # only who has imported it can pass one
-    if library is None:
-        return False
+    return library is not None and any(isinstance(part, library.Transform) for part in _parts(transform))
+
+
+def _is_of_old_torchvision(transform: Any) -> bool:
+    module = type(transform).__module__
+    return module.startswith("torchvision.transforms.") and not module.startswith("torchvision.transforms.v2.")
+
+
+def _parts(transform: Any) -> list[Any]:
+    """The transform, or those of an `nn.Sequential`, at any depth."""
     if isinstance(transform, torch.nn.Sequential):
-        return any(is_v2(child) for child in transform)
-    return isinstance(transform, library.Transform)
+        return [part for child in transform for part in _parts(child)]
+    return [transform]
 
 
 def _adapter_of_function(function: Any) -> Adapter:
