@@ -16,6 +16,8 @@ from ..dataset.selection import Rows
 
 _GAP_FACTOR = 1.5  # halfway between one step and two
 _TOLERANCE_SECONDS = 1e-6  # containers round time stamps, at the finest to microseconds
+_ROUNDED_SECONDS = 1e-3
+"""How far times may be from the true ones of an even rate; see `Sampling`."""
 _MIN_OVERLAP = 0.1
 """Least overlap (IoU) of a face's boxes in consecutive images. Below it the tracker recognised the face by its looks
 alone, as after a cut. Measured on real clips: .24 at least between neighbouring frames, but for one fast cyclist; ten
@@ -53,8 +55,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         index: of the dataset.
         rows: the selected ones; a row that is not selected is a lost frame.
         max_gap_seconds: see `Clip`.
-        sampling: how frames were sampled, as the manifest's config states it: "every" or "fps"; empty where they were
-            so by several rules.
+        sampling: how frames were sampled, as the manifest's config states it: "every", "fps" or "frames"; empty where
+            they were so by several rules.
 
     """
     number = frame_numbers(index, rows)
@@ -73,7 +75,13 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         is_gap = np.diff(pts) > max_gap_seconds + _TOLERANCE_SECONDS
     else:
         limit = _GAP_FACTOR * _typical_steps(video, time)[1:] + _TOLERANCE_SECONDS
-        is_gap = (np.diff(time) > limit) | ~is_numbered[1:] & _is_lost(np.diff(frame), np.diff(pts), sampling)
+        is_gap = np.diff(time) > limit
+        if every := sampling.get("every"):
+            is_gap |= ~is_numbered[1:] & (np.diff(frame) > int(every))
+        elif "fps" in sampling or "frames" in sampling:
+            samples = np.diff(_sample_numbers(video, frame, pts, sampling))
+            is_uneven = (np.diff(frame) > 1) & np.isfinite(samples)  # a step may be twice as long as the typical one
+            is_gap = np.where(is_uneven, (samples > 1) | (np.diff(time) > 2 * limit), is_gap)
     boxes_xyxy = index.boxes("box_xyxy", ordered)
     is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP
     starts = np.flatnonzero(new_track | np.append(True, is_gap)[: len(ordered)])
@@ -92,14 +100,52 @@ def _smallest_numbers(
     return smallest[video]
 
 
-def _is_lost(frames: NDArray[np.int64], seconds: NDArray[np.float64], sampling: Mapping[str, Any]) -> NDArray[np.bool_]:
-    """Whether a sampled frame is missing within each step, of so many `frames` and `seconds`."""
-    is_lost = np.zeros(len(frames), np.bool_)
-    if every := sampling.get("every"):
-        is_lost = frames > int(every)
-    elif fps := sampling.get("fps"):
-        is_lost = (frames > 1) & (seconds > _GAP_FACTOR / float(fps) + _TOLERANCE_SECONDS)
-    return is_lost
+def _sample_numbers(
+    video: NDArray[np.int64], frame: NDArray[np.int64], pts: NDArray[np.float64], sampling: Mapping[str, Any]
+) -> NDArray[np.float64]:
+    """Of each row, a number that is one higher for the next sampled frame of its video: float64 (rows,); NaN: unknown.
+
+    `sampling`: by "fps" or "frames". Between frames that follow each other in the video, it may be higher by none.
+    """
+    if "fps" in sampling:
+        return _due_numbers(video, frame, pts * float(sampling["fps"]), float(sampling["fps"]) * _ROUNDED_SECONDS)
+    return _segment_numbers(video, frame, int(sampling["frames"]))
+
+
+def _due_numbers(
+    video: NDArray[np.int64], frame: NDArray[np.int64], time: NDArray[np.float64], rounded: float
+) -> NDArray[np.float64]:
+    """Of each row, the number of the last moment at which a frame was due; see `Sampling.fps`.
+
+    time: in intervals between these moments. rounded: how much earlier a frame may be. The first moment is that of
+    frame 0. Where that has no row, they are where no row is: in the longest part of the interval that is empty.
+    """
+    phase = time % 1.0
+    order = np.lexsort((phase, video))
+    is_last = np.append(video[order][1:] != video[order][:-1], True)[: len(order)]
+    next_phase = np.roll(phase[order], -1)
+    next_phase[is_last] = 1.0 + phase[order][np.roll(is_last, 1)]
+    empty = next_phase - phase[order]
+    by_length = np.argsort(empty, kind="stable")
+    due_phase = np.zeros(int(video.max(initial=-1)) + 1)
+    due_phase[video[order][by_length]] = (phase[order] + empty / 2)[by_length]  # the longest comes last, and stays
+    due_phase[video[frame == 0]] = time[frame == 0] - min(rounded, 0.25)
+    numbers: NDArray[np.float64] = np.floor(time - due_phase[video])
+    return numbers
+
+
+def _segment_numbers(video: NDArray[np.int64], frame: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+    """Of each row, the number of the segment that its frame is the middle of; see `Sampling.frames`.
+
+    Only of videos with fewer than two frames a segment: there, the last frame is a middle too, by which the number of
+    frames is known. Where it has no row, those of the others are no middles. In longer videos, steps are about even.
+    """
+    num_frames = np.zeros(int(video.max(initial=-1)) + 1, np.int64)
+    np.maximum.at(num_frames, video, frame + 1)
+    segment = (2 * frame + 1) * count // (2 * num_frames[video])
+    is_known = num_frames < 2 * count
+    is_known[video[(2 * segment + 1) * num_frames[video] // (2 * count) != frame]] = False
+    return np.where(is_known[video], segment, np.nan)
 
 
 def _typical_steps(video: NDArray[np.int64], time: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from assets_tracks import CONSTANT, JITTER, VARIABLE, Track, TracksOnly, tracks
 from facefeed.loaders import Clip
 from facefeed.loaders.clips.clip_table import ClipTable
 from facefeed.loaders.clips.runs import find_runs
+from facefeed.pipeline.video import Sampling
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,16 +95,53 @@ def test_a_padded_clip_is_given_by_every_run_that_is_too_short_and_by_no_other(
     assert sorted(in_padded) == sorted(set(made.rows.tolist()) - whole)
 
 
-def test_frames_that_were_sampled_by_rate_are_gaps_where_one_is_missing() -> None:
-    # 25 frames a second sampled at 10 and at 15: steps of 3 and 2 frames, and of 2, 2 and 1.
-    for fps, pattern in ((10, (3, 2)), (15, (2, 2, 1))):
-        ordinals = np.cumsum([0, *pattern * 8]).tolist()
-        times = tuple((np.diff(ordinals) / 25).tolist())
-        for lost in range(1, len(times)):
-            made = TracksOnly([Track("a.mp4", 0, times, lost=frozenset([lost]), frames=tuple(ordinals))])
-            clips = list(all_clips(made, Clip(frames=2), {"fps": float(fps)}))
-            assert len(clips) == len(times) - 2
+def sampled_video(rate: float, digits: int = 9, num_frames: int = 60, **options: Any) -> tuple[Track, dict[str, Any]]:
+    """A track with a face in each sampled frame of a video of so many frames a second, and how they were sampled.
+
+    digits: of its times, in which containers round them. options: of `Sampling`.
+    """
+    times = np.round(np.arange(num_frames) / rate, digits)
+    sampling = Sampling(**options)
+    frames = sampling.select(times.tolist(), [])
+    return Track("a.mp4", 0, tuple(np.diff(times[frames]).tolist()), frames=tuple(frames)), sampling.as_dict()
+
+
+@pytest.mark.parametrize("rate", [15, 24, 29.97, 30, 60])
+@pytest.mark.parametrize("fps", [3, 10, 20, 25])
+@pytest.mark.parametrize("digits", [9, 3], ids=["exact", "milliseconds"])
+def test_frames_that_were_sampled_by_rate_are_one_run_and_gaps_where_one_is_missing(
+    rate: float, fps: float, digits: int
+) -> None:
+    track, sampling = sampled_video(rate, digits, fps=float(fps))
+    count = len(track.frames)
+    for late in (0, 2):  # the face comes with the first sampled frame, or later
+        for lost in ([], *([ordinal] for ordinal in range(late + 1, count - 1))):
+            made = TracksOnly([replace(track, lost=frozenset([*range(late), *lost]))])
+            clips = list(all_clips(made, Clip(frames=2), sampling))
+            assert len(clips) == count - late - 1 - 2 * len(lost)
             assert all(steps(made.of(rows, "ordinal")) == {1} for rows in clips)
+
+
+@pytest.mark.parametrize("num_frames", [20, 32, 33, 40, 47, 48, 63, 65, 100])
+def test_frames_that_were_picked_evenly_are_one_run_and_gaps_where_one_is_missing(num_frames: int) -> None:
+    track, sampling = sampled_video(25, num_frames=num_frames, frames=32)
+    count = len(track.frames)
+    for lost in range(count + 1):
+        made = TracksOnly([replace(track, lost=frozenset([lost]))])
+        clips = list(all_clips(made, Clip(frames=2), sampling))
+        assert all(steps(made.of(rows, "ordinal")) == {1} for rows in clips)
+        if lost != count - 1:  # else nobody knows how many frames the video has
+            assert len(clips) == count - 1 - (lost < count) - (0 < lost < count)
+
+
+@pytest.mark.parametrize("options", [{"fps": 25.0}, {"frames": 40}], ids=str)
+def test_a_pause_of_the_picture_is_a_gap_among_frames_that_were_sampled_unevenly(options: dict[str, Any]) -> None:
+    track, sampling = sampled_video(30, **options)
+    for pause in range(1, len(track.steps) - 1):
+        paused = tuple(step + (ordinal == pause) for ordinal, step in enumerate(track.steps))
+        made = TracksOnly([replace(track, steps=paused)])
+        lengths = table_of(made, Clip(frames=2), sampling).runs.lengths
+        assert (int(lengths[0]), int(lengths.sum())) == (pause + 1, len(track.frames))
 
 
 def test_two_frames_far_apart_are_no_clip_though_nothing_else_tells_the_rate() -> None:
@@ -110,8 +149,8 @@ def test_two_frames_far_apart_are_no_clip_though_nothing_else_tells_the_rate() -
     assert list(all_clips(made, Clip(frames=2))) == []
     assert list(all_clips(made, Clip(frames=2), {"fps": 25.0})) == []
     assert len(list(all_clips(made, Clip(frames=2, max_gap_seconds=1.2)))) == 1
-    # Of 25 frames a second sampled at 15, 0, 2 and 3: the one in the middle is lost.
-    made = TracksOnly([Track("a.mp4", 0, (0.08, 0.04), lost=frozenset([1]), frames=(0, 2, 3))])
+    # Of 25 frames a second sampled at 15, 2, 4 and 5: the one in the middle is lost.
+    made = TracksOnly([Track("a.mp4", 0, (0.08, 0.04), lost=frozenset([1]), frames=(2, 4, 5))])
     assert list(all_clips(made, Clip(frames=2), {"fps": 15.0})) == []
     neighbours = TracksOnly([Track("a.mp4", 0, (0.2,))])  # a video that is slower than the rate it was sampled at
     assert len(list(all_clips(neighbours, Clip(frames=2), {"fps": 15.0}))) == 1
