@@ -86,7 +86,7 @@ class ClipItems:
 
     @property
     def notes(self) -> list[str]:
-        """Which tracks give no clip, and how many clips have no pair."""
+        """Which tracks give no clip, or clips that are filled up, and how many clips have no pair."""
         notes = self._notes_on_tracks()
         if count := self.table.num_unpaired:
             clips = "clip of a fake is" if count == 1 else "clips of fakes are"
@@ -98,12 +98,14 @@ class ClipItems:
     def _notes_on_tracks(self) -> list[str]:
         runs, span = self.table.runs, self.clip.span
         is_short = runs.lengths < span
-        if self.clip.pad or not is_short.any():
+        if not is_short.any():
             return []
         faces = int(runs.lengths[is_short].sum())
+        too_short = f"{faces:,} {'face is' if faces == 1 else 'faces are'} in runs of under {span} images without a gap"
+        if self.clip.pad:
+            return [f"{too_short}, whose clips are filled up"]
         num_tracks = int(runs.tracks[-1]) + 1
         tracks = num_tracks - self.table.num_tracks_with_clips
-        too_short = f"{faces:,} {'face is' if faces == 1 else 'faces are'} in runs of under {span} images without a gap"
         if not tracks:
             return [f"every track has a clip; {too_short}"]
         return [f"{tracks:,} of {num_tracks:,} tracks without a clip; {too_short}"]

@@ -160,7 +160,7 @@ def clip_items(
     """The clips of a dataset, None where images are asked for.
 
     Raises `UsageError` where there are none, or where they cannot be balanced by the column of `balance`. Logs
-    a warning where tracks give no clip, and where clips have no pair.
+    a warning where tracks give no clip, or one that is filled up, and where clips have no pair.
     """
     if clip is None:
         return None

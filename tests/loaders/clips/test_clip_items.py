@@ -220,7 +220,10 @@ def test_tracks_that_are_too_short_are_counted() -> None:
         "1 of 3 tracks without a clip; 6 faces are in runs of under 8 images without a gap"
     ]
     assert items_of(made, frames=3, pick="even").notes == []
-    assert items_of(made, frames=8, pick="even", pad=True).notes == []
+    assert items_of(made, frames=8, pick="even", pad=True).notes == [
+        "6 faces are in runs of under 8 images without a gap, whose clips are filled up"
+    ]
+    assert items_of(made, frames=3, pick="even", pad=True).notes == []
 
 
 def test_a_dataset_without_any_clip_is_an_error_that_names_the_longest_run() -> None:
