@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -103,11 +104,11 @@ class EpochSampler(DistributedSampler[int]):
 
     @property
     def shuffling(self) -> Shuffling:
-        """How rows are shuffled; with `max_per_video`, windows hold whole batches."""
+        """How rows are shuffled; with `max_per_video`, windows hold whole batches, each about as many."""
         if self._shuffling.mode != "window" or self.max_per_video is None:
             return self._shuffling
         batches = max(self._shuffling.window_images // self.global_batch, -(-BLOCK_ROWS // self.global_batch))
-        return replace(self._shuffling, window_images=batches * self.global_batch)
+        return replace(self._shuffling, window_images=batches * self.global_batch, batch_images=self.global_batch)
 
     @property
     def bound_balance(self) -> BoundBalance:
@@ -260,13 +261,18 @@ class EpochSampler(DistributedSampler[int]):
 
     def windows(self, epoch: int) -> list[Rows]:
         """The rows of an epoch in segments of `window_images`: those in which they are shuffled, and are read ahead."""
-        rows, size = self.rows(epoch), self.shuffling.window_images
-        return [rows[start : start + size] for start in range(0, len(rows), size)]
+        rows = self.rows(epoch)
+        return [rows[window] for window in self._windows()]
 
     def window_range(self, request: BatchRequest) -> tuple[int, int]:
         """The first and the last window that a step takes images from."""
-        size, start = self.shuffling.window_images, request.first_image
-        return start // size, (min(start + self.global_batch, self.num_images) - 1) // size
+        starts = [window.start for window in self._windows()]
+        last_image = min(request.first_image + self.global_batch, self.num_images) - 1
+        return bisect_right(starts, request.first_image) - 1, bisect_right(starts, last_image) - 1
+
+    def _windows(self) -> list[slice]:
+        """Those of an epoch; without shuffling, the same segments are only read ahead."""
+        return replace(self.shuffling, mode="window").windows(self.num_images)
 
     @property
     def padded_images(self) -> int:
@@ -295,6 +301,7 @@ class EpochSampler(DistributedSampler[int]):
             "order": _shortened(
                 self._origins_of_values()  # first, to be read in a message that shortens the rest
                 + f"{self._shuffling} {self.balance} max_per_video={self.max_per_video} drop_last={self.drop_last}"
+                + (" in equal windows" if self.shuffling.batch_images is not None else "")
                 + (f" {order}" if (order := getattr(self._each_balance, "order", "")) else "")
                 + getattr(data, "identity", "")
             ),

@@ -32,13 +32,14 @@ class RowShuffler:
         """
         shuffling, batch_images = self.shuffling.scaled(share), max(round(self.batch_images * share), 1)
         if shuffling.mode == "window" and self.max_per_video is not None:
-            shuffling = replace(shuffling, window_images=-(-shuffling.window_images // batch_images) * batch_images)
+            images = -(-shuffling.window_images // batch_images) * batch_images
+            shuffling = replace(shuffling, window_images=images, batch_images=batch_images)
         return replace(self, shuffling=shuffling, batch_images=batch_images)
 
     def __call__(self, video_rows: Rows, key: int) -> NDArray[np.int64]:
         """Returns the positions 0 .. `len(video_rows)` - 1, int64, shuffled; item `i` is of `video_rows[i]`'s video.
 
-        Raises `UsageError` where a window has too many items of one video to keep `max_per_video`.
+        Raises `UsageError` where these rows, of which `check` knows nothing, cannot keep `max_per_video`.
         """
         order = self.shuffling(np.arange(len(video_rows), dtype=np.uint32), key).astype(np.int64)
         if self.max_per_video is None:
@@ -51,15 +52,24 @@ class RowShuffler:
         return order
 
     def check(self, video_rows: Rows) -> None:
-        """Raises `UsageError` where an epoch of all these rows cannot keep `max_per_video`.
+        """Raises `UsageError` where an epoch of all these rows cannot keep `max_per_video`, or not surely.
 
-        Checks only full shuffles: with windows, which rows share a window differs from epoch to epoch.
+        Which rows share a window differs from epoch to epoch: all of a video may.
         """
-        if self.max_per_video is not None and self.shuffling.mode == "full" and len(video_rows):
-            videos, counts = self._rows_per_video(video_rows)
-            self.check_max_per_video(min_possible_per_batch(counts, self.batch_images), int(videos[counts.argmax()]))
+        if self.max_per_video is None or not len(video_rows):
+            return
+        videos, counts = self._rows_per_video(video_rows)
+        sizes = {window.stop - window.start for window in self.shuffling.windows(len(video_rows))}
+        largest, other_remedies = int(counts.max()), "or frames_per_video"
+        if sizes == {len(video_rows)}:
+            most = min_possible_per_batch(counts, self.batch_images)
+        else:
+            most = max(-(-min(largest, size) // max(size // self.batch_images, 1)) for size in sizes)
+            most = min(most, self.batch_images)
+            other_remedies = "frames_per_video, or a larger window_images"
+        self.check_max_per_video(most, int(videos[counts.argmax()]), other_remedies)
 
-    def check_max_per_video(self, most: int, video: int) -> None:
+    def check_max_per_video(self, most: int, video: int, other_remedies: str = "or frames_per_video") -> None:
         """Raises `UsageError` where a batch may have to hold `most` images of one video and `max_per_video` is less.
 
         `video`: its code in the column `video_id`.
@@ -67,8 +77,8 @@ class RowShuffler:
         if self.max_per_video is not None and most > self.max_per_video:
             raise UsageError(
                 f"max_per_video={self.max_per_video}: one video has so many images that a batch may have to hold "
-                f"{most} of them, {self.index.categories('video_id')[video]}; try max_per_video={most}, or "
-                "frames_per_video"
+                f"{most} of them, {self.index.categories('video_id')[video]}; try max_per_video={most}, "
+                f"{other_remedies}"
             )
 
     def limit_of_stream(self, group: Rows, num_drawn: int) -> int:

@@ -7,7 +7,8 @@ versions, nor on the number of workers or ranks, nor on earlier calls.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -61,10 +62,14 @@ class Shuffling:
 
     A window is filled with blocks of up to `BLOCK_ROWS` rows that follow each other on disk, drawn from the whole
     dataset; so storage is read in long sequential runs, and no more than two windows need to be in memory.
+
+    `batch_images`: of which windows hold whole batches, each about as many; divides `window_images`. None: the last
+    window has what the others leave. Saved states hold the text of a shuffling, without it.
     """
 
     mode: Shuffle = "full"
     window_images: int = 16_384
+    batch_images: int | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         if self.mode not in ("none", "full", "window"):
@@ -96,7 +101,12 @@ class Shuffling:
     def windows(self, count: int) -> list[slice]:
         """The segments of an epoch of `count` images within which images are shuffled."""
         size = self.window_images if self.mode == "window" else max(count, 1)
-        return [slice(start, min(start + size, count)) for start in range(0, count, size)]
+        starts = list(range(0, count, size))
+        if self.mode == "window" and self.batch_images is not None:
+            num_batches = -(-count // self.batch_images)
+            num_windows = -(-num_batches // (size // self.batch_images))
+            starts = [window * num_batches // num_windows * self.batch_images for window in range(num_windows)]
+        return [slice(start, end) for start, end in pairwise([*starts, count])]
 
 
 def _shuffle_blocks(rows: Rows, key: int) -> Rows:

@@ -162,18 +162,60 @@ def test_every_row_still_comes_once_and_in_another_order_each_epoch() -> None:
     assert first != second
 
 
-def test_with_windows_it_holds_in_every_step_or_the_epoch_says_what_would() -> None:
+@examples(30)
+@given(st.lists(st.integers(1, 150), min_size=1, max_size=20), st.integers(1, 20), st.integers(128, 400), st.booleans())
+def test_with_windows_what_is_promised_holds_in_every_epoch(
+    frames: list[int], half: int, window: int, are_pairs: bool
+) -> None:
+    rows = rows_of((max(frames), 0), *((count, int(are_pairs)) for count in frames))
+    options: dict[str, Any] = {"batch_size": 2 * half, "shuffle": "window", "window_images": window}
+    options |= {"balance": Pairs()} if are_pairs else {}
+    smallest = smallest_accepted(rows, **options)
+    for epoch in range(4):
+        assert most_in_a_step(rows, epoch, max_per_video=smallest, **options) <= smallest
+    if smallest > 1:
+        with pytest.raises(UsageError, match=f"max_per_video={smallest - 1}: .*try max_per_video={smallest}, "):
+            _ = order_of(rows, max_per_video=smallest - 1, **options).bound_balance
+
+
+def test_with_windows_it_holds_in_every_epoch_however_many_images_are_left_for_the_last_one() -> None:
+    for left in (1, 8, 20, 40):
+        rows = rows_of(*((40, 0) for _ in range(64)), (left, 0))
+        options: dict[str, Any] = {"batch_size": 16, "shuffle": "window", "window_images": 512, "max_per_video": 3}
+        assert max(most_in_a_step(rows, epoch, **options) for epoch in range(20)) <= 3
+
+
+def test_an_epoch_with_windows_that_cannot_surely_keep_it_is_refused_at_once_and_larger_windows_are_named() -> None:
+    rows = rows_of(*((100, 0) for _ in range(100)))
+    options: dict[str, Any] = {"batch_size": 16, "shuffle": "window", "max_per_video": 2}
+    with pytest.raises(UsageError, match="try max_per_video=4, frames_per_video, or a larger window_images"):
+        _ = order_of(rows, window_images=500, **options).bound_balance
+    _ = order_of(rows, window_images=1000, **options).bound_balance
+
+
+def test_a_state_of_windows_of_which_the_last_one_had_what_the_others_left_is_refused() -> None:
+    options: dict[str, Any] = {"shuffle": "window", "window_images": 512}
+    order = order_of(rows_of((40, 0)), max_per_video=8, **options)
+    order.resume(state := order.state())
+    older = {**state, "order": "Shuffling(mode='window', window_images=512) Natural() max_per_video=8 drop_last=False"}
+    with pytest.raises(UsageError, match=r"the state has order=.* or start the epoch anew"):
+        order.resume(older)
+    unlimited = order_of(rows_of((40, 0)), **options)
+    unlimited.resume({**older, "order": older["order"].replace("=8", "=None")})
+
+
+def test_with_windows_it_holds_in_every_step_or_is_refused_with_what_would() -> None:
     rows = rows_of(*((10, 0) for _ in range(256)))
     order = order_of(rows, 64, "window", window_images=1000, max_per_video=2)
     assert most_in_a_step(rows, 0, batch_size=64, shuffle="window", window_images=1000, max_per_video=2) <= 2
-    assert [len(window) for window in order.windows(0)] == [960, 960, 640]  # of whole batches, so no step is in two
+    assert [len(window) for window in order.windows(0)] == [832, 832, 896]  # of whole batches, so no step is in two
     for window in order.windows(0):
         runs = 1 + sum(
             after - before != 1 for before, after in zip(sorted(window)[:-1], sorted(window)[1:], strict=True)
         )
         assert runs <= 960 // 128 + 2
     with pytest.raises(UsageError, match=r"max_per_video=1: .*try max_per_video=\d+"):
-        order_of(rows_of((2560, 0)), 64, "window", window_images=1000, max_per_video=1).rows(0)
+        _ = order_of(rows_of((2560, 0)), 64, "window", window_images=1000, max_per_video=1).bound_balance
 
 
 @pytest.mark.parametrize(

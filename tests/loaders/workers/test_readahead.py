@@ -207,7 +207,7 @@ def test_windows_follow_the_batches_where_videos_are_counted(readaheads: list[Fa
     source: Any = SimpleNamespace(out=Path("/nowhere"), index=rows.index, pool=None, clips=None, stores=StoreDatasets())
     order.prepare_requests_with(RequestPreparer(source))
     list(order)
-    assert [len(window) for window in readaheads[0].windows] == [150] * 6 + [100]
+    assert [len(window) for window in readaheads[0].windows] == [100] + [150] * 6
 
 
 def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
