@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -163,18 +164,15 @@ class ClipItems:
     def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.
 
-        Other clips of the item's segment, from the drawn one on; then the clips of other items, in the order in which
-        `replacement_candidates` yields rows. See `around` for which of the segment's. `damaged` may grow meanwhile.
+        Those of the item's segment, from the drawn one on, then those of the segments of other items, in the order in
+        which `replacement_candidates` yields rows. See `around` for which of a segment's. `damaged` may grow meanwhile.
         """
         table = self.table
-        at = np.searchsorted(table.anchors, [item])
-        start, end = int(table.segment_starts[at[0]]), int(table.segment_ends[at[0]])
-        drawn = int(self._drawn(at, epoch)[0])
-        same_segment = np.array([*range(drawn + 1, end), *range(start, drawn)], np.int64)
-        yield from _sound((table.clips([number]) for number in same_segment[around(len(same_segment))]), damaged)
-        others = replacement_candidates(table.index, item, table.anchors, columns)
-        yield from _sound((self.clips([other], epoch) for other in others), damaged)
-
-
-def _sound(clips: Iterator[ClipRows], damaged: Sequence[int]) -> Iterator[ClipRows]:
-    return (clip for clip in clips if not np.isin(clip.rows, damaged).any())
+        for each in chain([item], replacement_candidates(table.index, item, table.anchors, columns)):
+            at = np.searchsorted(table.anchors, [each])
+            start, drawn = int(table.segment_starts[at[0]]), int(self._drawn(at, epoch)[0])
+            size = int(table.segment_ends[at[0]]) - start
+            for position in around(size):
+                clip = table.clips([start + (drawn - start + position) % size])
+                if not np.isin(clip.rows, damaged).any():
+                    yield clip

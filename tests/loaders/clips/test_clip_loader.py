@@ -447,6 +447,17 @@ def test_a_clip_with_a_damaged_image_is_replaced_by_the_next_sound_one_of_its_se
     assert drawn[2] not in {row for rows in clips for row in rows}
 
 
+def test_no_epoch_ends_at_damage_while_any_clip_of_its_label_is_sound(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    make_dataset(out, (("train", (Video("real/anna.mp4", 12), Video("real/bert.mp4", 12))),))
+    damaged = [rows_of(stored_rows(out), name)[5] for name in ("real/anna.mp4", "real/bert.mp4")]
+    damage(out, *damaged)  # of seven clips of each video, the last one is sound
+    loader = loader_of(out, clip=Clip(frames=6, clips_per_video=2), batch_size=4)
+    for _ in range(8):
+        (batch,) = loader
+        assert not {*damaged} & {*batch["row"].flatten().tolist()}
+
+
 @pytest.mark.parametrize("balance", [None, Quotas({"real": 1, "fake": 1}), Pairs()], ids=str)
 def test_damage_changes_neither_steps_nor_labels_nor_what_workers_and_ranks_see(
     dataset: Path, copy: Path, stored: list[dict[str, Any]], balance: Any
