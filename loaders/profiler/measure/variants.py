@@ -123,15 +123,14 @@ def with_less_work(loader: FaceDataLoader) -> dict[str, FaceDataLoader]:
     alone; every image is grey. Of a loader that decodes on the device there is neither.
     """
     source, variants = _copy_of_batch_dataset(loader), {}
-    if source.image_size is None:
+    side_px = source.image_size
+    if side_px is None:
         return {}
     if source.transforms:
         source = source.without_transforms()
         variants["evaluation transform"] = loader.with_batch_dataset(source)
     if not isinstance(source, JpegBatchDataset):
-        variants["without decoding"] = loader.with_batch_dataset(
-            source.with_wrapped_stages(_GreyImages(source.image_size))
-        )
+        variants["without decoding"] = loader.with_batch_dataset(source.with_wrapped_stages(_GreyImages(side_px)))
     return variants
 
 
