@@ -63,7 +63,7 @@ def separable_frames_warning(entries: Sequence[Entry], labels: Sequence[str]) ->
     classes = class_names(entries, labels)
     folders_in: dict[str, list[str]] = defaultdict(list)
     for folder in sorted(folders):
-        if clip := clip_folder("/".join(_without_content_folders(folder)[:-1]), classes):
+        if clip := clip_folder("/".join(without_content_folders(folder)[:-1]), classes):
             folders_in[clip].append(folder)
     beside = Counter(clip.rpartition("/")[0] for clip in folders_in)
     clips = [clip for clip in folders_in if beside[clip.rpartition("/")[0]] > 1]
@@ -71,7 +71,7 @@ def separable_frames_warning(entries: Sequence[Entry], labels: Sequence[str]) ->
         count = sum(folders[folder] for clip in clips for folder in folders_in[clip])
         above, _, name = clips[0].rpartition("/")
         folder = folders_in[clips[0]][0]
-        moved = "/".join(filter(None, [above, _without_content_folders(folder)[-1], name]))
+        moved = "/".join(filter(None, [above, without_content_folders(folder)[-1], name]))
         yield (
             f"{count:,} numbered images in folders such as {folder!r} are inputs of their own, which splits may "
             f"separate: a folder called after a class or a split collects images; where {clips[0]!r} is a clip, move "
