@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...pipeline.errors import UsageError
-from ..config.recipes import RECIPES
+from ..config.recipes import RECIPES, Config
 from ..config.settings import with_overrides
 from ..levers.registry import STRATEGIES, parse
 from .command_options import parse_command
@@ -17,13 +17,14 @@ def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> l
     """Returns OUT and the options of `facefeed train`, with the recipe made explicit and levers for these ranks.
 
     Several ranks need a strategy: without one `ddp:<ranks per node>:<nodes>` is added, and a `ddp`, `fsdp` or `zero`
-    without numbers gets them. The default recipe is chosen for the nodes, since this machine may differ. Raises
-    `UsageError` on options that train would refuse, and on numbers that differ from the allocation's.
+    without numbers gets them. For one rank a recipe's own `ddp` is left out. The default recipe is chosen for the
+    nodes, since this machine may differ. Raises `UsageError` on options that train would refuse, on numbers that differ
+    from the allocation's, and on a `ddp` or `fsdp` of the user's own for one rank.
     """
     options = parse_command("train", arguments)
     recipe = options["recipe"] or _default_recipe(nodes, gpus_per_node)
     config = with_overrides(RECIPES[recipe](), options["changes"])
-    levers = _levers(config.levers, nodes, max(gpus_per_node, 1))
+    levers = _levers(config, nodes, max(gpus_per_node, 1))
     with_recipe = [*arguments] if options["recipe"] else [*arguments, "--recipe", recipe]
     return with_recipe if levers == config.levers else [*_without_levers(with_recipe), "--set", f"levers={levers}"]
 
@@ -34,22 +35,28 @@ def _default_recipe(nodes: int, gpus_per_node: int) -> str:
     return "fast" if nodes * gpus_per_node == 1 else "multi-gpu"
 
 
-def _levers(text: str, nodes: int, ranks_per_node: int) -> str:
+def _levers(config: Config, nodes: int, ranks_per_node: int) -> str:
+    text, is_single = config.levers, nodes * ranks_per_node == 1
     parts = [part.strip() for part in text.split(",") if part.strip()]
     strategy = next((part for part in parts if part.split(":")[0] in STRATEGIES), None)
     if strategy is None:
-        return text if nodes * ranks_per_node == 1 else ",".join([f"ddp:{ranks_per_node}:{nodes}", *parts])
+        return text if is_single else ",".join([f"ddp:{ranks_per_node}:{nodes}", *parts])
     lever: Any = parse(strategy)[0]  # all strategies have devices and nodes
     fitted = replace(lever, devices=ranks_per_node, nodes=nodes)
-    if lever == replace(lever, devices="auto", nodes=1):
-        is_single = nodes * ranks_per_node == 1
-        return text if is_single else ",".join(str(fitted) if part == strategy else part for part in parts)
-    if lever != fitted:
+    if lever not in (fitted, replace(lever, devices="auto", nodes=1)):
         raise UsageError(
             f"levers={text}: {strategy} is for other ranks than {nodes} x {ranks_per_node}, those of --nodes and "
             f"--gpus-per-node; leave its numbers out"
         )
-    return text
+    if not is_single:
+        return text if lever == fitted else ",".join(str(fitted) if part == strategy else part for part in parts)
+    if lever.name == "zero":  # one GPU is enough to offload
+        return text
+    if text != RECIPES[config.recipe]().levers:
+        raise UsageError(
+            f"levers={text}: {strategy} is for several ranks, and --nodes and --gpus-per-node give one; leave it out"
+        )
+    return ",".join(part for part in parts if part != strategy)
 
 
 def _without_levers(arguments: Sequence[str]) -> Iterator[str]:

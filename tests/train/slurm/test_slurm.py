@@ -130,6 +130,16 @@ def test_the_log_lies_in_a_folder_that_is_there() -> None:
             ["--recipe", "baseline", "--set", "levers=zero:3:4:2"],
             ["faces", "--recipe", "baseline", "--set", "levers=zero:3:4:2"],
         ),
+        (
+            ["--gpus-per-node", "1"],
+            ["--recipe", "multi-gpu"],
+            ["faces", "--recipe", "multi-gpu", "--set", "levers=bf16,tf32,channels_last,fused,compile,clip:1"],
+        ),
+        (
+            ["--gpus-per-node", "1"],
+            ["--recipe", "baseline", "--set", "levers=zero:2:offload,fp16"],
+            ["faces", "--recipe", "baseline", "--set", "levers=zero:2:offload,fp16"],
+        ),
     ],
 )  # fmt: skip
 def test_the_levers_are_those_of_the_nodes_that_were_asked_for(
@@ -217,6 +227,11 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             ["train", "faces", "--gpus-per-node", "4", "--nodes", "2", "--", "--set", "levers=zero:2:4"],
             "levers=zero:2:4: zero:2:4 is for other ranks than 2 x 4",
         ),
+        (
+            ["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=bf16,ddp"],
+            "levers=bf16,ddp: ddp is for several ranks, and --nodes and --gpus-per-node give one; leave it out",
+        ),
+        (["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=fsdp:1"], "fsdp:1 is for several ranks"),
         (["precompute", "videos", "faces", "--", "--workers", "3"], "--workers: the script starts the job's own"),
         (
             ["precompute", "videos", "faces", "--", "--cluster", "slurm", "--workers", "3"],
