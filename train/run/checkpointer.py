@@ -83,6 +83,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Restores random generators, and runs the validation if the checkpoint was written right before it."""
         self._step = trainer.global_step
+        self._forget_lost_best(trainer)
         restore_or_seed(trainer, self._seed, self._rng_states)
         if self._validation_is_due:
             pl_module.realign_schedule()  # before a save, which stores the new global batch size
@@ -128,7 +129,11 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._save_last(trainer)
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
-        """Runs the validation in which a run was killed before: a fit without a step left has no end of training."""
+        """Runs the validation in which a run was killed before: a fit without a step left has no end of training.
+
+        Also that of the last weights if `best.ckpt` is gone, so that they are the best.
+        """
+        self._forget_lost_best(trainer)
         if self.validated_step == trainer.global_step:
             return
         pl_module.to(trainer.strategy.root_device)  # a fit ends with the module on the host
@@ -136,6 +141,18 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         if self.validated_step == trainer.global_step:  # there are faces to validate
             self._training_ended = True
             self._save_last(trainer)
+
+    def _forget_lost_best(self, trainer: Any) -> None:
+        """Makes the next validation the best if `best.ckpt` is gone, say deleted since it was damaged.
+
+        The first rank looks, since a validation is the best on all of them or on none.
+        """
+        exists: bool = trainer.strategy.broadcast(find_checkpoint(self._folder / BEST) is not None)
+        if exists or self.best_step is None:
+            return
+        warn(f"{self._folder / BEST}: is gone; the best of the validations from now on takes its place")
+        self.metrics, self._best_value, self.best_step, self.validated_step = {}, math.inf, None, None
+        self.faces = self.videos = 0
 
     def _save_last(self, trainer: Any) -> None:
         if not self._check_finite(trainer):
@@ -175,7 +192,10 @@ class SafeCheckpointIO(PlainCheckpointIO):
 
     def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
         """See `read_checkpoint`."""
-        return read_checkpoint(path, remedy="delete it, and the run begins anew, or name another folder by --run")
+        outcome = "the run begins anew, or name another folder by --run"
+        if Path(path).name == BEST:
+            outcome = "the last weights are tested"
+        return read_checkpoint(path, remedy=f"delete it, and {outcome}")
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Saves tensor by tensor, without a copy in memory. Raises `OSError` with the file name if writing fails."""

@@ -12,13 +12,16 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_fit import STEPS, CallAtHook, trained
-from assets_train import small_dataset
+from assets_fit import STEPS, CallAtHook, config, trained
+from assets_train import VAL_FACES, small_dataset
+from facefeed.pipeline.errors import UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import NonFiniteError
 from facefeed.train.run import checkpointer
 from facefeed.train.run.checkpointer import SafeCheckpointIO, find_checkpoint, publish
+from facefeed.train.run.runner import train
 from lightning.pytorch.strategies import SingleDeviceStrategy
+from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -113,6 +116,38 @@ def test_killed_before_a_best_was_recorded_the_result_is_of_the_weights_that_are
     result, _ = trained(out, tmp_path / "run")
     assert plain.read_checkpoint(result.checkpoint)["global_step"] == 2 * STEPS
     assert (result.best_step, result.val) == (2 * STEPS, {"val/loss": 0.4})
+
+
+@pytest.mark.parametrize(("hook", "number"), [("on_train_batch_start", STEPS + 2), ("on_test_start", 1)])
+def test_without_the_file_of_the_best_weights_the_next_validation_or_a_new_one_of_the_last_is_the_best(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hook: str, number: int
+) -> None:
+    losses = iter([0.1, 0.2, 0.3])
+    monkeypatch.setattr(checkpointer, "logged_metrics", lambda *_: {"val/loss": next(losses)})
+    run, output = tmp_path / "run", io.StringIO()
+    best = run / "checkpoints" / "best.ckpt"
+    with pytest.raises(LookupError):
+        trained(out, run, CallAtHook(hook, number, lost))
+    best.unlink()
+    result = train(out, config(), run, console=Console(file=output, soft_wrap=True))
+    assert f"{best}: is gone; the best of the validations from now on takes its place" in output.getvalue()
+    assert result is not None
+    assert (result.best_step, result.val_faces, result.checkpoint) == (2 * STEPS, VAL_FACES, str(best))
+    assert result.val["val/loss"] > 0.1
+
+
+def test_a_damaged_file_of_the_best_weights_is_refused_with_what_gives_the_run_a_result(
+    out: Path, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    best = run / "checkpoints" / "best.ckpt"
+    with pytest.raises(LookupError):
+        trained(out, run, CallAtHook("on_test_start", 1, lost))
+    best.write_bytes(best.read_bytes()[:5000])
+    with pytest.raises(UsageError, match=r"best.ckpt: cannot be read, .*; delete it, and the last weights are tested$"):
+        trained(out, run)
+    best.unlink()
+    assert trained(out, run)[0].best_step == 2 * STEPS
 
 
 # ---- numbers that are none
