@@ -18,7 +18,7 @@ from facefeed.train.model.schedule import decay_groups, decaying_parameters
 from torch import nn
 from torch.utils.data import DataLoader, Subset
 
-LEVERS = "clip:0.05,accumulate:2,freeze:net.frozen*,checkpointing"
+LEVERS = "clip:0.05,accumulate:2,freeze:net.frozen*,checkpointing,fused"
 
 
 class _Net(nn.Module):
@@ -26,6 +26,7 @@ class _Net(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.stem = nn.Conv2d(3, 3, 3, padding=1)
         self.frozen = nn.Linear(192, 9)
         self.blocks = nn.Sequential(*(nn.Sequential(nn.Linear(9, 9), nn.LayerNorm(9), nn.GELU()) for _ in range(3)))
         self.tied = nn.Linear(9, 9)
@@ -37,7 +38,7 @@ class _Net(nn.Module):
     def forward(self, batch: torch.Tensor) -> torch.Tensor:
         if self.training:
             self.seen.add_(batch.mean().detach())
-        return self.head(self.gain * self.tied(self.blocks(self.frozen(batch.flatten(1)))))
+        return self.head(self.gain * self.tied(self.blocks(self.frozen(self.stem(batch).flatten(1)))))
 
 
 class _Module(lightning.LightningModule):
@@ -116,9 +117,11 @@ def on_a_rank(folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def single_process(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Path]:
-    """What one process comes to, with the batches of both ranks; and the folder."""
+    """What one process comes to, with the batches of both ranks, and weights in a layout that fsdp takes none of; and
+    the folder.
+    """
     path = tmp_path_factory.mktemp("fsdp")
-    return _run("", images(48, 8, torch.float64), path, "alone"), path
+    return _run("channels_last,", images(48, 8, torch.float64), path, "alone"), path
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +146,7 @@ def test_losses_and_weights_are_those_of_one_process_with_decay_clipping_and_acc
     """In float64. Rank 1 begins with other weights than rank 0, whose weights count."""
     first, second = (report["whole"] for report in ranks)
     _same(first["gathered"], single_process[0]["gathered"])
-    assert first["decaying"] == single_process[0]["decaying"] == [4]
+    assert first["decaying"] == single_process[0]["decaying"] == [5]
     means = [(a + b) / 2 for a, b in zip(first["losses"], second["losses"], strict=True)]
     assert means == pytest.approx(single_process[0]["losses"], abs=1e-12)
     assert first["losses"] != second["losses"]
@@ -169,7 +172,7 @@ def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
     for name, weight in ranks[0]["whole"]["gathered"].items():
         assert torch.equal(ranks[0]["resumed"]["gathered"][name], weight)
     _same(ranks[0]["from alone"]["gathered"], undisturbed["gathered"])
-    continued = _run("", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
+    continued = _run("channels_last,", images(48, 8, torch.float64), folder, "back", folder / "whole.ckpt")
     _same(continued["gathered"], undisturbed["gathered"])
     saved, expected = (
         plain.read_checkpoint(folder / f"{name}.ckpt")["optimizer_states"] for name in ("whole", "alone")

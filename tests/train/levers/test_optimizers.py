@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from assets_levers import Foreign, fit, images, perceptron, quietly, weights, with_levers
+from assets_levers import Foreign, fit, images, perceptron, quietly, small, weights, with_levers
 from facefeed.train.levers import LeverError, optimizer_state_bytes
 from torch.optim import lr_scheduler
 
@@ -199,6 +199,18 @@ def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(text: str, 
     assert resumed.rates == uninterrupted.rates[4:]
     for name, weight in weights(uninterrupted).items():
         assert torch.equal(weights(resumed)[name], weight)
+
+
+@pytest.mark.parametrize("layouts", [("fused", "fused,channels_last"), ("fused,channels_last", "fused")])
+def test_a_fused_step_goes_on_from_a_checkpoint_of_weights_in_another_layout(
+    layouts: tuple[str, str], tmp_path: Path
+) -> None:
+    uninterrupted, first_half, resumed = (Foreign(small().double(), warmed_up) for _ in range(3))
+    data = images(8, dtype=torch.float64)
+    fit(uninterrupted, "", data, max_epochs=4)
+    fit(first_half, layouts[0], data, max_epochs=2).save_checkpoint(tmp_path / "half.ckpt")
+    fit(resumed, layouts[1], data, max_epochs=4, ckpt_path=tmp_path / "half.ckpt")
+    assert resumed.losses == pytest.approx(uninterrupted.losses[4:], rel=1e-9)
 
 
 @pytest.mark.parametrize("text", BOTH)

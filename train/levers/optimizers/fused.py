@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from dataclasses import dataclass
 
+import torch
 from lightning.pytorch import LightningModule
 from torch.optim import Optimizer
 
@@ -43,3 +44,15 @@ def fuse(optimizer: Optimizer) -> None:
         )
     except (RuntimeError, TypeError) as error:
         raise LeverError(f"fused: {optimizer_class.__name__} cannot be fused: {error}; leave fused out") from error
+    optimizer.register_load_state_dict_post_hook(_lay_out_as_weights)
+
+
+def _lay_out_as_weights(optimizer: Optimizer) -> None:
+    """Gives loaded state the memory layout of its weights, say channels_last, which a checkpoint may not have.
+
+    Fused kernels go through both in the order of memory: on CPUs each weight would get the state of another.
+    """
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items():
+            if value.shape == parameter.shape and value.stride() != parameter.stride():
+                state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
