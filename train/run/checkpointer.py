@@ -180,8 +180,11 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         trainer.strategy.barrier("facefeed: nothing of a save that was killed is left")
         self._rng_states = gather_rng_states(trainer)
         trainer.save_checkpoint(temporary)
-        if trainer.is_global_zero:
-            publish(temporary, self._folder / name)
+        try:
+            if trainer.is_global_zero:
+                publish(temporary, self._folder / name)
+        finally:  # no rank ends before the first is done, since a launcher then ends it too; nor waits where it failed
+            trainer.strategy.barrier("facefeed: the checkpoint is in place")
 
 
 class SafeCheckpointIO(PlainCheckpointIO):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ import pytest
 import torch
 from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import VAL_FACES, small_dataset
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import NonFiniteError
 from facefeed.train.run import checkpointer
@@ -199,6 +201,27 @@ def test_a_checkpoint_is_written_every_so_many_minutes_and_at_the_epochs_end(out
     recorder.on_train_batch_start = note_step  # type: ignore[method-assign]
     trained(out, run, recorder, save_every_minutes=4)  # a step is a minute
     assert saved == [0, 0, 0, 0, 4, 4, 4, *[STEPS] * 4, STEPS + 4, STEPS + 4, STEPS + 4]
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_no_rank_goes_on_or_ends_before_the_first_has_put_the_checkpoint_in_its_place(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """Once a rank has ended, srun ends the others; and where the first fails, they do not wait for it."""
+    order: list[Any] = []
+
+    def publish_or_fail(temporary: Path, path: Path) -> None:
+        order.append("published")
+        if fails:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))
+        publish(temporary, path)
+
+    monkeypatch.setattr(checkpointer, "publish", publish_or_fail)
+    monkeypatch.setattr(SingleDeviceStrategy, "barrier", lambda _, name=None: order.append(name))
+    with pytest.raises(StoppedError, match="No space left") if fails else nullcontext():
+        trained(out, tmp_path / "run", epochs=1)
+    after = {order[index + 1] for index, name in enumerate(order) if name == "published"}
+    assert after == {"facefeed: the checkpoint is in place"}
 
 
 def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) -> None:
