@@ -14,6 +14,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
 from facefeed.train.levers import FiniteGuard, NonFiniteError
 from facefeed.train.levers.nonfinite.counter import NonFiniteCounter
+from lightning.pytorch import Callback
 from lightning.pytorch.plugins import MixedPrecision
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -133,6 +134,40 @@ def test_what_was_counted_goes_on_after_a_resume(tmp_path: Path) -> None:
     guarded(Spoilt({3}, torch.nan), guard).save_checkpoint(tmp_path / "one.ckpt")
     guarded(Spoilt({23, 24}, torch.nan), resumed, max_epochs=2, ckpt_path=tmp_path / "one.ckpt")
     assert resumed.metrics()["nonfinite_steps"] == 3
+
+
+class ReadAsOnAGpu(FiniteGuard):
+    """Reads the counts every `patience` steps."""
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        super().on_train_start(trainer, pl_module)
+        self._check_every = self.patience
+
+
+class SaveAt(Callback):
+    """Saves a checkpoint after a step."""
+
+    def __init__(self, step: int, path: Path) -> None:
+        self.step, self.path = step, path
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(self.path)
+
+
+def test_a_checkpoint_has_the_counts_of_all_steps_before_it_also_of_those_not_read_yet(tmp_path: Path) -> None:
+    guard, resumed = ReadAsOnAGpu(), ReadAsOnAGpu()
+    saved = SaveAt(15, tmp_path / "one.ckpt")  # those of ten steps have been read by then
+    fit(Spoilt({3, 12, 14, 17}, torch.nan), "", images(80), callbacks=[guard, saved])
+    assert guard.metrics()["nonfinite_steps"] == 4
+    guarded(Spoilt((), 0), resumed, ckpt_path=saved.path)
+    assert resumed.metrics()["nonfinite_steps"] == 3
+
+
+def test_a_series_before_a_checkpoint_stops_it_all_the_same(tmp_path: Path) -> None:
+    guard, saved = ReadAsOnAGpu(patience=4), SaveAt(14, tmp_path / "one.ckpt")
+    with pytest.raises(NonFiniteError, match="in 4 steps in a row, from step 10 on"):
+        fit(Spoilt(range(10, 14), torch.nan), "", images(80), callbacks=[guard, saved])
 
 
 class Engine(Spoilt):

@@ -13,7 +13,7 @@ class StepCounts(NamedTuple):
     """Counts of the steps since the last `collect`, over all ranks.
 
     nonfinite: steps with a non-finite loss, or, without a scaler, gradient. skipped: steps skipped by the scaler
-    alone. most_in_a_row, first_in_row: length of the longest series of such steps, and its first step, from 0.
+    alone. most_in_a_row, first_in_row: length of the longest series of such steps so far, and its first step, from 0.
     last_finite_loss: NaN if there was none. kept_statistics: batches that running statistics were protected from.
     """
 
@@ -87,7 +87,7 @@ class NonFiniteCounter:
         rows = torch.stack(
             [self._nonfinite, self._skipped, self._longest, self._longest_first, self._last_loss, self._kept]
         )
-        self._nonfinite = self._skipped = self._longest = self._longest_first = self._kept = self._tensor(0)
+        self._nonfinite = self._skipped = self._kept = self._tensor(0)
         ranks = [rows] if trainer.world_size == 1 else list(trainer.strategy.all_gather(rows))
         by_rank = [rank.tolist() for rank in ranks]
         nonfinite, skipped, kept = (max(int(rank[column]) for rank in by_rank) for column in (0, 1, 5))

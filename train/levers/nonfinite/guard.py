@@ -27,10 +27,11 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     first of them and the last finite loss. Under fp16 the scaler skips steps whose gradient overflows, and reduces its
     scale; these steps are counted separately, and as consecutive only after a step was taken or once the scale is 1.
     `metrics` returns the counts, which checkpoints keep. On a GPU, and with several ranks, the counts are read every
-    `patience` steps, since that synchronises: training may stop as many steps late. Costs a pass over the gradients.
-    Under ZeRO only DeepSpeed sees gradients, so losses and its skipped steps are counted. Without a scaler a
-    non-finite step is still taken, and the weights may be lost from there. BatchNorm's running statistics are kept as
-    they were before a batch that makes one of them NaN or infinite; such batches are counted too.
+    `patience` steps and for each checkpoint, since that synchronises: training may stop as many steps late. Costs a
+    pass over the gradients. Under ZeRO only DeepSpeed sees gradients, so losses and its skipped steps are counted.
+    Without a scaler a non-finite step is still taken, and the weights may be lost from there. BatchNorm's running
+    statistics are kept as they were before a batch that makes one of them NaN or infinite; such batches are counted
+    too.
     """
 
     name: ClassVar[str] = "finite"
@@ -54,6 +55,13 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restores the counts."""
         self._counts = {name: int(state_dict.get(name, 0)) for name in self._counts}
+
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Stores the counts of all steps before the checkpoint; on all ranks, as every save."""
+        if self._counter is not None and trainer.state.fn == "fit":
+            with torch.inference_mode(False):  # a validation's, in which gloo is not to be relied on
+                self._collect(trainer)
+            checkpoint["callbacks"][self.state_key] = self.state_dict()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Starts counting; the states of the scaler and of DeepSpeed's engine have been restored by now."""
@@ -89,19 +97,24 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._counter.end_step(self._num_steps)
         self._num_steps += 1
         if self._num_steps % self._check_every == 0:
-            self._check(trainer, self._counter.collect(trainer))
+            self._check(trainer)
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Checks before a checkpoint is written."""
-        assert self._counter is not None
-        self._check(trainer, self._counter.collect(trainer))
+        self._check(trainer)
 
-    def _check(self, trainer: Any, counts: StepCounts) -> None:
-        skips = _engine_skips(trainer)
+    def _collect(self, trainer: Any) -> StepCounts:
+        """Adds what was counted since the last call, and returns it. Synchronises with the device and the ranks."""
+        assert self._counter is not None
+        counts, skips = self._counter.collect(trainer), _engine_skips(trainer)
         self._counts["nonfinite_steps"] += counts.nonfinite
         self._counts["scaler_skips"] += counts.skipped + skips - self._engine_skips
         self._counts["kept_statistics"] += counts.kept_statistics
         self._engine_skips = skips
+        return counts
+
+    def _check(self, trainer: Any) -> None:
+        counts = self._collect(trainer)
         if counts.most_in_a_row < self.patience:
             return
         step, last_loss = self._first_step + counts.first_in_row, counts.last_finite_loss
