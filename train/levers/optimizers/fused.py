@@ -54,5 +54,6 @@ def _lay_out_as_weights(optimizer: Optimizer) -> None:
     """
     for parameter, state in optimizer.state.items():
         for name, value in state.items():
-            if value.shape == parameter.shape and value.stride() != parameter.stride():
+            is_like_weight = isinstance(value, torch.Tensor) and value.shape == parameter.shape
+            if is_like_weight and value.stride() != parameter.stride():
                 state[name] = torch.empty_like(parameter, dtype=value.dtype).copy_(value)
