@@ -26,7 +26,7 @@ from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
 from ..datamodule import pipeline_hashes
-from ..levers.registry import SINGLE_FILE_STRATEGIES
+from ..levers.registry import SINGLE_FILE_STRATEGIES, STRATEGIES
 from .checkpointer import LAST, find_checkpoint
 
 _Record = TypeVar("_Record")
@@ -63,7 +63,7 @@ class RunFolder:
             return
         stored_values, values = flatten(stored.config), flat_settings(config)
         if not self._result_path.exists():  # an unfinished run may be resumed with other ranks
-            stored_values, values = _without_ranks(stored_values), _without_ranks(values)
+            stored_values, values = _without_ranks(stored_values, values)
         changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
         fingerprint = read_manifest(out, config.data.store).fingerprint
         if stored.dataset.fingerprint != fingerprint:
@@ -188,11 +188,21 @@ def _fixed_settings(values: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in _RESUME_MAY_CHANGE}
 
 
-def _without_ranks(values: dict[str, Any]) -> dict[str, Any]:
-    """Returns settings without those that depend on the number of ranks; `_check_batch` compares batch sizes."""
-    levers = [part.strip() for part in values["levers"].split(",")]
-    kept = ",".join(part for part in levers if part.split(":")[0] not in SINGLE_FILE_STRATEGIES)
-    return {**values, "levers": kept, "data.batch_size": None}
+def _without_ranks(*settings: dict[str, Any]) -> list[dict[str, Any]]:
+    """Returns settings without those that depend on the number of ranks; `_check_batch` compares batch sizes.
+
+    Also without a lever that the ranks of one of them do not take: channels_last, a layout, under fsdp, and
+    sync_batchnorm on one process, where it would change nothing.
+    """
+    levers = [[part.strip() for part in values["levers"].split(",")] for values in settings]
+    strategies = [{part.split(":")[0] for part in parts}.intersection(STRATEGIES) for parts in levers]
+    dropped = {*SINGLE_FILE_STRATEGIES}
+    if {"fsdp"} in strategies:
+        dropped.add("channels_last")
+    if set() in strategies:
+        dropped.add("sync_batchnorm")
+    kept = [",".join(part for part in parts if part.split(":")[0] not in dropped) for parts in levers]
+    return [{**values, "levers": text, "data.batch_size": None} for values, text in zip(settings, kept, strict=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

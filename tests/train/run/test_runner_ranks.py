@@ -298,3 +298,15 @@ def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_ima
             pass
     with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):
         folder.check(replace(initial, levers="zero:2,bf16"), out)
+
+
+def test_a_run_goes_on_without_levers_that_its_other_ranks_do_not_take(out: Path, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    initial = config(levers="ddp:4,channels_last,sync_batchnorm,clip:1")
+    with folder.locked(initial, out, ranks=4):
+        (folder.checkpoints / "last.ckpt").touch()
+    for levers in ("fsdp:4,sync_batchnorm,clip:1", "channels_last,clip:1", initial.levers):
+        folder.check(replace(initial, levers=levers), out)
+    for levers in ("ddp:4,sync_batchnorm,clip:1", "fsdp:4,clip:1", "clip:1", "fsdp:4,sync_batchnorm"):
+        with pytest.raises(RefusedError, match=r"with other settings \(levers: "):
+            folder.check(replace(initial, levers=levers), out)
