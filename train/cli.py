@@ -48,7 +48,8 @@ def train(
     small-gpu  the same on 8 to 11 GB: fp16, 8-bit AdamW, checkpointing
     multi-gpu  fast on all GPUs of a node, or of several under Slurm
 
-    Levers of a recipe that the GPUs do not support (bf16, TF32 before Ampere) are replaced or left out, with a note.
+    Levers of a recipe that the GPUs do not support (bf16, TF32 before Ampere) are replaced or left out, with a note. A
+    run keeps its levers where it resumes.
 
     A setting is named as in the run's config.json: --set epochs=3, --set model.backbone=efficientnet_b4,
     --set levers=bf16,accumulate:4. An unknown name lists those that there are.
@@ -65,11 +66,13 @@ def train(
         from .config.settings import with_overrides  # noqa: PLC0415
         from .machine import Machine  # noqa: PLC0415
         from .run import runner  # noqa: PLC0415 (seconds)
+        from .run.folder import RunFolder  # noqa: PLC0415
         from .run.tables import show_result  # noqa: PLC0415
     name = recipe or _default_recipe()
     overrides = changes if init_from is None else (*changes, f"init_from={init_from}")
-    config, notes = fit_to_machine(with_overrides(RECIPES[name](), overrides), Machine.detect())
+    config = with_overrides(RECIPES[name](), overrides)
     folder = run or Path("runs") / f"{name_of(out)}-{name}"
+    config, notes = fit_to_machine(config, Machine.detect(), begun_levers=RunFolder(folder).begun_levers)
     if signals.received:
         raise StoppedTrainingError(signals.received, folder, 0)
     result = runner.train(out, config, folder, console=console, as_json=as_json, notes=notes)

@@ -19,7 +19,9 @@ from assets_train import BACKBONE, small_dataset
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.train.levers import FrozenRow
+from facefeed.train.machine import Machine
 from facefeed.train.run import runner
+from facefeed.train.run.folder import RunFolder
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -158,6 +160,22 @@ def test_a_step_that_the_memory_of_the_host_does_not_suffice_for_stops_the_train
     assert result.exit_code == 75
     assert f"facefeed: {tmp_path / 'run'}: stopped, Cannot allocate memory (" in result.stderr
     assert "run the same command again" in result.stderr
+
+
+def test_a_run_goes_on_where_the_recipe_would_take_other_levers(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a job that began on a V100, and is requeued onto an A100."""
+    folder, used = RunFolder(tmp_path / "run"), []
+    monkeypatch.setattr(runner, "train", lambda *arguments, **_: used.append(arguments[1]))
+    for name, capability in (("V100", (7, 0)), ("A100", (8, 0))):
+        gpu = Machine((name,), (16 << 30,), capability, 8, frozenset({"triton"}), "c++")
+        monkeypatch.setattr(Machine, "detect", lambda gpu=gpu: gpu)
+        assert run(out, "--recipe", "fast", "--run", folder.root).exit_code == 0
+        with folder.locked(used[0], out, ranks=1):
+            (folder.checkpoints / "last.ckpt").touch()
+    folder.check(used[1], out)
+    assert used[1].levers == "fp16,channels_last,fused,compile,clip:1"
 
 
 def test_help_names_every_recipe() -> None:

@@ -4,42 +4,85 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 
 from ..levers.registry import STRATEGIES, min_compute_capability
-from ..machine import Machine
+from ..machine import AMPERE, PACKAGES, TENSOR_CORES, Machine
 from .recipes import RECIPES, Config
 
+_KINDS = tuple(
+    Machine(gpus=("",), compute_capability=capability, packages=frozenset(PACKAGES), compiler=compiler)
+    for capability, compiler in product(((0, 0), TENSOR_CORES, AMPERE), (None, "c++"))
+)
+"""A machine of each kind that levers are fitted to."""
 
-def fit_to_machine(config: Config, machine: Machine) -> tuple[Config, tuple[str, ...]]:
+
+def fit_to_machine(
+    config: Config, machine: Machine, *, begun_levers: str | None = None
+) -> tuple[Config, tuple[str, ...]]:
     """Returns the config with levers that the machine's GPUs support, and notes for the user, a sentence each.
 
     Only a recipe's own levers are changed: levers that a user names work or are refused. bf16 becomes fp16 on GPUs
     before Ampere, and fp32 on GPUs without tensor cores; TF32 and compilation are left out if unsupported.
+
+    begun_levers: those of the run that is resumed (`RunFolder.begun_levers`), None for a new one. They stay, supported
+    or not, where the recipe was fitted to another machine then: a run has the same levers to its end.
     """
-    parts = [part.strip() for part in config.levers.split(",") if part.strip()]
+    parts = _split(config.levers)
     kept, notes = parts, list[str]()
-    if machine.compute_capability is not None and _has_recipe_levers(config, parts):
-        kept = [supported for part in parts if (supported := _supported(part, machine))]
-        if kept != parts:
+    if _has_recipe_levers(config, parts):
+        kept = _fitted(parts, machine)
+        begun = kept if begun_levers is None else _fitted_before(parts, begun_levers) or kept
+        if begun != kept:
+            notes.append(
+                f"recipe {config.recipe}: levers={','.join(begun)}, with which the run began; a new run would have "
+                f"{','.join(kept)} here"
+            )
+            kept = begun
+        elif kept != parts:
             notes.append(
                 f"recipe {config.recipe}: {', '.join(_describe_changes(parts, machine))}, since "
                 f"{machine.compute_capability_text}{_missing_text(parts, machine)}; levers={','.join(kept) or 'none'}"
             )
-    if len(machine.gpus) > 1 and not any(part.split(":")[0] in STRATEGIES for part in kept):
+    if len(machine.gpus) > 1 and not any(map(_is_strategy, kept)):
         notes.append(
             f"{len(machine.gpus)} GPUs, of which this run uses one; to use all: --recipe multi-gpu, or the lever ddp"
         )
     return (config if kept == parts else replace(config, levers=",".join(kept))), tuple(notes)
 
 
+def _split(levers: str) -> list[str]:
+    return [part.strip() for part in levers.split(",") if part.strip()]
+
+
+def _is_strategy(lever: str) -> bool:
+    return lever.partition(":")[0] in STRATEGIES
+
+
+def _without_strategy(parts: list[str]) -> list[str]:
+    return [part for part in parts if not _is_strategy(part)]
+
+
 def _has_recipe_levers(config: Config, parts: list[str]) -> bool:
     """Whether all levers but the strategies are those of the recipe."""
     if config.recipe not in RECIPES:
         return False
-    recipe_levers = RECIPES[config.recipe]().levers.split(",")
-    return [part for part in parts if part.split(":")[0] not in STRATEGIES] == [
-        part for part in recipe_levers if part and part.split(":")[0] not in STRATEGIES
-    ]
+    return _without_strategy(parts) == _without_strategy(_split(RECIPES[config.recipe]().levers))
+
+
+def _fitted(parts: list[str], machine: Machine) -> list[str]:
+    if machine.compute_capability is None:
+        return parts
+    return [supported for part in parts if (supported := _supported(part, machine))]
+
+
+def _fitted_before(parts: list[str], levers: str) -> list[str] | None:
+    """Returns a recipe's levers as fitted to the kind of machine on which they were `levers`, None if on no kind.
+
+    The strategy is not compared: a run may continue with another.
+    """
+    fits = (_fitted(parts, kind) for kind in _KINDS)
+    return next((fit for fit in fits if _without_strategy(fit) == _without_strategy(_split(levers))), None)
 
 
 def _supported(lever: str, machine: Machine) -> str | None:

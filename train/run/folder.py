@@ -82,6 +82,13 @@ class RunFolder:
         """Whether there is a checkpoint to resume from, or a result."""
         return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
+    @property
+    def begun_levers(self) -> str | None:
+        """The levers with which the run that can be resumed began; None if there is none."""
+        if not (self._config_path.exists() and self.is_resumable):
+            return None
+        return str(_read_config(self._config_path).config["levers"])
+
     @contextmanager
     def locked(self, config: Config, out: str | Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
         """Context that creates the folder, writes config.json and keeps a lock: no other process can train in it.

@@ -138,8 +138,17 @@ class _Session:
         arguments = self._trainer_arguments(callbacks)
         if not any(lever.kind == "strategy" for lever in run_levers):
             arguments["devices"] = 1
-        with self._progress.suppress_lightning():
-            module, trainer = levers.trainer(self._make_module(), run_levers, **arguments)
+        try:
+            with self._progress.suppress_lightning():
+                module, trainer = levers.trainer(self._make_module(), run_levers, **arguments)
+        except LeverError as error:
+            if not self._folder.is_resumable:
+                raise
+            raise LeverError(
+                f"{error}\n--run {self._folder.root}: has a checkpoint, so its levers stay, but for those of its "
+                "ranks; continue it on a machine that takes them, or name another folder",
+                details=error.details,
+            ) from error
         if saves_one_file(trainer.strategy):
             trainer.strategy.checkpoint_io = SafeCheckpointIO()
         return module, trainer

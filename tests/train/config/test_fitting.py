@@ -68,6 +68,32 @@ def test_a_recipe_that_was_given_its_ranks_falls_back_as_well() -> None:
     assert fitted.levers == "ddp:4:2,fp16,channels_last,fused,compile,clip:1"
 
 
+@pytest.mark.parametrize("before", [V100, P100, A100, card("A100", (8, 0), compiler=None)])
+@pytest.mark.parametrize("now", [V100, P100, A100, Machine()])
+def test_a_run_that_goes_on_on_another_card_keeps_its_levers_and_says_so(before: Machine, now: Machine) -> None:
+    begun, _ = fit_to_machine(RECIPES["fast"](), before)
+    fitted, notes = fit_to_machine(RECIPES["fast"](), now, begun_levers=begun.levers)
+    assert fitted == begun
+    new, its_notes = fit_to_machine(RECIPES["fast"](), now)
+    kept = f"recipe fast: levers={begun.levers}, with which the run began; a new run would have {new.levers} here"
+    assert notes == (its_notes if new == begun else (kept,))
+
+
+def test_a_run_keeps_its_levers_on_other_ranks_too() -> None:
+    before = with_overrides(RECIPES["multi-gpu"](), [f"levers=ddp:4,{RECIPES['fast']().levers}"])
+    begun, _ = fit_to_machine(before, card("V100", (7, 0), count=4))
+    fitted, _ = fit_to_machine(RECIPES["multi-gpu"](), card("A100", (8, 0), count=2), begun_levers=begun.levers)
+    assert fitted.levers == "ddp,fp16,channels_last,fused,compile,clip:1"
+
+
+@pytest.mark.parametrize("begun_levers", ["", "bf16,clip:1", "fp16,channels_last,fused,compile,clip:2"])
+def test_levers_that_are_not_those_of_the_recipe_do_not_take_their_place(begun_levers: str) -> None:
+    assert fit_to_machine(RECIPES["fast"](), A100, begun_levers=begun_levers) == (RECIPES["fast"](), ())
+    overridden = with_overrides(RECIPES["fast"](), ["levers=bf16,clip:1"])
+    fast_on_v100 = "fp16,channels_last,fused,compile,clip:1"
+    assert fit_to_machine(overridden, A100, begun_levers=fast_on_v100) == (overridden, ())
+
+
 def test_multi_gpu_is_fast_on_all_gpus() -> None:
     assert RECIPES["multi-gpu"]().levers == f"ddp,{RECIPES['fast']().levers}"
     assert RECIPES["multi-gpu"]().model == RECIPES["fast"]().model

@@ -293,6 +293,14 @@ def test_levers_that_cannot_work_are_refused_before_anything_is_written(out: Pat
     assert not (tmp_path / "run").exists()
 
 
+def test_where_the_levers_of_a_run_do_not_work_it_is_not_advised_to_take_others(out: Path, tmp_path: Path) -> None:
+    folder, of_a_gpu = RunFolder(tmp_path / "run"), config(levers="fp16")
+    with folder.locked(of_a_gpu, out, ranks=1):
+        (folder.checkpoints / "last.ckpt").touch()
+    with pytest.raises(LeverError, match=r"a CPU has no scaled fp16 .*\n.*run: .* levers stay, .*; continue it on"):
+        train(out, of_a_gpu, folder.root)
+
+
 def test_two_metrics_for_one_best_checkpoint_are_refused_before_anything_is_written(out: Path, tmp_path: Path) -> None:
     with pytest.raises(LeverError, match=r"best:val/auc and best:val/loss: both are levers of one kind \(best\)"):
         train(out, config(levers="best:val/auc,best:val/loss"), tmp_path / "run")
