@@ -5,12 +5,9 @@
 
 from __future__ import annotations
 
-import os
-import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from multiprocessing.popen_forkserver import Popen
 from multiprocessing.queues import Queue
 from types import FrameType
 from typing import Any
@@ -43,27 +40,6 @@ def workers_of(iterator: Any) -> list[Any]:
 def is_shut_down(iterator: Any) -> bool:
     """Whether torch ends, or has ended, the workers itself."""
     return bool(iterator._shutdown)  # noqa: SLF001
-
-
-class _SharedPopen(Popen):
-    """The handle of a worker of the fork server, which two threads may ask at once how it ended.
-
-    Of Python's own, one would read that from the fork server, and the other take its absence for an exit code of 255.
-    """
-
-    polling: threading.RLock
-
-    def poll(self, flag: int = os.WNOHANG) -> int | None:
-        with self.polling:
-            return super().poll(flag)
-
-
-def share_popen(worker: Any) -> None:
-    """Lets several threads ask a worker process how it ended."""
-    popen: Any = worker._popen  # noqa: SLF001
-    if type(popen) is Popen:
-        vars(popen)["polling"] = threading.RLock()
-        popen.__class__ = _SharedPopen
 
 
 def shut_down_workers(iterator: Any) -> bool:

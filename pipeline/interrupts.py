@@ -83,16 +83,17 @@ def _end(signum: int, frame: FrameType | None) -> None:  # noqa: ARG001 (signal'
 
 
 @contextmanager
-def sigint_blocked_in_children() -> Iterator[None]:
-    """Blocks SIGINT, which a terminal sends to all processes, in processes that this thread starts meanwhile.
+def signals_blocked_in_children(*numbers: signal.Signals) -> Iterator[None]:
+    """Blocks signals in processes that this thread starts meanwhile; SIGINT, which a terminal sends to all, for one.
 
-    Else each would print the traceback of whatever it was importing. Who starts them ends them.
+    Else each would print the traceback of whatever it was importing, or end. Who starts them ends them.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 (handlers are set before it is imported)
 
-    resource_tracker.ensure_running()  # first, since it unblocks the signal once it has started
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
+        resource_tracker.ensure_running()  # it unblocks SIGINT and SIGTERM, which it ignores, once it has started
+        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import sys
 from multiprocessing import synchronize
 from types import TracebackType
@@ -28,6 +29,10 @@ def _print_error_of_child(kind: type[BaseException], error: BaseException, trace
         return
     sys.__excepthook__(kind, error, traceback)
 
+
+# Blocked for the server itself: a process that others start from it may rely on them, as `Process.terminate()` does.
+_SIGNALS_OF_CHILDREN = {signal.SIGHUP, signal.SIGTERM, signal.SIGUSR1}
+os.register_at_fork(after_in_child=lambda: signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS_OF_CHILDREN))
 
 sys.excepthook = _print_error_of_child
 gc.collect()

@@ -17,14 +17,17 @@ import cv2
 
 from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.interrupts import exit_with_parent, sigint_blocked_in_children
+from ...pipeline.interrupts import exit_with_parent, signals_blocked_in_children
 from ...pipeline.machine import usable_cores
 from ..batching.worker_batch import WorkerBatch
 from ..torch_internals import send_errors_of_sending
 from .local_ranks import share_of_cores
+from .worker_process import WorkerContext, WorkerProcess
 
 _PRELOAD_MODULE = "facefeed.loaders.workers.preload"
 _PRELOAD_IF_IMPORTED = ("albumentations",)  # takes a second to import; preloaded if the caller has imported it
+_SIGNALS_TO_ALL = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM)
+"""What terminals, batch systems and `timeout` send to all processes of a run; the loader's process handles them."""
 
 
 MAIN_GUARD_HINT = (
@@ -69,13 +72,16 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
     Raises `UsageError` where the path of the temporary folder is too long for its socket.
     """
     name = start_method_name(requested)
-    context = multiprocessing.get_context(name) if requested is None or isinstance(requested, str) else requested
     if name == "forkserver":
+        context: BaseContext = WorkerContext()
         own = [_PRELOAD_MODULE, *(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)]
         context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
-        imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
-        if not imports_script:
-            with sigint_blocked_in_children():  # the loader ends its workers
+    else:
+        context = requested if isinstance(requested, BaseContext) else multiprocessing.get_context(name)
+    imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
+    if not imports_script:
+        with signals_blocked_in_children(*_SIGNALS_TO_ALL):  # the loader ends its workers; Python its resource tracker
+            if name == "forkserver":
                 _start_fork_server()
     return context
 
@@ -99,10 +105,11 @@ def _preload_modules_of_user() -> list[str]:
 
 
 class WorkerInit:
-    """Initializes a worker: it ignores SIGINT, exits with the loader's process, uses one thread, may open many files.
+    """Initializes a worker: only the loader's process ends it, it uses one thread, and may open many files.
 
-    The user's own `worker_init_fn` runs last. SIGINT is ignored here too, since a fork server that others started does
-    not block it. Torch's workers watch their parent, but that is the fork server, which lives as long as they do.
+    What is sent to all processes of a run, such as Ctrl-C, does not; but with spawn SIGTERM does, by which torch and
+    Python end such workers. The user's own `worker_init_fn` runs last. Torch's workers watch their parent, but that is
+    the fork server, which lives as long as they do.
     """
 
     def __init__(self, user_init: Callable[[int], Any] | None) -> None:
@@ -110,7 +117,9 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # in all threads, also those that imports started
+        for number in _SIGNALS_TO_ALL:
+            if number != signal.SIGTERM or isinstance(multiprocessing.current_process(), WorkerProcess):
+                signal.signal(number, signal.SIG_IGN)  # in all threads, also those that imports started
         exit_with_parent()
         cv2.setNumThreads(0)
         _raise_open_file_limit()

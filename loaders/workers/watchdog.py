@@ -8,7 +8,7 @@ import weakref
 from multiprocessing.connection import wait
 from typing import Any
 
-from ..torch_internals import is_shut_down, kill_workers, share_popen, workers_of
+from ..torch_internals import is_shut_down, kill_workers, workers_of
 from .processes import describe_deaths
 
 _JOIN_TIMEOUT_SECONDS = 5.0
@@ -25,8 +25,6 @@ class WorkerWatchdog:
         self._iterator, self._deaths = weakref.ref(iterator), ""
         self.exited_normally = False
         """Whether all workers that ended exited with code 0, as they do on Ctrl-C."""
-        for worker in workers_of(iterator):
-            share_popen(worker)
         sentinels = [os.dup(worker.sentinel) for worker in workers_of(iterator)]
         self._thread = threading.Thread(target=self._run, args=(sentinels,), name="facefeed-watch", daemon=True)
         self._thread.start()

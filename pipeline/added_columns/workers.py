@@ -20,7 +20,7 @@ from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
 from ..errors import StoppedError, UsageError
 from ..execution.capacity import visible_gpus
-from ..interrupts import exit_with_parent, sigint_blocked_in_children
+from ..interrupts import exit_with_parent, signals_blocked_in_children
 from .maker import ColumnMaker
 from .unit_columns import add_to_unit
 
@@ -87,7 +87,7 @@ class _PoolThread:
                 self._thread.join()
 
     def _run(self) -> None:
-        with sigint_blocked_in_children():  # the driver handles Ctrl-C
+        with signals_blocked_in_children(signal.SIGINT):  # the driver handles Ctrl-C
             self._run_units()
 
     def _run_units(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,7 +18,7 @@ from distributed import Client, LocalCluster, SchedulerPlugin, Security
 from distributed.deploy import Cluster
 
 from ..errors import FacefeedError, StoppedError, UsageError
-from ..interrupts import sigint_blocked_in_children, sigint_handler_kept, stop_signals_deferred
+from ..interrupts import sigint_handler_kept, signals_blocked_in_children, stop_signals_deferred
 from ..machine import memory_bytes, usable_cores
 from ..user_file import describe_error, run_user_file
 
@@ -169,7 +170,7 @@ def _defer_interrupts() -> Iterator[None]:
     Ctrl-C reaches the whole process group, but only the driver handles it: the worker processes, and the thread that
     restarts them, inherit a blocked SIGINT.
     """
-    with sigint_blocked_in_children(), stop_signals_deferred():
+    with signals_blocked_in_children(signal.SIGINT), stop_signals_deferred():
         yield
 
 

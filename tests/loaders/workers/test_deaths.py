@@ -35,7 +35,6 @@ from assets_loaders import (
     wait_until,
 )
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.torch_internals import share_popen
 from facefeed.loaders.workers import processes
 from facefeed.loaders.workers.processes import WorkerDiedError
 from facefeed.pipeline.errors import UsageError
@@ -118,10 +117,9 @@ def test_of_workers_that_have_made_an_epoch_it_is_not_asked_whether_they_can_sta
 
 
 def test_how_a_worker_ended_is_known_to_two_threads_that_ask_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    worker = multiprocessing.get_context("forkserver").Process(target=signal.pause)
+    worker = processes.worker_context(None).Process(target=signal.pause)  # type: ignore[attr-defined]
     worker.start()
-    share_popen(worker)
-    popen: Any = worker._popen  # type: ignore[attr-defined]
+    popen: Any = worker._popen
     read, answers = forkserver.read_signed, list[int | None]()
     other = threading.Thread(target=lambda: answers.append(popen.poll(0)))
 
@@ -137,6 +135,20 @@ def test_how_a_worker_ended_is_known_to_two_threads_that_ask_at_once(monkeypatch
     other.join()
     worker.join()
     assert answers == [-signal.SIGKILL, -signal.SIGKILL]
+
+
+def test_a_worker_ends_where_torch_or_python_terminates_it_although_it_ignores_sigterm(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=1)
+    expected = seen(batches)
+    assert batches._iterator is not None
+    (worker,) = batches._iterator._workers
+    os.kill(worker.pid, signal.SIGTERM)
+    batches.set_epoch(0)
+    assert seen(batches) == expected
+    assert worker.is_alive()
+    worker.terminate()
+    worker.join(SECONDS)
+    assert worker.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize(
@@ -342,4 +354,23 @@ def test_ctrl_c_ends_all_processes_without_a_word_from_the_workers(dataset: Path
     os.killpg(training.pid, signal.SIGINT)
     _, errors = training.communicate(timeout=DEADLINE_SECONDS)
     assert errors.count("KeyboardInterrupt") == 1
+    assert psutil.wait_procs(processes, timeout=DEADLINE_SECONDS)[1] == []
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("start", ["forkserver", "spawn"])
+def test_a_signal_to_all_processes_that_the_script_handles_costs_none_of_its_batches(
+    dataset: Path, tmp_path: Path, start: str
+) -> None:
+    numbers = [signal.SIGHUP, signal.SIGUSR1, *([signal.SIGTERM] if start == "forkserver" else [])]
+    options = {"num_workers": 1, "multiprocessing_context": start, "handled": numbers}
+    with start_training(dataset, tmp_path, **options) as training:
+        take_steps(training, 1)
+        processes = training.children(recursive=True)
+        for number in numbers:
+            os.killpg(training.pid, number)
+        take_steps(training, 10)
+        assert [process for process in processes if has_ended(process)] == []
+        _, errors = training.communicate(timeout=DEADLINE_SECONDS)
+    assert (training.returncode, errors) == (0, "")
     assert psutil.wait_procs(processes, timeout=DEADLINE_SECONDS)[1] == []

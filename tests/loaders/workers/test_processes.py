@@ -37,6 +37,7 @@ from facefeed.loaders.loader.epoch_iterator import BatchOrderError
 from facefeed.loaders.sampling.batch_request import BatchRequest
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.workers.processes import WorkerDiedError
+from facefeed.loaders.workers.worker_process import WorkerContext
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
 from torch.utils.data._utils import signal_handling
@@ -400,7 +401,7 @@ def default_workers_with(cores: set[int], **environment: str) -> int:
     [
         (multiprocessing.context.ForkServerContext, "Queue"),
         (multiprocessing.context.ForkServerContext, "Event"),
-        (multiprocessing.context.ForkServerContext, "Process"),
+        (WorkerContext, "Process"),
         (signal_handling, "_set_worker_pids"),
         (signal_handling, "_set_SIGCHLD_handler"),
     ],
@@ -434,19 +435,45 @@ def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     assert default_workers_with(allowed) == min(len(allowed), usable_cores())
 
 
+BLOCKED = """
+import os, psutil, signal
+from facefeed.loaders.workers.processes import worker_context
+
+def takes(pid):
+    lines = dict(line.split(":", 1) for line in open(f"/proc/{pid}/status"))
+    kept = int(lines["SigBlk"], 16) | int(lines["SigIgn"], 16)
+    return [number.name for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM) if not kept >> number - 1 & 1]
+
+worker_context("forkserver")
+print(takes(os.getpid()), *(takes(one.pid) for one in psutil.Process().children()))
+"""
+
+
 @pytest.mark.processes
-def test_ctrl_c_reaches_the_loaders_process_and_none_that_it_starts() -> None:
-    code = (
-        "import os, psutil; from facefeed.loaders.workers.processes import worker_context\n"
-        "worker_context(None)\n"
-        "for pid in (os.getpid(), *(one.pid for one in psutil.Process().children())):\n"
-        "    lines = dict(line.split(':', 1) for line in open(f'/proc/{pid}/status'))\n"
-        "    print(int(lines['SigBlk'], 16) >> 1 & 1 or int(lines['SigIgn'], 16) >> 1 & 1)"
+def test_signals_of_a_terminal_reach_the_loaders_process_and_none_that_it_starts() -> None:
+    process = subprocess.run([sys.executable, "-c", BLOCKED], capture_output=True, text=True, check=True)
+    # besides its own: the fork server, and Python's resource tracker
+    assert process.stdout == "['SIGHUP', 'SIGINT', 'SIGTERM'] [] []\n"
+
+
+OTHER_PROCESS = """
+import multiprocessing, signal
+from facefeed.loaders.workers.processes import worker_context
+worker_context("forkserver")
+other = multiprocessing.get_context("forkserver").Process(target=signal.pause)
+other.start()
+other.terminate()
+other.join()
+print(other.exitcode)
+"""
+
+
+@pytest.mark.processes
+def test_a_process_that_the_script_starts_from_the_same_fork_server_ends_by_terminate(tmp_path: Path) -> None:
+    process = subprocess.run(
+        [sys.executable, "-c", OTHER_PROCESS], capture_output=True, text=True, check=True, timeout=DEADLINE_SECONDS
     )
-    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    own, *others = process.stdout.split()
-    assert own == "0"
-    assert others == ["1", "1"]  # the fork server, whose workers are as it is, and Python's resource tracker
+    assert process.stdout == f"{-signal.SIGTERM}\n"
 
 
 ENDED_LOADER = """

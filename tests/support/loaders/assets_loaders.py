@@ -231,7 +231,12 @@ def shared_names(process: psutil.Process) -> set[Path]:
     return {Path(name) for name in names if not name.endswith(" (deleted)")}
 
 
-def _train(*, out: str | list[str], folder: str, clip: dict[str, Any] | None = None, **options: Any) -> None:
+def _train(
+    *, out: str | list[str], folder: str, clip: dict[str, Any] | None = None, handled: Iterable[int] = (),
+    **options: Any,
+) -> None:  # fmt: skip
+    for number in handled:  # as a script that saves at the end of the step
+        signal.signal(number, lambda *_: None)
     batches = loader(out, transform=Noise(), clip=Clip(**clip) if clip else None, **options)
     state, log = Path(folder, "state.json"), Path(folder, "steps.pickle")
     running: Any = None
