@@ -6,6 +6,7 @@ user should know of them. The rule is in docs/guides/layouts.md, under "Images a
 
 from __future__ import annotations
 
+import os
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
@@ -16,7 +17,7 @@ from ..errors import RefusedError
 from ..sources.clips.image_sequences import class_names, clip_folder, clips_in_names, video_of_frame
 from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
-from ..sources.media.media_files import is_image
+from ..sources.media.suffixes import is_image
 from ..video import Sampling
 from ..video.image_folder import frame_numbers, frame_step, list_frames
 
@@ -117,7 +118,8 @@ def _clips_by_time(listing: Listing) -> set[str]:
     for entry in listing.entries:
         if entry.source_id and entry.compared and (entry.video_id in clips) != (entry.source_id in clips):
             clip, other = sorted((entry.video_id, entry.source_id), key=lambda name: name not in clips)
-            if not is_image(other) and (listing.root / other).is_file():
+            # A name may be too long, or in a folder without permission: then it is no file, and no error.
+            if not is_image(other) and os.path.isfile(listing.root / other):  # noqa: PTH113
                 by_time.add(clip)
     return by_time
 

@@ -27,8 +27,9 @@ from ..sources import (
     with_columns,
     with_splits_from,
 )
+from ..sources.clips.image_sequences import separable_frames_warning
 from ..sources.layout import LAYOUT_MEMBERS
-from ..sources.media.media_files import is_image
+from ..sources.media.suffixes import is_image
 from ..stored_source.source import OpenSource
 from ..video import DecoderLimits, Sampling
 from .image_clips import late_start_warnings, with_clips
@@ -123,6 +124,8 @@ def _list_inputs(
     listing = list_source(src, layout, allowed=allowed, adds_to_given_splits=recorded.has_given_splits)
     if splits is not None:
         listing = with_splits_from(listing, Path(splits), allow_leaks=allow_leaks)
+    separable = separable_frames_warning(listing.entries, listing.labels)  # of those that are given no split by now
+    listing = replace(listing, warnings=(*listing.warnings, *separable))
     listing = with_columns(listing, recorded.in_stored_order(columns))
     listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
     listing = replace(listing, labels=listing.stored_labels or listing.labels)

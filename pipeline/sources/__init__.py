@@ -32,7 +32,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .checks.link_coverage import LinkCoverage
 from .checks.listing_checks import listing_warnings, refuse_unlabelled, unknown_real_class
-from .clips.image_sequences import group_frames, separable_frames_warning
+from .clips.image_sequences import group_frames
 from .clips.video_or_frames import each_clip_once
 from .clips.whole_frames import without_unlike_comparisons
 from .layout import Layout, load_layout, read_listing
@@ -52,8 +52,9 @@ from .layouts.nearby import refuse_nearby_dataset, refuse_sets_side_by_side, unr
 from .layouts.table.layout import TableFile
 from .listing import Entry, FoundFile, Listing
 from .media.allowed_roots import is_inside, refuse_outside, resolve_allowed_roots
-from .media.media_files import digest_of_images, each_folder_listed_once, find_media, find_named, is_media
+from .media.media_files import digest_of_images, each_folder_listed_once, find_media, find_named
 from .media.missing_names import missing_hints
+from .media.suffixes import is_media
 from .metadata.own_columns import with_columns
 from .splits_file import with_splits_from
 
@@ -132,8 +133,8 @@ def list_source(
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
     entries = group_frames(listing.entries, listing.labels)
-    unread, separable = unread_sets(listing, src, _PUBLISHED), separable_frames_warning(entries, listing.labels)
-    listing = replace(listing, entries=entries, warnings=(*listing.warnings, *hints, *unread, *separable))
+    unread = unread_sets(listing, src, _PUBLISHED)
+    listing = replace(listing, entries=entries, warnings=(*listing.warnings, *hints, *unread))
     return without_unlike_comparisons(each_clip_once(listing))
 
 

@@ -26,7 +26,7 @@ from .layouts.ffpp.layout import FaceForensics
 from .layouts.ffpp.names import METHOD_OF_FOLDER, PEOPLE, VideoName
 from .layouts.names.spelling import spelling_key
 from .listing import Entry, Listing, parse_split_name
-from .media.media_files import is_image, is_media
+from .media.suffixes import is_image, is_media
 from .metadata.json_files import read_json
 
 _NEUTRAL_FOLDERS = {*VIDEO_FOLDERS, *COMPRESSIONS, *PEOPLE}

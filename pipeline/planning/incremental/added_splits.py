@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ...sources.clips.image_sequences import class_names
-from ...sources.clips.video_or_frames import IdsOfClips
+from ...sources.clips.video_or_frames import EntriesOfClips
 from ...splits.assignment import Assignment, assign_splits
 from ...splits.leaks import refuse_new_leaks
 from ..options import Options
@@ -61,10 +61,16 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     if not gone:
         return {}
     classes = class_names(listing.entries, listing.labels)
-    ids, gone_ids = IdsOfClips.of(listing.entries, classes), IdsOfClips.of(gone, classes)
+    clips, gone_clips = EntriesOfClips.of(listing.entries, classes), EntriesOfClips.of(gone, classes)
     new = {entry.video_id for entry in added}
-    of_gone = {video_id: entry.video_id for entry in gone if (video_id := ids.find(entry.video_id)) in new}
-    return of_gone | {entry.video_id: old for entry in added if (old := gone_ids.find(entry.video_id))}
+
+    of_gone = {video_id: entry.video_id for entry in gone if (video_id := _id_of_clip(entry, clips)) in new}
+    return of_gone | {entry.video_id: old for entry in added if (old := _id_of_clip(entry, gone_clips))}
+
+
+def _id_of_clip(entry: Entry, clips: EntriesOfClips) -> str | None:
+    clip = clips.find(entry.video_id) or clips.in_folder(entry.video_id)
+    return clip.video_id if clip else None
 
 
 def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:

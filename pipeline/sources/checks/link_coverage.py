@@ -10,7 +10,7 @@ from ...console import plural
 from ...dataset.schema import REAL_NAMES
 from ..clips.image_sequences import group_frames
 from ..listing import Entry
-from ..media.media_files import is_image
+from ..media.suffixes import is_image
 
 
 class UncheckedLink(NamedTuple):

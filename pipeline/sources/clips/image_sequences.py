@@ -23,7 +23,7 @@ from ..folder_names import (
     without_content_folders,
 )
 from ..listing import Entry
-from ..media.media_files import is_image
+from ..media.suffixes import is_image
 
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _NAME_OF_FRAME = re.compile(r"(.*[^\W\d_].*|\d{3}_\d{3})[_-]\d+")  # of a clip with a letter, or of FaceForensics++

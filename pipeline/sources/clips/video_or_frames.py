@@ -2,14 +2,15 @@
 
 The rule, for all layouts: the video is used; frames are, where there is no video of their clip. A video and a folder
 of frames are of one clip where their paths are the same without suffix, case and folders such as `videos`, `frames`,
-and where the video is the only one in the folder of the clip: `anna/talk.mp4`, `anna/frames/0001.png`.
+and where the video is the only one in the folder of the clip: `anna/talk.mp4`, `anna/frames/0001.png`. Images
+directly in that folder may be of something else: both are used, in one split.
 """
 
 from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache, partial
 from pathlib import Path
@@ -19,61 +20,73 @@ from ...console import plural
 from ..folder_names import CONTENT_NAMES, VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
-from ..media.media_files import (
-    DERIVED_FOLDERS,
-    FRAME_FOLDERS,
-    VIDEO_SUFFIXES,
-    find_media,
-    is_image,
-    is_media,
-    listable_folders,
-    printable_name,
-)
+from ..media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, find_media, listable_folders, printable_name
+from ..media.suffixes import VIDEO_SUFFIXES, is_image, is_media
 from .image_sequences import class_names, clip_folder
 
 _FRAMES_OF_CLIP = re.compile(rf"(.+?)[\W_]+(?:{'|'.join(sorted(CONTENT_NAMES))})")
 
 
 @lru_cache(maxsize=1024)
-def clip_key(path: str) -> str:
-    """The same for a video and for a folder of its frames.
+def clip_keys(path: str) -> tuple[str, ...]:
+    """What identifies the clip of a video, or of a folder of frames: equal for both.
 
-    >>> clip_key("real/videos/033.MP4"), clip_key("real/frames/033"), clip_key("real/033_frames")
-    ('real/033', 'real/033', 'real/033')
+    A folder whose name ends in `frames` or the like has two keys; the one without the ending is for want of the other.
+
+    >>> clip_keys("real/videos/033.MP4"), clip_keys("real/frames/033"), clip_keys("real/033_frames")
+    (('real/033',), ('real/033',), ('real/033_frames', 'real/033'))
     """
     stem, dot, end = path.lower().rpartition(".")
     is_video = f"{dot}{end}" in VIDEO_SUFFIXES
     *folders, name = (stem if is_video else path.lower()).split("/")
-    if not is_video and (match := _FRAMES_OF_CLIP.fullmatch(name)):
-        name = match[1]
-    return "/".join(part for part in (*folders, name) if part not in VIDEO_FOLDERS)
+    match = None if is_video else _FRAMES_OF_CLIP.fullmatch(name)
+    names = (name, match[1]) if match else (name,)
+    return tuple("/".join(part for part in (*folders, each) if part not in VIDEO_FOLDERS) for each in names)
 
 
-class IdsOfClips(NamedTuple):
-    """The ids of inputs by `clip_key`.
+def _by_clip_key(clips: Sequence[tuple[str, Entry]]) -> dict[str, Entry]:
+    """Entries by each key of their clips' paths: of several with one key, the first, whose name has no ending."""
+    by_key: dict[str, Entry] = {}
+    for position in range(2):
+        for path, entry in clips:
+            for key in clip_keys(path)[position : position + 1]:
+                by_key.setdefault(key, entry)
+    return by_key
 
-    `by_folder`: of each video that is the only one in the folder of a clip, by the key of that folder.
+
+def _find(by_key: Mapping[str, Entry], path: str) -> Entry | None:
+    return next((by_key[key] for key in clip_keys(path) if key in by_key), None)
+
+
+class EntriesOfClips(NamedTuple):
+    """Inputs by the keys of their clips.
+
+    `by_folder`: each video that is the only one in the folder of a clip, by the key of that folder.
     """
 
-    by_path: dict[str, str]
-    by_folder: dict[str, str]
+    by_path: dict[str, Entry]
+    by_folder: dict[str, Entry]
 
     @classmethod
     def of(cls, entries: Sequence[Entry], classes: frozenset[str]) -> Self:
         """Those of `entries`; `classes`: see `class_names`."""
-        videos_in: dict[str, list[str]] = defaultdict(list)
+        videos_in: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             if not (entry.num_images or is_image(entry.video_id)):
-                videos_in[clip_key(entry.video_id.rpartition("/")[0])].append(entry.video_id)
+                videos_in[clip_keys(entry.video_id.rpartition("/")[0])[-1]].append(entry)
         return cls(
-            {clip_key(entry.video_id): entry.video_id for entry in entries},
-            {key: ids[0] for key, ids in videos_in.items() if len(ids) == 1 and clip_folder(key, classes)},
+            _by_clip_key([(entry.video_id, entry) for entry in entries]),
+            {key: videos[0] for key, videos in videos_in.items() if len(videos) == 1 and clip_folder(key, classes)},
         )
 
-    def find(self, path: str) -> str | None:
-        """The id of the clip that `path`, a video or a folder of frames, is of."""
-        key = clip_key(path)
-        return self.by_path.get(key) or (None if is_media(path) else self.by_folder.get(key))
+    def find(self, path: str) -> Entry | None:
+        """The clip that `path`, a video or a folder of frames, is of."""
+        is_of_frames = path.rpartition("/")[2].lower() in CONTENT_NAMES
+        return _find(self.by_path, path) or (self.in_folder(path) if is_of_frames else None)
+
+    def in_folder(self, folder: str) -> Entry | None:
+        """The only video in `folder`, or in that of the clip whose frames it holds."""
+        return None if is_media(folder) else self.by_folder.get(clip_keys(folder)[-1])
 
 
 def find_videos_or_frames(
@@ -107,10 +120,11 @@ def find_videos_or_frames(
         ignored.clear()
         return list(find_media(root, ignored, below=below, skip=skip_others, allowed=allowed))
     frames: list[FoundFile] = []
-    keys = {clip_key(_path_of_clip(file.relative)) for file in files if is_input(file)} if frame_folders else set()
+    inputs = filter(is_input, files if frame_folders else ())
+    keys = {key for file in inputs for key in clip_keys(_path_of_clip(file.relative))}
     for folder in frame_folders:
         for clip in listable_folders(root / folder):  # one without permission stays counted
-            if clip_key(f"{folder}/{clip}") not in keys:
+            if keys.isdisjoint(clip_keys(f"{folder}/{clip}")):
                 found = _find_frames(root, f"{folder}/{clip}", skip=skip_others, allowed=allowed)
                 ignored[f"in {folder.rpartition('/')[2].lower()}/"] -= len(found)
                 frames += found
@@ -128,7 +142,8 @@ def _find_frames(
 def each_clip_once(listing: Listing) -> Listing:
     """The listing without frames of clips that it has as videos; warns of what is used and what is left out.
 
-    Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage.
+    Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage. Images that
+    may be of the only video in their folder get its footage.
     """
     classes = class_names(listing.entries, listing.labels)
     frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
@@ -136,32 +151,48 @@ def each_clip_once(listing: Listing) -> Listing:
     skipped = sum(listing.ignored[f"in {name}/"] for name in FRAME_FOLDERS)
     if not frames and not (videos and skipped):
         return listing
-    video_ids = IdsOfClips.of(videos, classes)
+    videos_of = EntriesOfClips.of(videos, classes)
 
     def has_video(entry: Entry) -> bool:
-        """Whether it is frames of a video, which are not of another recording by what metadata name."""
+        """Whether it is frames of a video, which are not of another recording by what metadata says."""
         clip = frames.get(entry.video_id)
-        if clip is None or clip_key(clip) in video_ids.by_path:
-            return clip is not None
-        return entry.footage == clip and clip_key(clip) in video_ids.by_folder
+        video = None if clip is None else _find(videos_of.by_path, clip)
+        if clip is not None and video is None and entry.footage == clip:
+            video = videos_of.find(_folder_of_images(entry))
+        return video is not None and entry.label == video.label and entry.source_id != video.video_id
 
     kept = [entry for entry in listing.entries if not has_video(entry)]
     left_out = sum(entry.num_images or 1 for entry in listing.entries) - sum(entry.num_images or 1 for entry in kept)
-    clips = {
-        clip_key(frames[entry.video_id]): entry for entry in reversed(kept) if entry.video_id in frames
-    }  # by their first frame
+    clips = _by_clip_key([(frames[entry.video_id], entry) for entry in kept if entry.video_id in frames])
+    num_clips = len({frames[entry.video_id] for entry in kept if entry.video_id in frames})
 
     def is_used(name: str) -> bool:
         """Whether what metadata names is there in the other form, or in another folder for videos or frames."""
         clip = _path_of_clip(name)
-        return video_ids.find(clip) is not None or (clip_key(clip) in clips and not is_image(name))
+        return videos_of.find(clip) is not None or (_find(clips, clip) is not None and not is_image(name))
 
+    if frames:
+        kept = _with_originals(_in_one_footage(kept, frames, videos_of), videos_of, clips)
     return replace(
         listing,
-        entries=_with_originals(kept, video_ids, clips) if frames else kept,
+        entries=kept,
         missing=[name for name in listing.missing if not (clips and is_used(name))],
-        warnings=(*listing.warnings, *_warnings(len(videos), len(clips), left_out + skipped)),
+        warnings=(*listing.warnings, *_warnings(len(videos), num_clips, left_out + skipped)),
     )
+
+
+def _in_one_footage(entries: list[Entry], frames: Mapping[str, str], videos_of: EntriesOfClips) -> list[Entry]:
+    """The entries, with one footage for a video and the images beside it, unless metadata names that of the images."""
+    footage: dict[str, str] = {}
+    for entry in entries:
+        clip = frames.get(entry.video_id)
+        if clip is not None and entry.footage == clip:
+            video = _find(videos_of.by_path, clip) or videos_of.in_folder(clip)
+            if video is not None:
+                footage[entry.video_id] = footage[video.video_id] = video.footage or clip
+    return [
+        replace(entry, footage=footage[entry.video_id]) if entry.video_id in footage else entry for entry in entries
+    ]
 
 
 def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
@@ -185,22 +216,26 @@ def _clip_of_frames(entry: Entry, classes: frozenset[str]) -> str | None:
     """Path that identifies the clip whose frames an input is or holds; None of any other input."""
     if entry.problem or not (entry.num_images or is_image(entry.video_id)):
         return None
-    return clip_folder(entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0], classes)
+    return clip_folder(_folder_of_images(entry), classes)
 
 
-def _with_originals(entries: Sequence[Entry], video_ids: IdsOfClips, clips: dict[str, Entry]) -> list[Entry]:
+def _folder_of_images(entry: Entry) -> str:
+    return entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0]
+
+
+def _with_originals(entries: Sequence[Entry], videos_of: EntriesOfClips, clips: dict[str, Entry]) -> list[Entry]:
     present = {entry.video_id for entry in entries}
-    return [_with_original(entry, present, video_ids, clips) for entry in entries]
+    return [_with_original(entry, present, videos_of, clips) for entry in entries]
 
 
-def _with_original(entry: Entry, present: Set[str], video_ids: IdsOfClips, clips: dict[str, Entry]) -> Entry:
+def _with_original(entry: Entry, present: Set[str], videos_of: EntriesOfClips, clips: dict[str, Entry]) -> Entry:
     if entry.source_id is None or entry.source_id in present:
         return entry
     clip = _path_of_clip(entry.source_id)
-    if video := video_ids.find(clip):
-        return replace(entry, source_id=video)
-    if is_image(entry.source_id) or not (original := clips.get(clip_key(clip))):
+    if video := videos_of.find(clip):
+        return replace(entry, source_id=video.video_id)
+    if is_image(entry.source_id) or not (original := _find(clips, clip)):
         return entry
-    folder = original.video_id if original.num_images else original.video_id.rpartition("/")[0]
+    folder = _folder_of_images(original)
     # The frames' own footage, too: they may stay inputs of their own, which no source_id names.
     return replace(entry, source_id=folder, footage=entry.footage or original.footage)

@@ -23,7 +23,8 @@ from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media.media_files import entries_of, is_image, is_linked_folder, list_folders
+from ..media.media_files import entries_of, is_linked_folder, list_folders
+from ..media.suffixes import is_image
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names.split_lists import find_lists

@@ -23,7 +23,8 @@ from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..folder_names import VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
-from ..media.media_files import entries_of, is_media, listable_folders, listable_names
+from ..media.media_files import entries_of, listable_folders, listable_names
+from ..media.suffixes import is_media
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import folders_spelt_as
 

@@ -21,7 +21,8 @@ from pathlib import Path
 from ...errors import UsageError
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
-from ..media.media_files import entries_of, is_media, list_folders, path_exists
+from ..media.media_files import entries_of, list_folders, path_exists
+from ..media.suffixes import is_media
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 

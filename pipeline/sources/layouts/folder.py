@@ -9,14 +9,16 @@ from pathlib import Path, PurePosixPath
 from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
 from ..listing import Entry, Listing, has_usable_splits
 from ..media.media_files import find_media, ignored_as_mask
+from ..media.shared_files import shared_files_warning
 
+_LABELS = ("real", "fake")
 _MAX_NAMED = 5
 
 
 class Folder:
-    """The topmost folder that names a class gives the label (none: -1); splits are used where two or more are named.
+    """Folders called after a class give the label (none: -1); splits are used where two or more are named.
 
-    A folder that holds folders called after the other class names none: `Deepfake Dataset/real`.
+    Of folders in one another that name different classes, the innermost counts: `Deepfake Dataset/real`.
     """
 
     name = "folder"
@@ -32,17 +34,18 @@ class Folder:
         files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
         uses_splits = has_usable_splits({*splits})
-        contradicted = _folders_above_the_other_class(file.relative for file in files)
+        above_both = _folders_above_both_classes(file.relative for file in files)
         entries = [
-            Entry.of_file(file, label=_label(file.relative, contradicted), split=split)
+            Entry.of_file(file, label=_label(file.relative, above_both), split=split)
             for file, split in zip(files, splits, strict=True)
         ]
+        unclear = () if uses_splits else _unclear_split_warnings(file.relative for file in files)
         return Listing(
-            layout=self.name, root=src, labels=("real", "fake"), entries=entries, ignored=ignored,
+            layout=self.name, root=src, labels=_LABELS, entries=entries, ignored=ignored,
             uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
-            warnings=() if uses_splits else tuple(_unclear_split_warnings(file.relative for file in files)),
+            warnings=(*unclear, *shared_files_warning(entries, files, _LABELS)),
         )  # fmt: skip
 
 
@@ -61,25 +64,19 @@ def _folders(relative: str) -> tuple[str, ...]:
     return PurePosixPath(relative).parts[:-1]
 
 
-def _label(relative: str, contradicted: Set[tuple[str, ...]]) -> int:
-    labels = (label for folder, label in _class_folders(relative) if folder not in contradicted)
-    return next(labels, -1)
+def _label(relative: str, above_both: Set[tuple[str, ...]]) -> int:
+    *_, label = (-1, *(label for folder, label in _class_folders(relative) if folder not in above_both))
+    return label
 
 
-def _folders_above_the_other_class(paths: Iterable[str]) -> set[tuple[str, ...]]:
-    """Folders called after a class that hold folders called after the other one: `original` with `original/fake`.
-
-    Also without `original/real`, which may come later and must not turn the labels of what is there already.
-    """
-    contradicted: set[tuple[str, ...]] = set()
+def _folders_above_both_classes(paths: Iterable[str]) -> set[tuple[str, ...]]:
+    """Folders called after a class that hold folders called after either: `original/{real,fake}`."""
+    below: dict[tuple[str, ...], set[int]] = {}
     for path in paths:
         named = list(_class_folders(path))
-        contradicted.update(
-            folder
-            for position, (folder, label) in enumerate(named)
-            if any(inner != label for _, inner in named[position + 1 :])
-        )
-    return contradicted
+        for position, (folder, _) in enumerate(named):
+            below.setdefault(folder, set()).update(label for _, label in named[position + 1 :])
+    return {folder for folder, labels in below.items() if labels == {0, 1}}
 
 
 def _class_folders(relative: str) -> Iterator[tuple[tuple[str, ...], int]]:

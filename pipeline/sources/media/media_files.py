@@ -15,18 +15,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...errors import Reason
-from ...video.image_folder import IMAGE_SUFFIXES, list_frames
+from ...video.image_folder import list_frames
 from ..folder_names import clip_of_folder
 from ..listing import Entry, FoundFile
 from .allowed_roots import is_inside, relative_name, resolved_root
 from .linked_files import LISTED_ALREADY
 from .shared_files import file_id
-
-VIDEO_SUFFIXES = frozenset([
-    ".3g2", ".3gp", ".asf", ".avi", ".flv", ".gif", ".h264", ".hevc", ".m2ts", ".m4v", ".mjpeg", ".mkv", ".mov",
-    ".mp4", ".mpeg", ".mpg", ".mts", ".ogv", ".ts", ".webm", ".wmv",
-])  # fmt: skip
-MEDIA_SUFFIXES = VIDEO_SUFFIXES | IMAGE_SUFFIXES
+from .suffixes import is_image, is_media, suffix_of
 
 FRAME_FOLDERS = frozenset(["frames", "images"])
 """Folders of extracted frames in datasets of videos: inputs only where there are no videos."""
@@ -250,7 +245,7 @@ def _list_file(
         detail = "a link out of the source"
         return FoundFile(printable_name(relative), problem="outside_root", detail=detail) if is_listed else None
     if not is_media(child.name):
-        ignored[_suffix(child.name) or "(no suffix)"] += 1
+        ignored[suffix_of(child.name) or "(no suffix)"] += 1
         return None
     if child.is_symlink():
         links.append((relative, child))
@@ -366,16 +361,6 @@ def digest_of_images(folder: Path, roots: Sequence[Path]) -> str | None:
     return None if found is None else found.images_digest
 
 
-def _suffix(name: str) -> str:
-    stem, _, end = name.rpartition(".")  # constructing a Path per file is slow
-    return f".{end.lower()}" if stem and end else ""
-
-
-def is_media(name: str) -> bool:
-    """Whether a file is a video or an image by its suffix."""
-    return _suffix(name) in MEDIA_SUFFIXES
-
-
 def is_linked_folder(file: FoundFile) -> bool:
     """Whether it stands for a folder that a link out of the source leads to."""
     return file.problem == "outside_root" and not is_media(file.relative)
@@ -384,11 +369,6 @@ def is_linked_folder(file: FoundFile) -> bool:
 def entries_of(files: Iterable[FoundFile], entry_of: Callable[[FoundFile], Entry]) -> list[Entry]:
     """The entries of files in order, by `entry_of`; a folder behind a link has a problem, and no metadata."""
     return [Entry.of_file(file) if is_linked_folder(file) else entry_of(file) for file in files]
-
-
-def is_image(name: str) -> bool:
-    """Whether a file is an image by its suffix."""
-    return _suffix(name) in IMAGE_SUFFIXES
 
 
 def _is_folder(child: os.DirEntry[str]) -> bool:

@@ -9,7 +9,9 @@ from itertools import chain
 import numpy as np
 
 from ...dataset.schema import unlabelled_name
+from ..folder_names import clip_of_folder
 from ..listing import Entry, FoundFile
+from .suffixes import is_image
 
 
 def file_id(status: os.stat_result) -> int:
@@ -22,25 +24,40 @@ def shared_files_warning(
 ) -> tuple[str, ...]:
     """A warning of those `entries` that have files in common, by the `file_ids` of `files`; none where none have.
 
-    Equality of whole inputs is no matter here: each of these is one entry already. `labels`: names of classes.
+    Images in one folder of frames count as one input, which may have equal frames. Equality of whole inputs is no
+    matter here: each of these is one entry already. `labels`: names of classes.
     """
     ids_of = {file.relative: file.file_ids for file in files}
-    sound = [entry for entry in entries if not entry.problem and ids_of.get(entry.video_id)]
-    counts = [len(ids_of[entry.video_id]) for entry in sound]
-    ids = np.fromiter(chain.from_iterable(ids_of[entry.video_id] for entry in sound), np.uint64, sum(counts))
-    order = np.argsort(ids, kind="stable")
-    owners = np.repeat(np.arange(len(sound)), counts)[order]
-    is_shared = (ids[order][1:] == ids[order][:-1]) & (owners[1:] != owners[:-1])
+    owner_of: dict[str, tuple[int, Entry]] = {}  # by the path of an input, or of the folder of frames that it is in
+    owned: list[tuple[int, Sequence[int]]] = []
+    for entry in entries:
+        if not entry.problem and (file_ids := ids_of.get(entry.video_id)):
+            number, _ = owner_of.setdefault(_clip(entry), (len(owner_of), entry))
+            owned.append((number, file_ids))
+    counts = [len(file_ids) for _, file_ids in owned]
+    ids = np.fromiter(chain.from_iterable(file_ids for _, file_ids in owned), np.uint64, sum(counts))
+    owners = np.repeat(np.array([number for number, _ in owned], np.int64), counts)
+    order = np.lexsort([owners, ids])  # by file, then by owner
+    ids, owners = ids[order], owners[order]
+    is_shared = (ids[1:] == ids[:-1]) & (owners[1:] != owners[:-1])
     pairs, shared = np.unique(np.stack([owners[:-1], owners[1:]], axis=1)[is_shared], axis=0, return_counts=True)
     if not len(pairs):
         return ()
+    inputs = [(name, entry) for name, (_, entry) in owner_of.items()]
     names = [*labels, unlabelled_name(labels)]  # -1 is the last
     first, second = (
-        f"{entry.video_id!r} ({names[entry.label]}{f', {entry.split}' if entry.split else ''})"
-        for entry in (sound[number] for number in pairs[0])
+        f"{name!r} ({names[entry.label]}{f', {entry.split}' if entry.split else ''})"
+        for name, entry in (inputs[number] for number in pairs[0])
     )
     return (
         f"{len(np.unique(pairs)):,} inputs have files in common by links: the first, {first} and {second}, share "
         f"{shared[0]:,}; what these show is in OUT more than once, perhaps in two splits or classes: list each file "
         "in one input",
     )
+
+
+def _clip(entry: Entry) -> str:
+    """What counts as one input with others."""
+    folder = entry.video_id.rpartition("/")[0]
+    is_frame = not entry.num_images and is_image(entry.video_id) and clip_of_folder(folder) is not None
+    return folder if is_frame else entry.video_id

@@ -97,9 +97,10 @@ def test_segments_of_a_single_image_are_refused_since_its_time_is_unknown(src: P
         (['clip,fake,"[[2, 3]]",', "later,fake,,a.mp4", "a.mp4,real,,"], r"later: .* 70, .* \(so .* 1 other clip\)"),
         (["clip,fake,,later", "later,real,,"], None),
         (["clip,fake,,b.mp4", "a.mp4,real,,"], None),
+        ([f"clip,fake,,{300 * 'b'}.mp4", "a.mp4,real,,"], None),
         (['whole,fake,"[[2, 3]]",', "steps,fake,,a.mp4", "one,fake,,a.mp4", "a.mp4,real,,"], None),
     ],
-    ids=["segments", "fake", "original", "several", "two clips", "no original", "from the start"],
+    ids=["segments", "fake", "original", "several", "two clips", "no original", "no name of a file", "from the start"],
 )
 def test_a_clip_whose_first_frames_are_missing_is_named_where_its_times_matter(
     tmp_path: Path, rows: list[str], start: str | None

@@ -213,7 +213,7 @@ def test_a_name_too_long_for_the_disk_is_counted(tmp_path: Path) -> None:
         ("train/genuine/a.mp4", 0),
         ("fake/a.mp4", 1),
         ("Deepfakes/a.mp4", 1),
-        ("x/synthetic/real/a.mp4", 0),  # a folder that holds one of the other class says nothing
+        ("x/synthetic/real/a.mp4", 0),  # the innermost counts
         ("other/a.mp4", -1),
         ("fake.mp4", -1),  # a folder says the class, a file's name does not
         ("really/a.jpg", -1),

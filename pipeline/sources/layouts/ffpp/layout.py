@@ -37,7 +37,8 @@ from ...clips.image_sequences import FramePath, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...folder_names import VIDEO_FOLDERS
 from ...listing import Entry, FoundFile, Listing, has_usable_splits
-from ...media.media_files import entries_of, find_named, ignored_as_mask, is_image, list_media, mask_folders
+from ...media.media_files import entries_of, find_named, ignored_as_mask, list_media, mask_folders
+from ...media.suffixes import is_image
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
 from .beside import unread_folders

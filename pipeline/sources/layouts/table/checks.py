@@ -9,7 +9,8 @@ from ....errors import UsageError
 from ...listing import Entry, FoundFile
 from ...media.allowed_roots import allow_root_options, relative_name
 from ...media.linked_files import RealPaths
-from ...media.media_files import first_media_below, is_image, path_exists
+from ...media.media_files import first_media_below, path_exists
+from ...media.suffixes import is_image
 from .row import Row
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from facefeed.pipeline.errors import RefusedError
+from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.sources import Entry, Listing, list_source
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
@@ -216,13 +219,25 @@ def test_an_image_in_the_folder_of_the_videos_is_called_by_its_own_name(tmp_path
 def test_frames_that_splits_may_separate_since_their_folder_is_called_after_a_class_are_a_warning(
     tmp_path: Path, names: list[str], warned: bool
 ) -> None:
-    warnings = [text for text in list_source(lay(tmp_path, names)).warnings if "splits may separate" in text]
-    assert len(warnings) == warned
+    assert len(separable_frames(lay(tmp_path / "src", names))) == warned
+
+
+def separable_frames(src: Path, **options: Any) -> list[str]:
+    """The warnings of a run on frames that splits may separate."""
+    _, listing, _ = prepare_job(src, src.parent / "out", allow_unlabelled=True, **options)
+    return [text for text in listing.warnings if "splits may separate" in text]
+
+
+def test_frames_whose_splits_a_file_gives_are_no_warning(tmp_path: Path) -> None:
+    names = [f"{clip}/{label}/1.png" for clip in ("v07", "v08") for label in ("real", "fake")]
+    splits = tmp_path / "splits.json"
+    splits.write_text(json.dumps({"train": names[:2], "val": names[2:]}))
+    assert separable_frames(lay(tmp_path / "src", names), splits=splits) == []
 
 
 def test_the_warning_of_frames_that_splits_may_separate_names_where_they_are_one_clip(tmp_path: Path) -> None:
     names = [name for clip in ("a/v07", "a/v08") for label in ("real", "fake") for name in frames(f"{clip}/{label}")]
-    (warning,) = list_source(lay(tmp_path, names)).warnings
+    (warning,) = separable_frames(lay(tmp_path / "src", names))
     assert warning == (
         "24 numbered images in folders such as 'a/v07/fake' are inputs of their own, which splits may separate: a "
         "folder called after a class or a split collects images; where 'a/v07' is a clip, move its frames into folders "

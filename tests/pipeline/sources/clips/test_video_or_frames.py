@@ -126,7 +126,8 @@ def test_dfdc_finds_the_label_of_either_form(tmp_path: Path) -> None:
     ("video", "frame"),
     [
         ("real/b/b.mp4", "real/b/frames/0001.png"),
-        ("clip07/video.mp4", "clip07/0001.png"),
+        ("clip07/video.mp4", "clip07/frames/0001.png"),
+        ("real/happy_faces.mp4", "real/frames/happy_faces/0001.png"),  # a video whose own name ends so
         ("clip07/Videos/Talk.MP4", "clip07/faces/1.jpg"),
         ("real/033.mp4", "real/033_frames/0001.png"),
     ],
@@ -140,6 +141,46 @@ def test_frames_in_the_folder_of_a_single_video_are_used_as_that_video_alone(
     assert listing.warnings == (
         "1 extracted frame is left out, beside the videos of their clips: each clip is used once, as the video",
     )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["clip07/video.mp4", "clip07/0001.png"],
+        ["fake/m1/demo.mp4", "fake/m1/gen_1.png", "fake/m1/gen_2.png"],
+        ["media/videos/talk.mp4", "media/anna.png", "media/ben.png"],
+    ],
+)
+def test_images_beside_a_single_video_are_used_too_and_in_its_split(tmp_path: Path, names: list[str]) -> None:
+    """They may be its frames, or pictures of something else: neither is lost, and no split separates them."""
+    entries = list_source(lay_files(tmp_path, names), "folder").entries
+    assert sorted(entry.video_id for entry in entries) == sorted(names)
+    assert group_sizes(entries, ()) == [len(names)]
+
+
+def test_images_are_no_frames_of_a_video_that_has_another_label_or_is_their_original(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["s1/real.mp4", "s1/frames/0.png", "s2/real.mp4", "s2/0.png", "s3.mp4", "s3/0.png"])
+    rows = "s1/real.mp4,real,\ns1/frames/0.png,fake,s1/real.mp4\ns2/real.mp4,real,\ns2/0.png,fake,\n"
+    (tmp_path / "t.csv").write_text(f"path,label,source\n{rows}s3.mp4,fake,\ns3/0.png,real,s3.mp4\n")
+    listing = list_source(tmp_path / "t.csv")
+    assert len(listing.entries) == 6
+    assert group_sizes(listing.entries, ()) == [2, 2, 2]
+
+
+def test_an_original_that_is_not_there_is_no_video_in_its_folder(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["s1/clip.mp4", "fake/0.png"])
+    (tmp_path / "t.csv").write_text("path,label,source\ns1/clip.mp4,real,\nfake/0.png,fake,s1/photo.png\n")
+    listing = list_source(tmp_path / "t.csv")
+    assert {entry.source_id for entry in listing.entries} == {None, "s1/photo.png"}
+
+
+def test_frames_of_a_video_whose_name_ends_as_a_folder_of_frames_are_not_those_of_a_shorter_name(
+    tmp_path: Path,
+) -> None:
+    """Each is left out beside its own video; `033_frames` beside `033.mp4` alone is its."""
+    names = ["real/happy.mp4", "real/happy_faces.mp4", "real/happy_faces/0.png", "real/frames/happy/0.png"]
+    listing = list_source(lay_files(tmp_path, names), "folder")
+    assert [entry.video_id for entry in listing.entries] == names[:2]
 
 
 def test_a_fake_made_from_frames_that_are_left_out_is_one_of_their_video(tmp_path: Path) -> None:

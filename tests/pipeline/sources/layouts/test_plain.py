@@ -164,6 +164,18 @@ def test_a_folder_that_holds_both_classes_names_none(tmp_path: Path, footage: Fo
     }  # fmt: skip
 
 
+def test_one_folder_of_the_other_class_leaves_the_labels_of_all_around_it(tmp_path: Path, footage: Footage) -> None:
+    labels = {
+        "real/0.mp4": 0,
+        "real/p9/1.mp4": 0,
+        "real/p9/fakes/x.mp4": 1,
+        "fake/2.mp4": 1,
+        "fake/m/original/3.mp4": 0,
+    }
+    src = footage.lay(tmp_path, real=labels)
+    assert {entry.video_id: entry.label for entry in list_source(src, "folder").entries} == labels
+
+
 @pytest.mark.parametrize("without", ["original/real", "Deepfakes/fake"], ids=["real", "fake"])
 def test_a_folder_of_the_other_class_keeps_its_label_while_that_beside_it_is_absent(
     tmp_path: Path, footage: Footage, without: str

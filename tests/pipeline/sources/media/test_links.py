@@ -110,6 +110,19 @@ def test_a_folder_of_links_to_frames_that_are_all_listed_is_no_other_clip(tmp_pa
     assert clips_of(src, store) == {"fake/c4": 3, "real/c1": 4, "real/c3": 4, "real/x.png": 0}
 
 
+def test_clips_that_share_frames_by_links_are_named_in_plain_folders_too(tmp_path: Path) -> None:
+    """Each has frames of its own, so none is left out; equal frames of one clip are no matter."""
+    src = put(tmp_path / "src", "real/c1/0.png", "real/c1/1.png", "fake/mix/7.png", "real/c2/0.png")
+    for number in range(2):
+        (src / f"fake/mix/{number}.png").symlink_to(src / f"real/c1/{number}.png")
+    (src / "real/c2/1.png").symlink_to("0.png")
+    listing = list_source(src)
+    assert len(listing.entries) == 7
+    (warning,) = listing.warnings
+    expected = "2 inputs have files in common by links: the first, 'fake/mix' (fake) and 'real/c1' (real), share 2;"
+    assert warning.startswith(expected)
+
+
 def table(folder: Path, *rows: str) -> Path:
     folder.mkdir(exist_ok=True)
     path = folder / "t.csv"
