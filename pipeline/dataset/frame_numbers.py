@@ -68,8 +68,9 @@ class VideoEnds(NamedTuple):
     def of_rows(cls, index: IndexLike, rows: NDArray[np.integer]) -> Self:
         """The frames that the videos have among `rows`.
 
-        Where the first one is not among them, its time follows from the others, if their frame rate is constant and
-        they span as many frames as come before them, else it is 0.
+        The times of a folder of images begin with its first one. Where the first one of a video is not among the rows,
+        its time follows from the others, if their frame rate is constant and they span as many frames as come before
+        them, else it is 0.
         """
         video = index.codes("video_id", rows).astype(np.int64)  # of no rows, it gives floats
         frame, pts = (index.numbers(name, rows).astype(np.float64) for name in ("frame_index", "pts_seconds"))
@@ -84,6 +85,7 @@ class VideoEnds(NamedTuple):
             np.fmax.at(deviation, video, np.abs(pts - start[video] - interval[video] * frame))
             is_constant = (deviation < interval / 2) & (first_frame <= last_frame - first_frame)
         start = np.where(first_frame == 0, first_pts, np.where(is_constant, start, 0.0))
+        start[video[frame_numbers(index, rows) >= 0]] = 0.0
         return cls(last_frame, last_pts - start, start)
 
     def have_other_rates(self, videos: NDArray[np.integer], others: NDArray[np.integer]) -> NDArray[np.bool_]:
