@@ -221,7 +221,8 @@ class InputPipeline:
             raise InputError(
                 "wrong_segments",
                 f"its fake_segments end at {end:g} s, but it is {length:.1f} s long: are they in milliseconds or "
-                "frames, or of another video? One that lasts to the end ends there",
+                "frames, of another video, or of one of which only the first frames are here? One that lasts to the "
+                "end ends there",
             )
 
     def _length_seconds(self, path: Path) -> float:
