@@ -91,6 +91,7 @@ class _PoolThread:
             self._run_units()
 
     def _run_units(self) -> None:
+        others = {*multiprocessing.active_children()}
         executor = ProcessPoolExecutor(
             self._num_workers, self._context, initializer=_start_worker, initargs=self._worker_state
         )
@@ -108,7 +109,12 @@ class _PoolThread:
             self._results.put(_explained(error))
         finally:
             self._stop.set()
-            executor.shutdown(cancel_futures=True)
+            try:
+                executor.shutdown(cancel_futures=True)
+            except RuntimeError:  # the system refused its thread: nobody would ever end its processes
+                for process in {*multiprocessing.active_children()} - others:
+                    process.kill()
+                    process.join()
             self._results.put(None)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import re
 import shutil
@@ -239,6 +240,21 @@ def test_the_reference_documents_every_key_of_the_figures(copy: Path) -> None:
 def test_two_processes_write_the_bytes_of_one(coloured: Path, out: Path) -> None:
     add_columns(out, f"{FILE}:Colour", workers=2)
     assert bytes_of(out) == bytes_of(coloured)
+
+
+def test_a_thread_that_the_system_refuses_leaves_no_worker_behind(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under `ulimit -u`: the workers have started by then, and would wait for units for ever."""
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if type(thread).__name__ == "_ExecutorManagerThread":
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        add_columns(out, f"{FILE}:Colour", workers=2)
+    assert multiprocessing.active_children() == []
 
 
 def test_columns_of_more_than_512_values_stay_out_of_the_index(out: Path) -> None:
