@@ -117,9 +117,12 @@ class WorkerInit:
 
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
-        for number in _SIGNALS_TO_ALL:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        for number in {*_SIGNALS_TO_ALL} - {signal.SIGINT}:
             if number != signal.SIGTERM or isinstance(multiprocessing.current_process(), WorkerProcess):
-                signal.signal(number, signal.SIG_IGN)  # in all threads, also those that imports started
+                # A program that a transform starts would inherit SIG_IGN, and could not be ended by `terminate()`.
+                signal.signal(number, lambda *_: None)
+                signal.siginterrupt(number, False)
         exit_with_parent()
         cv2.setNumThreads(0)
         _raise_open_file_limit()

@@ -25,6 +25,7 @@ from assets_loaders import (
     Noise,
     NoteStart,
     Seen,
+    end_a_program,
     has_ended,
     ids,
     loader,
@@ -487,6 +488,11 @@ for arguments in ((lock,), (1, 2)):
     process.start()
     process.join()
 """
+
+
+def test_a_program_that_a_worker_starts_ends_by_terminate(dataset: Path) -> None:
+    batches = loader(dataset, num_workers=1, collate_fn=end_a_program, fields=None)
+    assert next(iter(batches)) == -signal.SIGTERM
 
 
 def test_a_worker_that_starts_as_its_loader_ends_prints_no_traceback(tmp_path: Path) -> None:
