@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -164,15 +164,23 @@ class ClipItems:
     def replacements(self, item: int, epoch: int, damaged: Sequence[int], columns: Sequence[str]) -> Iterator[ClipRows]:
         """Yields clips that may replace the one of `item` in an epoch, best first; none holds a row in `damaged`.
 
-        Those of the item's segment, from the drawn one on, then those of the segments of other items, in the order in
-        which `replacement_candidates` yields rows. See `around` for which of a segment's. `damaged` may grow meanwhile.
+        Those of the item's segment, from the drawn one on; then the drawn one of each other item, in the order in which
+        `replacement_candidates` yields rows; last the others of their segments, for where damage is wide. See `around`
+        for which of a segment's. `damaged` may grow meanwhile.
         """
-        table = self.table
-        for each in chain([item], replacement_candidates(table.index, item, table.anchors, columns)):
-            at = np.searchsorted(table.anchors, [each])
-            start, drawn = int(table.segment_starts[at[0]]), int(self._drawn(at, epoch)[0])
-            size = int(table.segment_ends[at[0]]) - start
-            for position in around(size):
-                clip = table.clips([start + (drawn - start + position) % size])
+        for which in (slice(None, 1), slice(1, None)):
+            others = replacement_candidates(self.table.index, item, self.table.anchors, columns)
+            numbers = chain.from_iterable(self._of_segment(other, epoch, which) for other in others)
+            if which.start is None:
+                numbers = chain(self._of_segment(item, epoch, slice(None)), numbers)
+            for number in numbers:
+                clip = self.table.clips([number])
                 if not np.isin(clip.rows, damaged).any():
                     yield clip
+
+    def _of_segment(self, item: int, epoch: int, which: slice) -> Iterator[int]:
+        """The numbers of `which` of the candidates of an item's segment, `around` the drawn one."""
+        at = np.searchsorted(self.table.anchors, [item])
+        start, drawn = int(self.table.segment_starts[at[0]]), int(self._drawn(at, epoch)[0])
+        size = int(self.table.segment_ends[at[0]]) - start
+        return (start + (drawn - start + position) % size for position in islice(around(size), which.start, which.stop))

@@ -149,6 +149,18 @@ def test_all_clips_follow_one_another_and_padding_adds_the_rest_of_each_run() ->
     assert firsts(items_of(made, frames=3, stride=2, pick="all")) == [0, 5, 10, 15]
 
 
+def test_a_damaged_clip_is_replaced_by_those_that_others_draw_before_any_other_of_theirs() -> None:
+    """Where damage covers whole videos, each clip of theirs would be tried in vain else."""
+    made = TracksOnly([Track(f"{name}.mp4", 0, (0.04,) * 39) for name in "abcd"])
+    items = items_of(made, frames=4)
+    found = list(items.replacements(int(items.rows[0]), 0, made.rows[:80].tolist(), ("label",)))
+    videos = [made.of(clip.rows[0], "video_id")[0] for clip in found]
+    assert videos[:2] == ["c.mp4", "d.mp4"]
+    drawn = items.clips(items.rows[2:], 0).rows.tolist()
+    assert [clip.rows[0].tolist() for clip in found[:2]] == drawn
+    assert len({tuple(clip.rows[0].tolist()) for clip in found}) == len(found) > 4
+
+
 def test_a_clip_is_fake_if_any_frame_is_and_unknown_only_where_none_is_and_one_is_unknown() -> None:
     frames = [[0, 0], [0, 1], [1, 1], [-1, -1], [-1, 0], [-1, 1], [2, 1]]
     assert clip_labels(np.array(frames, np.int8), 0).tolist() == [0, 1, 1, -1, -1, 1, 2]
