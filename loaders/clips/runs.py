@@ -55,8 +55,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         index: of the dataset.
         rows: the selected ones; a row that is not selected is a lost frame.
         max_gap_seconds: see `Clip`.
-        sampling: how frames were sampled, as the manifest's config states it: "every", "fps" or "frames"; empty where
-            they were so by several rules.
+        sampling: how frames were sampled, as the manifest's config states it: "every", "fps" or "frames", and
+            "all_images" where those of folders were not; empty where they were so by several rules.
 
     """
     number = frame_numbers(index, rows)
@@ -81,6 +81,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         elif "fps" in sampling or "frames" in sampling:
             samples = np.diff(_sample_numbers(video, frame, pts, sampling))
             is_uneven = (np.diff(frame) > 1) & np.isfinite(samples)  # a step may be twice as long as the typical one
+            if sampling.get("all_images"):
+                is_uneven &= ~is_numbered[1:]
             is_gap = np.where(is_uneven, (samples > 1) | (np.diff(time) > 2 * limit), is_gap)
     boxes_xyxy = index.boxes("box_xyxy", ordered)
     is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP

@@ -197,9 +197,12 @@ def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
 
     Raises `UsageError` where clips would be of all these frames.
     """
-    first, *others = (Manifest.read(index.out).config.get("sampling", {}) for _, index, _ in _parts(dataset))
+    configs = (Manifest.read(index.out).config for _, index, _ in _parts(dataset))
+    first, *others = (
+        {**config.get("sampling", {}), "all_images": config.get("all_images", False)} for config in configs
+    )
     if all(sampling == first for sampling in others):
-        return first  # type: ignore[no-any-return]
+        return first
     if clip.max_gap_seconds is None and dataset.frames_per_video is None:
         raise UsageError(
             "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "

@@ -502,6 +502,16 @@ def test_a_padded_clip_is_never_given_without_saying_what_of_it_is_valid(dataset
         loader_of(dataset, clip=Clip(frames=4, pad=True), collate_fn=list, fields=None)
 
 
+def test_a_clip_holds_no_gap_in_images_that_are_all_taken_whatever_the_rate_of_videos(tmp_path: Path) -> None:
+    write_clip(tmp_path / "src/clip", (1, 2, 3, 5, 6, 7), "{:04}.png")
+    options = Options(sampling=Sampling(fps=5, all_images=True, fps_of_images=25), margin=0)
+    with in_process():
+        precompute(tmp_path / "src", tmp_path / "out", options=options, detector="whole-frame", allow_unlabelled=True)
+    settings: dict[str, Any] = {"split": None, "fields": ("image", "frame_number"), "shuffle": False}
+    clips = loader_of(tmp_path / "out", clip=Clip(frames=3, clips_per_video=9), **settings)
+    assert [batch["frame_number"].tolist() for batch in clips] == [[[1, 2, 3], [5, 6, 7]]]
+
+
 def test_a_gap_in_seconds_is_refused_for_frames_whose_times_nobody_knows(tmp_path: Path) -> None:
     write_clip(tmp_path / "src/clip", (1, 2, 3, 9, 10, 11), "{:04}.png")
     for out, rate in (("numbers", None), ("times", 25)):
