@@ -78,16 +78,20 @@ def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | No
         return []
     expression = _filter_expression(filters)
     text, is_undecided = str(expression), _evaluate(index, expression).is_null().to_numpy()[unfiltered]
-    mention = r"\b{}\b" if "invert(" in text else r"\b{}\b(?! ==)"
-    nulls = {
-        name: is_undecided & _evaluate(index, pc.field(name).is_null()).to_numpy()[unfiltered]
-        for name in index.schema.names if re.search(mention.format(re.escape(name)), text)
-    }  # fmt: skip
+    mention = r"\b{}\b" if "invert(" in text else r"(?<!== )\b{}\b(?! ==)"
+    nulls: dict[str, NDArray[np.bool_]] = {}
+    for name in index.schema.names:
+        if re.search(rf"\b{re.escape(name)}\b", text):
+            is_null = _evaluate(index, pc.field(name).is_null()).to_numpy()[unfiltered]
+            if re.search(mention.format(re.escape(name)), text):
+                nulls[name] = is_null
+            else:  # these rows are not wanted, whatever the other columns say
+                is_undecided &= ~is_null
     return [
         f"filters={text}: leaves out all faces of label {index.labels[label]!r}, {count:,} of them since {name} is null"
         f" there, and no comparison with null is true; pyarrow.compute.field({name!r}).is_null() | ... keeps these"
         for label in sorted(lost) for name, is_null in nulls.items()
-        if (count := int((is_null & (labels == label)).sum()))
+        if (count := int((is_undecided & is_null & (labels == label)).sum()))
     ]  # fmt: skip
 
 

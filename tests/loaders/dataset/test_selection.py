@@ -123,6 +123,8 @@ def test_a_filter_that_removes_a_class_by_a_column_that_is_null_in_it_says_so(
     "filters",
     [
         [("method", "==", "swap"), ("score", ">", 0.5)],
+        [("method", "==", "swap"), ("manipulated", ">", 0.01)],
+        (pc.scalar("swap") == pc.field("method")) & (pc.field("manipulated") > 0.01),
         [("method", "in", ["swap"])],
         [("method", "not in", ["swap"])],
         [("label", "==", 1), ("method", "!=", "swap")],
