@@ -373,6 +373,7 @@ def test_under_torchs_own_loader_workers_and_epochs_draw_other_numbers(dataset: 
     assert len(set(epochs[0]) & set(epochs[1])) < 20
 
 
+@pytest.mark.processes
 def test_what_workers_seed_themselves_by_differs_by_seed_rank_epoch_and_worker_and_repeats(
     dataset: Path, tmp_path: Path
 ) -> None:

@@ -295,6 +295,7 @@ def test_an_out_that_may_not_be_written_to_is_refused_before_the_work(
     assert list(out.iterdir()) == []
 
 
+@pytest.mark.processes
 def test_what_a_killed_start_left_of_out_is_taken_up(
     make_source: MakeSource, tmp_path: Path, cluster_address: str
 ) -> None:
@@ -305,6 +306,7 @@ def test_what_a_killed_start_left_of_out_is_taken_up(
     assert facefeed(*arguments, "--frames", 1, "--min-face", 16).returncode == 0
 
 
+@pytest.mark.processes
 def test_a_reader_that_leaves_does_not_stop_the_work(
     make_source: MakeSource, tmp_path: Path, cluster_address: str
 ) -> None:
@@ -328,6 +330,7 @@ def test_a_timeout_reaches_the_decoder(
     assert [limits.deadline_seconds for limits in seen] == [900]
 
 
+@pytest.mark.processes
 def test_a_full_disk_under_standard_output_leaves_one_line_and_the_exit_code(
     make_source: MakeSource, tmp_path: Path
 ) -> None:
@@ -361,6 +364,7 @@ def test_a_source_that_is_not_there_or_empty_is_named(tmp_path: Path) -> None:
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.processes
 def test_a_run_in_a_pipe_keeps_standard_output_for_the_figures(
     make_source: MakeSource, tmp_path: Path, cluster_address: str
 ) -> None:
@@ -487,6 +491,7 @@ def decodes_for_a_worker(process: psutil.Process, driver: psutil.Popen) -> bool:
     return False
 
 
+@pytest.mark.processes
 def test_a_second_ctrl_c_ends_the_driver_its_workers_and_their_decoders_at_once(
     make_source: MakeSource, tmp_path: Path
 ) -> None:

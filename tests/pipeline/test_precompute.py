@@ -96,6 +96,7 @@ def test_every_wanted_frame_of_every_video_becomes_rows(run: Run, make_source: M
     assert verify(tmp_path / "out").findings == []
 
 
+@pytest.mark.processes
 def test_a_worker_on_the_cpu_loads_no_torch(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
     """Its import takes seconds, and in each worker 400 MB."""
     detector = RecordingDetector(modules=str(tmp_path / "modules"))
@@ -587,6 +588,7 @@ def test_a_video_that_takes_its_worker_down_is_found_and_loses_only_itself(
     assert verify(tmp_path / "out").findings == []
 
 
+@pytest.mark.processes
 def test_a_worker_that_is_lost_once_costs_no_video(run: Run, make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4")
     poison(source / "real/b.mp4")
@@ -598,6 +600,7 @@ def test_a_worker_that_is_lost_once_costs_no_video(run: Run, make_source: MakeSo
     assert undisturbed.totals.lost_units == 0
 
 
+@pytest.mark.processes
 def test_an_only_worker_whose_process_is_broken_gets_a_new_one_and_costs_no_video(
     run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:
@@ -616,6 +619,7 @@ def test_a_detector_that_cannot_be_loaded_stops_the_run_at_once_and_says_why(
     assert run(source).manifest.inputs["ok"] == 1
 
 
+@pytest.mark.processes
 def test_a_missing_main_guard_is_reported_once_in_one_line(make_source: MakeSource, tmp_path: Path) -> None:
     script, source, out = tmp_path / "script.py", str(make_source("real/a.mp4")), str(tmp_path / "out")
     script.write_text(

@@ -28,7 +28,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 
 def test_after_whatever_has_happened_a_run_ends_with_the_rows_of_a_fresh_one() -> None:
-    run_state_machine_as_test(PrecomputeMachine, settings=settings(examples(16, in_test=8), stateful_step_count=25))
+    run_state_machine_as_test(PrecomputeMachine, settings=settings(examples(16, in_test=5), stateful_step_count=25))
 
 
 @pytest.mark.chaos

@@ -53,6 +53,7 @@ def test_importing_the_decoders_and_detectors_doors_imports_no_torch_and_no_code
     assert loaded & (HEAVY - {"pyarrow"}) == set()
 
 
+@pytest.mark.processes
 def test_importing_all_of_the_loaders_imports_nothing_that_makes_a_dataset() -> None:
     loaded = loaded_by(*(f"import {name}" for name in modules_of("loaders")), "import facefeed.loaders.__main__")
     assert {"torch", "pyarrow", "cv2"} <= loaded
@@ -66,12 +67,14 @@ def test_opening_a_dataset_imports_nothing_of_the_console_and_of_leases() -> Non
     assert loaded & {"rich", "psutil"} == set()
 
 
+@pytest.mark.processes
 def test_the_loader_loads_no_augmentations_unless_the_user_does() -> None:
     loaded = loaded_by("from facefeed.loaders import FaceDataLoader", "import facefeed.loaders.workers.preload")
     assert "torch" in loaded
     assert loaded & {"albumentations", "scipy"} == set()
 
 
+@pytest.mark.processes
 def test_importing_all_of_the_pipeline_imports_nothing_that_trains() -> None:
     # The cascade comes with the detector's first frame.
     light = (".cascade", ".cascade.pyramid", ".cascade.rois", ".cascade.weights")

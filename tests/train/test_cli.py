@@ -186,6 +186,7 @@ def test_help_names_every_recipe() -> None:
         assert any(line.split()[:1] == [name] for line in lines), name
 
 
+@pytest.mark.processes
 def test_as_a_real_command_it_starts_a_process_for_each_further_rank(out: Path, tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("facefeed")
     levers = ["--set", "levers=ddp:2", "--set", "data.batch_size=4"]

@@ -112,6 +112,7 @@ def killed(out: Path, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     return Killed(folder / "1", folder / "2", seen.steps, model.state_dict())
 
 
+@pytest.mark.processes
 def test_after_sigkill_in_mid_epoch_a_new_process_trains_on_exactly_what_was_left(killed: Killed) -> None:
     assert RecordFaces.read(killed.one / "rank 0, after 0") == killed.whole[:KILLED_AT]
     assert RecordFaces.read(killed.one / "rank 0, after 5") == killed.whole[SAVED_AT:]

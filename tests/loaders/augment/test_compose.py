@@ -225,6 +225,7 @@ def test_a_pipeline_survives_a_dict_a_json_and_a_yaml_file(tmp_path: Path) -> No
             assert same_face(compose(**a_face()), copy(**a_face()))
 
 
+@pytest.mark.processes
 def test_a_pipeline_works_in_a_process_that_was_spawned() -> None:
     compose = full_pipeline()
     compose.set_random_seed(4)

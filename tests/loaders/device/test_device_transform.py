@@ -60,6 +60,7 @@ def test_on_cuda_too_a_face_has_one_picture_an_epoch(dataset: Path, name: str) -
     assert torch.equal(torch.cuda.get_rng_state(), state)
 
 
+@pytest.mark.processes
 def test_two_ranks_of_a_process_group_deliver_the_pictures_of_one(dataset: Path, tmp_path: Path) -> None:
     transforms = [TRANSFORMS["batched"], FLIP_AND_JITTER]
     ranks = in_ranks(2, pictures_of_rank, tmp_path / "group", dataset, transforms)

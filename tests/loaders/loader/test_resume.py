@@ -188,6 +188,7 @@ def test_an_epoch_that_was_broken_off_is_gone_on_with_and_its_state_may_be_loade
     assert seen(batches) == all_batches[3:STEPS]
 
 
+@pytest.mark.processes
 def test_killed_in_mid_epoch_training_goes_on_with_exactly_the_batches_that_were_left(
     dataset: Path, tmp_path: Path
 ) -> None:

@@ -279,6 +279,7 @@ def test_a_state_of_another_order_is_refused_by_the_name_of_what_differs(
         loader_of(dataset, **loaded).load_state_dict(state)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("seed", ["1", "2"])
 def test_the_same_rows_are_the_same_order_however_a_filter_is_written(dataset: Path, seed: str) -> None:
     names = [f"real/{number}.mp4" for number in range(5)]

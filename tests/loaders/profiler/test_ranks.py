@@ -300,6 +300,7 @@ def test_the_report_and_the_page_have_every_rank(tmp_path: Path) -> None:
 # ---- a running job
 
 
+@pytest.mark.processes
 def test_inside_a_job_all_ranks_do_the_same_steps_and_come_to_the_same_verdict(tmp_path: Path) -> None:
     """One alone would have gone on to its 4,000 steps; the other is surely too slow before that."""
     fast, slow = in_ranks(2, profiled, tmp_path / "ranks", [STEP, 2 * 1.15 * STEP], 4000)

@@ -129,6 +129,7 @@ def test_the_ranks_steps_put_together_are_the_steps_of_a_single_rank(runs: Runs,
         assert together[:num_steps] == alone[:num_steps]
 
 
+@pytest.mark.processes
 def test_ranks_with_workers_see_what_they_see_without(dataset: Path, tmp_path: Path) -> None:
     settings = [{"batch_size": 16}, {"batch_size": 16, "num_workers": 1}]
     for without_workers, with_workers in in_ranks(2, run_epochs, tmp_path / "group", dataset, settings):

@@ -100,6 +100,7 @@ def test_when_all_is_killed_at_once_nothing_is_left_but_empty_semaphores(trainin
 # ---- nothing forks that has threads
 
 
+@pytest.mark.processes
 def test_what_the_fork_server_imports_starts_no_thread() -> None:
     code = "import facefeed.loaders.workers.preload, albumentations, os, sys; print(len(os.listdir('/proc/self/task')))"
     process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -430,6 +430,7 @@ def test_ctrl_c_while_workers_are_started_prints_nothing_and_leaves_none(
     assert seen(batches) == seen(loader(dataset, num_workers=0))
 
 
+@pytest.mark.processes
 def test_there_is_a_worker_a_core_that_the_process_may_use() -> None:
     allowed = os.sched_getaffinity(0)
     assert default_workers_with({min(allowed)}) == 1
@@ -495,6 +496,7 @@ def test_a_program_that_a_worker_starts_ends_by_terminate(dataset: Path) -> None
     assert next(iter(batches)) == -signal.SIGTERM
 
 
+@pytest.mark.processes
 def test_a_worker_that_starts_as_its_loader_ends_prints_no_traceback(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(f"if __name__ == '__main__':\n{textwrap.indent(ENDED_LOADER, '    ')}")
@@ -520,6 +522,7 @@ print(forkserver._forkserver._preload_modules)
     assert process.stdout.strip() == "['facefeed.loaders.workers.preload', 'slow_to_import']"
 
 
+@pytest.mark.processes
 def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named_with_the_way_out(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100)
     folder.mkdir()

@@ -49,6 +49,7 @@ def check_commands(
     return endings
 
 
+@pytest.mark.processes
 def test_without_hard_links_locks_and_syncs_of_folders_every_command_ends_as_with_them(tmp_path: Path) -> None:
     endings = check_commands(COMMANDS, "together", tmp_path, timeout_seconds=300)
     assert endings["precompute"].keys() == {"link flock fsync_folder: EOPNOTSUPP"}

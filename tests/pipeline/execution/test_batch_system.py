@@ -263,6 +263,7 @@ def test_a_cluster_of_a_fixed_size_is_not_asked_for_a_number(make_source: MakeSo
     assert "--cluster: SpecCluster has a fixed set of workers; leave --workers out" in result.stderr
 
 
+@pytest.mark.processes
 def test_the_cluster_of_a_users_file_makes_the_rows_of_a_local_run(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source("real/a.mp4", "fake/b.mp4", "real/c.mp4")
     own = tmp_path / "own.py"

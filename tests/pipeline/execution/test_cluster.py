@@ -112,6 +112,7 @@ def test_an_interrupt_while_the_cluster_closes_comes_after_that_so_that_nothing_
     assert [cluster.status for cluster in clusters] == [Status.closed]
 
 
+@pytest.mark.processes
 def test_a_process_that_runs_again_and_again_keeps_no_scheduler() -> None:
     schedulers = []
     for _ in range(3):

@@ -447,6 +447,7 @@ def test_gpus_without_a_file_in_dev_get_a_worker_each_too(
         capacity._gpus_by_torch.cache_clear()
 
 
+@pytest.mark.processes
 def test_a_worker_that_was_dealt_a_gpu_feeds_it_by_all_of_its_cores(make_source: MakeSource, tmp_path: Path) -> None:
     source = make_source(*(f"{name}.mp4" for name in "abcd"))
     job = job_of(source, tmp_path / "out", FixedBoxDetector())

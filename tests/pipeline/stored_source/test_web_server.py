@@ -264,6 +264,7 @@ def test_credentials_in_an_address_are_in_no_row(source: TinySource, url: str) -
     assert {*rows(out)["source_id"].to_pylist()} == {f"{url}/real/a.mp4", None}
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("option", ["--max-failed=1", "--dry-run"])
 def test_credentials_in_an_address_are_in_no_line_that_a_command_prints(
     source: TinySource, url: str, option: str, capfd: pytest.CaptureFixture[str]

@@ -25,6 +25,7 @@ MODULE = SUPPORT / "train" / "assets_ladder_modules.py"
 SUBJECT = Subject(out="out", videos="videos", module=None)
 
 
+@pytest.mark.processes
 def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tmp_path: Path) -> None:
     page = tmp_path / "ladder.html"
     args = ["--module", f"{MODULE}:OwnDataModule", "--levers", "fp16,bf16", "--repeats", "1", "--steps", "2"]

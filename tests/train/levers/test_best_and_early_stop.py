@@ -207,6 +207,7 @@ print(*(peak["host_bytes"] for peak in peaks), both["allocated_bytes"])
 """
 
 
+@pytest.mark.processes
 def test_the_peak_of_memory_counts_children_and_does_not_go_down_before_another_training() -> None:
     completed = subprocess.run([sys.executable, "-c", _MEMORY], capture_output=True, text=True, check=True)
     *sizes, allocated = completed.stdout.split()

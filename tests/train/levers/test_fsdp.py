@@ -140,6 +140,7 @@ def _same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) ->
         torch.testing.assert_close(actual[name], expected[name], rtol=0, atol=1e-12)
 
 
+@pytest.mark.processes
 def test_losses_and_weights_are_those_of_one_process_with_decay_clipping_and_accumulation(
     single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:

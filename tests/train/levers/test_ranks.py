@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from assets_levers import Foreign, fit, images, perceptron, weights
 from assets_processes import in_processes
@@ -41,6 +42,7 @@ def on_a_rank(folder: str) -> None:
     torch.save(report, Path(folder, f"rank{rank}.pt"))
 
 
+@pytest.mark.processes
 def test_two_ranks_are_one_with_both_their_batches_and_stop_together_where_one_is_lost(tmp_path: Path) -> None:
     """In float64: the same weights to 1e-12.
 

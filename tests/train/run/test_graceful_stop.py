@@ -276,6 +276,7 @@ def read(path: Path, ranks: int) -> list[Steps]:
     return [RecordFaces.read(Path(f"{path}{rank}")) for rank in range(ranks)]
 
 
+@pytest.mark.processes
 def test_killed_in_mid_epoch_it_goes_on_with_the_batches_that_were_left_also_over_ranks(
     out: Path, tmp_path: Path, uninterrupted: tuple[Result, Steps]
 ) -> None:

@@ -224,6 +224,7 @@ def faces(folder: Path, run: str, name: str, ranks: int = 2) -> list[list[str]]:
     return [sorted(face for _, step in steps for face in step) for steps in zip(*seen, strict=True)]
 
 
+@pytest.mark.processes
 def test_killed_and_resumed_under_fsdp_the_weights_are_those_of_a_run_that_nothing_disturbed(folder: Path) -> None:
     assert same(folder / "killed", folder / "whole")
     results = [json.loads((folder / run / "result.json").read_text()) for run in ("killed", "whole")]
