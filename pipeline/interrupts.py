@@ -88,13 +88,24 @@ def signals_blocked_in_children(*numbers: signal.Signals) -> Iterator[None]:
 
     Else each would print the traceback of whatever it was importing, or end. Who starts them ends them.
     """
-    from multiprocessing import resource_tracker  # noqa: PLC0415 (handlers are set before it is imported)
-
+    start_resource_tracker()  # which would unblock some of them
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
-        resource_tracker.ensure_running()  # it unblocks SIGINT and SIGTERM, which it ignores, once it has started
-        signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def start_resource_tracker() -> None:
+    """Starts the process by which Python frees what processes share, so that the end of a terminal does not end it.
+
+    The next one would print a traceback for each resource that it does not know. SIGINT and SIGTERM it ignores itself.
+    """
+    from multiprocessing import resource_tracker  # noqa: PLC0415 (handlers are set before it is imported)
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    try:
+        resource_tracker.ensure_running()
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 

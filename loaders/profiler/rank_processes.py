@@ -10,7 +10,7 @@ import threading
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from multiprocessing import Pipe, resource_tracker
+from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -19,7 +19,7 @@ import torch
 from torch import distributed
 
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.interrupts import exit_with_parent, stop_signals_deferred
+from ...pipeline.interrupts import exit_with_parent, start_resource_tracker, stop_signals_deferred
 from ...pipeline.machine import usable_cores
 from ..workers.processes import worker_context
 from .request import ProfileRequest
@@ -102,7 +102,7 @@ def _died_error(process: BaseProcess) -> RankDiedError:
 def _rank_processes(request: ProfileRequest) -> Iterator[_Processes]:
     """Starts the ranks, and yields them by the connection they report through; ends them and their workers."""
     with _without_semaphore_warnings():
-        resource_tracker.ensure_running()
+        start_resource_tracker()
     context, ranks = worker_context(None), _Processes()
     with stop_signals_deferred():  # torch's C++ aborts the process where it meets an exception
         store = _rendezvous_store()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -51,6 +52,25 @@ def test_without_a_handler_the_signal_interrupts_when_the_block_has_ended(number
     with pytest.raises(KeyboardInterrupt), stop_signals_deferred():
         interrupt_and_go_on()
     assert ended
+
+
+_LOST_TERMINAL = """
+import os, signal
+from multiprocessing import resource_tracker
+from pathlib import Path
+from facefeed.pipeline.interrupts import signals_blocked_in_children
+
+with signals_blocked_in_children(signal.SIGINT):
+    pass
+print(Path(f"/proc/{resource_tracker._resource_tracker._pid}/status").read_text())
+"""
+
+
+def test_a_terminal_that_is_lost_ends_not_the_process_that_frees_what_processes_share() -> None:
+    """Else the next such process would print a traceback for each resource."""
+    completed = subprocess.run([sys.executable, "-c", _LOST_TERMINAL], capture_output=True, text=True, check=True)
+    (blocked,) = re.findall(r"^SigBlk:\t(\w+)$", completed.stdout, flags=re.MULTILINE)
+    assert int(blocked, 16) & 1 << signal.SIGHUP - 1
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
