@@ -10,7 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable
 from multiprocessing import forkserver
-from multiprocessing.context import BaseContext
+from multiprocessing.context import BaseContext, ForkServerContext
 from typing import Any
 
 import cv2
@@ -72,12 +72,12 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
     Raises `UsageError` where the path of the temporary folder is too long for its socket.
     """
     name = start_method_name(requested)
+    context = requested if isinstance(requested, BaseContext) else multiprocessing.get_context(name)
     if name == "forkserver":
-        context: BaseContext = WorkerContext()
+        if type(context) is ForkServerContext:  # Python's, not one of the user's own
+            context = WorkerContext()
         own = [_PRELOAD_MODULE, *(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)]
         context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
-    else:
-        context = requested if isinstance(requested, BaseContext) else multiprocessing.get_context(name)
     imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
     if not imports_script:
         with signals_blocked_in_children(*_SIGNALS_TO_ALL):  # the loader ends its workers; Python its resource tracker

@@ -37,7 +37,7 @@ from facefeed.loaders import FaceDataLoader, Quotas
 from facefeed.loaders.loader.epoch_iterator import BatchOrderError
 from facefeed.loaders.sampling.batch_request import BatchRequest
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
-from facefeed.loaders.workers.processes import WorkerDiedError
+from facefeed.loaders.workers.processes import WorkerDiedError, worker_context
 from facefeed.loaders.workers.worker_process import WorkerContext
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.pipeline.machine import usable_cores
@@ -428,6 +428,14 @@ def test_ctrl_c_while_workers_are_started_prints_nothing_and_leaves_none(
     assert printed == []
     monkeypatch.undo()
     assert seen(batches) == seen(loader(dataset, num_workers=0))
+
+
+def test_a_context_of_the_users_own_is_used() -> None:
+    class Own(multiprocessing.context.ForkServerContext): ...
+
+    own = Own()
+    assert worker_context(own) is own
+    assert type(worker_context(multiprocessing.get_context("forkserver"))) is WorkerContext
 
 
 @pytest.mark.processes
