@@ -5,10 +5,13 @@
 
 from __future__ import annotations
 
+import pickle
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from multiprocessing import queues
 from multiprocessing.queues import Queue
+from multiprocessing.reduction import ForkingPickler
 from types import FrameType
 from typing import Any
 
@@ -73,6 +76,18 @@ def send_errors_of_sending(describe: Callable[[Any, Exception], Any]) -> None:
             queue._buffer.appendleft((task, data))  # before later answers: torch relies on their order  # noqa: SLF001
 
     Queue._on_queue_feeder_error = send_error  # type: ignore[attr-defined]  # noqa: SLF001
+    queues._ForkingPickler = _Pickler  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+class _Pickler(ForkingPickler):
+    """Raises `PicklingError` for an `IndexError`: Python's queue takes that for its own buffer, which is empty."""
+
+    @classmethod
+    def dumps(cls, obj: Any, protocol: int | None = None) -> memoryview:
+        try:
+            return super().dumps(obj, protocol)
+        except IndexError as error:
+            raise pickle.PicklingError(f"IndexError: {error}") from error
 
 
 def free_frame_of_worker_error(error: BaseException) -> None:

@@ -21,6 +21,7 @@ from assets_dataset import make_dataset
 from assets_loaders import (
     DEADLINE_SECONDS,
     FIELDS,
+    BrokenBatch,
     FailingStart,
     FailWhileFileExists,
     StartsLate,
@@ -319,6 +320,15 @@ def test_a_batch_of_a_collate_fn_that_cannot_be_sent_is_refused_by_its_name(data
         with pytest.raises(UsageError, match="collate_fn: its batch cannot be sent from a worker: cannot pickle 'gen"):
             next(iter(batches))
     assert len(list(next(iter(loader(dataset, num_workers=0, fields=None, collate_fn=lazily))))) == 32
+
+
+def test_an_index_error_as_a_batch_is_sent_is_no_endless_wait(dataset: Path) -> None:
+    """Python's queue would drop the batch without a word."""
+    batches = loader(dataset, num_workers=1, timeout=SECONDS, fields=None, collate_fn=BrokenBatch)
+    with pytest.raises(
+        UsageError, match="collate_fn: its batch cannot be sent from a worker: IndexError: no such page"
+    ):
+        next(iter(batches))
 
 
 def test_an_exception_in_the_users_own_start_comes_with_its_own_type_and_text(dataset: Path) -> None:

@@ -46,6 +46,16 @@ def seen(batches: Iterable[dict[str, Any]]) -> list[Seen]:
     ]
 
 
+class BrokenBatch:
+    """For `collate_fn`: a batch that cannot be pickled."""
+
+    def __init__(self, samples: Any) -> None:
+        self.num_samples = len(samples)
+
+    def __reduce__(self) -> Any:
+        raise IndexError("no such page")
+
+
 def end_a_program(samples: Any) -> int:
     """For `collate_fn`: the exit code of a program that the worker starts and terminates."""
     program = subprocess.Popen(["sleep", str(DEADLINE_SECONDS)])
