@@ -85,7 +85,7 @@ def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | No
             is_null = _evaluate(index, pc.field(name).is_null()).to_numpy()[unfiltered]
             if re.search(mention.format(re.escape(name)), text):
                 nulls[name] = is_null
-            else:  # these rows are not wanted, whatever the other columns say
+            elif " or " not in text:  # these rows are not wanted, whatever the other columns say
                 is_undecided &= ~is_null
     return [
         f"filters={text}: leaves out all faces of label {index.labels[label]!r}, {count:,} of them since {name} is null"

@@ -197,12 +197,10 @@ def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
 
     Raises `UsageError` where clips would be of all these frames.
     """
-    configs = (Manifest.read(index.out).config for _, index, _ in _parts(dataset))
-    first, *others = (
-        {**config.get("sampling", {}), "all_images": config.get("all_images", False)} for config in configs
-    )
+    configs = [Manifest.read(index.out).config for _, index, _ in _parts(dataset)]
+    first, *others = (config.get("sampling", {}) for config in configs)
     if all(sampling == first for sampling in others):
-        return first
+        return {**first, "all_images": any(config.get("all_images") for config in configs)}
     if clip.max_gap_seconds is None and dataset.frames_per_video is None:
         raise UsageError(
             "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "

@@ -81,8 +81,12 @@ class EntriesOfClips(NamedTuple):
 
     def find(self, path: str) -> Entry | None:
         """The clip that `path`, a video or a folder of frames, is of."""
-        is_of_frames = path.rpartition("/")[2].lower() in CONTENT_NAMES
-        return _find(self.by_path, path) or (self.in_folder(path) if is_of_frames else None)
+        if clip := _find(self.by_path, path):
+            return clip
+        video = self.in_folder(path)
+        is_own_folder = video is not None and path == video.video_id.rpartition("/")[0]
+        is_of_frames = len(clip_keys(path)) > 1 or not CONTENT_NAMES.isdisjoint(path.lower().split("/"))
+        return video if is_of_frames and not is_own_folder else None
 
     def in_folder(self, folder: str) -> Entry | None:
         """The only video in `folder`, or in that of the clip whose frames it holds."""
@@ -159,7 +163,7 @@ def each_clip_once(listing: Listing) -> Listing:
         video = None if clip is None else _find(videos_of.by_path, clip)
         if clip is not None and video is None and entry.footage == clip:
             video = videos_of.find(_folder_of_images(entry))
-        return video is not None and entry.label == video.label and entry.source_id != video.video_id
+        return video is not None and entry.label in (-1, video.label) and entry.source_id != video.video_id
 
     kept = [entry for entry in listing.entries if not has_video(entry)]
     left_out = sum(entry.num_images or 1 for entry in listing.entries) - sum(entry.num_images or 1 for entry in kept)
@@ -189,7 +193,7 @@ def _in_one_footage(entries: list[Entry], frames: Mapping[str, str], videos_of: 
         if clip is not None and entry.footage == clip:
             video = _find(videos_of.by_path, clip) or videos_of.in_folder(clip)
             if video is not None:
-                footage[entry.video_id] = footage[video.video_id] = video.footage or clip
+                footage[entry.video_id] = footage.setdefault(video.video_id, video.footage or clip)
     return [
         replace(entry, footage=footage[entry.video_id]) if entry.video_id in footage else entry for entry in entries
     ]
@@ -234,6 +238,9 @@ def _with_original(entry: Entry, present: Set[str], videos_of: EntriesOfClips, c
     clip = _path_of_clip(entry.source_id)
     if video := videos_of.find(clip):
         return replace(entry, source_id=video.video_id)
+    if video := videos_of.in_folder(clip):  # an image there may be of something else: in one split, but not compared
+        is_compared = entry.compared and not is_image(entry.source_id)
+        return replace(entry, source_id=video.video_id, compared=is_compared)
     if is_image(entry.source_id) or not (original := _find(clips, clip)):
         return entry
     folder = _folder_of_images(original)

@@ -18,7 +18,8 @@ _MAX_NAMED = 5
 class Folder:
     """Folders called after a class give the label (none: -1); splits are used where two or more are named.
 
-    Of folders in one another that name different classes, the innermost counts: `Deepfake Dataset/real`.
+    Of folders in one another that name different classes, the innermost counts. One that holds folders of both classes,
+    or directly one of the other class, names none: `Deepfake Dataset/real`.
     """
 
     name = "folder"
@@ -34,15 +35,16 @@ class Folder:
         files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
         uses_splits = has_usable_splits({*splits})
-        above_both = _folders_above_both_classes(file.relative for file in files)
+        of_no_class = _folders_of_no_class(file.relative for file in files)
         entries = [
-            Entry.of_file(file, label=_label(file.relative, above_both), split=split)
+            Entry.of_file(file, label=_label(file.relative, of_no_class), split=split)
             for file, split in zip(files, splits, strict=True)
         ]
         unclear = () if uses_splits else _unclear_split_warnings(file.relative for file in files)
         return Listing(
             layout=self.name, root=src, labels=_LABELS, entries=entries, ignored=ignored,
-            uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
+            uses_splits=uses_splits, footage_from_names=True,
+            without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
             warnings=(*unclear, *shared_files_warning(entries, files, _LABELS)),
@@ -64,19 +66,26 @@ def _folders(relative: str) -> tuple[str, ...]:
     return PurePosixPath(relative).parts[:-1]
 
 
-def _label(relative: str, above_both: Set[tuple[str, ...]]) -> int:
-    *_, label = (-1, *(label for folder, label in _class_folders(relative) if folder not in above_both))
+def _label(relative: str, of_no_class: Set[tuple[str, ...]]) -> int:
+    *_, label = (-1, *(label for folder, label in _class_folders(relative) if folder not in of_no_class))
     return label
 
 
-def _folders_above_both_classes(paths: Iterable[str]) -> set[tuple[str, ...]]:
-    """Folders called after a class that hold folders called after either: `original/{real,fake}`."""
+def _folders_of_no_class(paths: Iterable[str]) -> set[tuple[str, ...]]:
+    """Folders called after a class that hold folders called after either, `original/{real,fake}`, or one of these.
+
+    Of `real/person/fake` nothing follows for the rest of `real`.
+    """
     below: dict[tuple[str, ...], set[int]] = {}
+    of_no_class: set[tuple[str, ...]] = set()
     for path in paths:
         named = list(_class_folders(path))
-        for position, (folder, _) in enumerate(named):
-            below.setdefault(folder, set()).update(label for _, label in named[position + 1 :])
-    return {folder for folder, labels in below.items() if labels == {0, 1}}
+        for position, (folder, label) in enumerate(named):
+            inner = named[position + 1 :]
+            below.setdefault(folder, set()).update(each for _, each in inner)
+            if inner and len(inner[0][0]) == len(folder) + 1 and inner[0][1] != label:
+                of_no_class.add(folder)
+    return of_no_class | {folder for folder, labels in below.items() if labels == {0, 1}}
 
 
 def _class_folders(relative: str) -> Iterator[tuple[tuple[str, ...], int]]:

@@ -9,7 +9,7 @@ from itertools import chain
 import numpy as np
 
 from ...dataset.schema import unlabelled_name
-from ..folder_names import clip_of_folder
+from ..folder_names import VIDEO_FOLDERS, clip_of_folder
 from ..listing import Entry, FoundFile
 from .suffixes import is_image
 
@@ -24,11 +24,11 @@ def shared_files_warning(
 ) -> tuple[str, ...]:
     """A warning of those `entries` that have files in common, by the `file_ids` of `files`; none where none have.
 
-    Images in one folder of frames count as one input, which may have equal frames. Equality of whole inputs is no
-    matter here: each of these is one entry already. `labels`: names of classes.
+    Images of one clip count as one input, which may have equal frames. Equality of whole inputs is no matter here: each
+    of these is one entry already. `labels`: names of classes.
     """
     ids_of = {file.relative: file.file_ids for file in files}
-    owner_of: dict[str, tuple[int, Entry]] = {}  # by the path of an input, or of the folder of frames that it is in
+    owner_of: dict[str, tuple[int, Entry]] = {}  # by what is the same of all inputs of a clip
     owned: list[tuple[int, Sequence[int]]] = []
     for entry in entries:
         if not entry.problem and (file_ids := ids_of.get(entry.video_id)):
@@ -43,11 +43,12 @@ def shared_files_warning(
     pairs, shared = np.unique(np.stack([owners[:-1], owners[1:]], axis=1)[is_shared], axis=0, return_counts=True)
     if not len(pairs):
         return ()
-    inputs = [(name, entry) for name, (_, entry) in owner_of.items()]
+    owners_in_order = [entry for _, entry in owner_of.values()]
     names = [*labels, unlabelled_name(labels)]  # -1 is the last
     first, second = (
-        f"{name!r} ({names[entry.label]}{f', {entry.split}' if entry.split else ''})"
-        for name, entry in (inputs[number] for number in pairs[0])
+        f"{(_folder_of_frames(entry) or entry.video_id)!r} "
+        f"({names[entry.label]}{f', {entry.split}' if entry.split else ''})"
+        for entry in (owners_in_order[number] for number in pairs[0])
     )
     return (
         f"{len(np.unique(pairs)):,} inputs have files in common by links: the first, {first} and {second}, share "
@@ -57,7 +58,15 @@ def shared_files_warning(
 
 
 def _clip(entry: Entry) -> str:
-    """What counts as one input with others."""
+    """What is the same of all inputs of a clip, which may be in several folders called `frames` or the like."""
+    folder = _folder_of_frames(entry)
+    parts = (clip_of_folder(folder) or folder).split("/") if folder else []
+    return "/".join(part for part in parts if part.lower() not in VIDEO_FOLDERS) or entry.video_id
+
+
+def _folder_of_frames(entry: Entry) -> str | None:
+    """Path of the folder whose images are frames of one clip."""
+    if entry.num_images:
+        return entry.video_id
     folder = entry.video_id.rpartition("/")[0]
-    is_frame = not entry.num_images and is_image(entry.video_id) and clip_of_folder(folder) is not None
-    return folder if is_frame else entry.video_id
+    return folder if is_image(entry.video_id) and clip_of_folder(folder) is not None else None

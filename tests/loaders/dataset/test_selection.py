@@ -104,6 +104,7 @@ def test_a_comparison_with_null_keeps_no_row(dataset: Path, stored: list[dict[st
         (~(pc.field("method") == "swap"), "method"),
         ([("manipulated", ">", 0.01), ("score", ">", 0.5)], "manipulated"),
         ([[("label", "==", 1)], [("source_id", "!=", "real/anna.mp4")]], "source_id"),
+        ([[("method", "==", "swap")], [("manipulated", ">", 0.01)]], "manipulated"),
     ],
     ids=str,
 )

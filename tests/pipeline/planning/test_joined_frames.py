@@ -11,6 +11,7 @@ import pytest
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.planning import image_clips
 from facefeed.pipeline.planning.image_clips import with_clips
+from facefeed.pipeline.planning.incremental.changes import find_changes
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
 
 
@@ -33,6 +34,19 @@ def clips(src: Path, planned: Sequence[Entry] = (), allowed: Sequence[Path] = ()
 
 def ids(listing: Listing) -> list[str]:
     return [entry.video_id for entry in listing.entries]
+
+
+def test_images_that_are_now_beside_a_single_video_are_no_change_of_what_is_planned(tmp_path: Path) -> None:
+    """They may be in another split than it, which is fixed: else every run would be refused from then on."""
+    src = lay(tmp_path, ["real/anna/1.png", "real/anna/talk.mp4", "real/anna/talk2.mp4"])
+    splits = dict(
+        zip(["real/anna", "real/anna/talk.mp4", "real/anna/talk2.mp4"], ["train", "val", "train"], strict=True)
+    )
+    planned = {entry.video_id: (entry, splits[entry.video_id]) for entry in clips(src).entries}
+    (src / "real/anna/talk2.mp4").unlink()
+    changes = find_changes(clips(src, [entry for entry, _ in planned.values()]), planned)
+    assert ([entry.video_id for entry in changes.relinked], changes.changed) == (["real/anna/talk.mp4"], [])
+    assert changes.gone == ["real/anna/talk2.mp4"]
 
 
 def test_the_frames_of_a_folder_are_one_entry(tmp_path: Path) -> None:

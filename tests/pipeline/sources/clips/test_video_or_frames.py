@@ -158,6 +158,34 @@ def test_images_beside_a_single_video_are_used_too_and_in_its_split(tmp_path: Pa
     assert group_sizes(entries, ()) == [len(names)]
 
 
+@pytest.mark.parametrize(
+    ("names", "left_out"),
+    [
+        (["real/videos/p/talk.mp4", "real/frames/p/1.png", "real/faces/p/1.png"], 2),
+        (["real/p/talk.mp4", "real/p_frames/1.png", "real/p/2.png"], 1),
+        (["real/images/p/talk.mp4", "real/images/p/1.png"], 0),
+    ],
+)
+def test_frames_of_a_single_video_are_left_out_wherever_their_folder_lies_and_others_are_in_its_split(
+    tmp_path: Path, names: list[str], left_out: int
+) -> None:
+    entries = list_source(lay_files(tmp_path, names), "folder").entries
+    assert len(entries) == len(names) - left_out
+    assert group_sizes(entries, ()) == [len(entries)]
+
+
+def test_two_folders_of_images_of_a_video_with_another_label_are_in_its_split(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["s.mp4", "s/1.png", "s_frames/1.png"])
+    (tmp_path / "t.csv").write_text("path,label\ns.mp4,real\ns/1.png,fake\ns_frames/1.png,fake\n")
+    assert group_sizes(list_source(tmp_path / "t.csv").entries, ()) == [3]
+
+
+def test_frames_without_a_label_are_of_the_video_that_has_one(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["v.mp4", "v/1.png", "v/2.png"])
+    (tmp_path / "t.csv").write_text("path,label\nv.mp4,real\nv/1.png,\nv/2.png,\n")
+    assert [entry.video_id for entry in list_source(tmp_path / "t.csv").entries] == ["v.mp4"]
+
+
 def test_images_are_no_frames_of_a_video_that_has_another_label_or_is_their_original(tmp_path: Path) -> None:
     lay_files(tmp_path, ["s1/real.mp4", "s1/frames/0.png", "s2/real.mp4", "s2/0.png", "s3.mp4", "s3/0.png"])
     rows = "s1/real.mp4,real,\ns1/frames/0.png,fake,s1/real.mp4\ns2/real.mp4,real,\ns2/0.png,fake,\n"
@@ -167,11 +195,14 @@ def test_images_are_no_frames_of_a_video_that_has_another_label_or_is_their_orig
     assert group_sizes(listing.entries, ()) == [2, 2, 2]
 
 
-def test_an_original_that_is_not_there_is_no_video_in_its_folder(tmp_path: Path) -> None:
-    lay_files(tmp_path, ["s1/clip.mp4", "fake/0.png"])
-    (tmp_path / "t.csv").write_text("path,label,source\ns1/clip.mp4,real,\nfake/0.png,fake,s1/photo.png\n")
-    listing = list_source(tmp_path / "t.csv")
-    assert {entry.source_id for entry in listing.entries} == {None, "s1/photo.png"}
+@pytest.mark.parametrize(("source", "compared"), [("s1/photo.png", False), ("s1", True)])
+def test_an_original_beside_a_single_video_is_in_one_split_with_it_and_compared_only_as_its_frames(
+    tmp_path: Path, source: str, compared: bool
+) -> None:
+    lay_files(tmp_path, ["s1/clip.mp4", "s1/photo.png", "f/x/0.png"])
+    (tmp_path / "t.csv").write_text(f"path,label,source\ns1/clip.mp4,real,\nf/x,fake,{source}\n")
+    fake, _ = list_source(tmp_path / "t.csv").entries
+    assert (fake.source_id, fake.compared) == ("s1/clip.mp4", compared)
 
 
 def test_frames_of_a_video_whose_name_ends_as_a_folder_of_frames_are_not_those_of_a_shorter_name(

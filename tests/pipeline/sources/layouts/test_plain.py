@@ -158,10 +158,9 @@ def test_the_columns_of_the_dataset_say_what_the_folders_say(
 
 @pytest.mark.parametrize("above", ["Deepfake Dataset", "synthetic_data", "x/original"])
 def test_a_folder_that_holds_both_classes_names_none(tmp_path: Path, footage: Footage, above: str) -> None:
-    src = footage.lay(tmp_path, real=[f"{above}/real/a.mp4", "compressed/real/b.mp4"], fake=[f"{above}/fake/a.mp4"])
-    assert {entry.video_id: entry.label for entry in list_source(src).entries} == {
-        f"{above}/real/a.mp4": 0, f"{above}/fake/a.mp4": 1, "compressed/real/b.mp4": 0,
-    }  # fmt: skip
+    labels = {f"{above}/real/a.mp4": 0, f"{above}/fake/a.mp4": 1, "compressed/real/b.mp4": 0, f"{above}/c.mp4": -1}
+    src = footage.lay(tmp_path, real=labels)
+    assert {entry.video_id: entry.label for entry in list_source(src).entries} == labels
 
 
 def test_one_folder_of_the_other_class_leaves_the_labels_of_all_around_it(tmp_path: Path, footage: Footage) -> None:
@@ -181,5 +180,6 @@ def test_a_folder_of_the_other_class_keeps_its_label_while_that_beside_it_is_abs
     tmp_path: Path, footage: Footage, without: str
 ) -> None:
     labels = {"original/real/a.mp4": 0, "original/fake/a.mp4": 1, "Deepfakes/real/b.mp4": 0, "Deepfakes/fake/b.mp4": 1}
+    labels |= {"original/c.mp4": -1, "Deepfakes/test_videos/c.mp4": -1}
     src = footage.lay(tmp_path, real=[name for name in labels if not name.startswith(without)])
     assert all(labels[entry.video_id] == entry.label for entry in list_source(src, "folder").entries)

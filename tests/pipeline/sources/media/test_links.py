@@ -116,9 +116,13 @@ def test_clips_that_share_frames_by_links_are_named_in_plain_folders_too(tmp_pat
     for number in range(2):
         (src / f"fake/mix/{number}.png").symlink_to(src / f"real/c1/{number}.png")
     (src / "real/c2/1.png").symlink_to("0.png")
+    put(src, "real/c3.mp4", "real/c3/0.png")
+    for folder in ("real/frames/c3", "real/c2/faces"):  # of one clip
+        (src / folder).mkdir(parents=True)
+        (src / folder / "0.png").hardlink_to(src / f"real/{'c3' if 'c3' in folder else 'c2'}/0.png")
     listing = list_source(src)
-    assert len(listing.entries) == 7
-    (warning,) = listing.warnings
+    assert len(listing.entries) == 9
+    (warning, *_) = listing.warnings
     expected = "2 inputs have files in common by links: the first, 'fake/mix' (fake) and 'real/c1' (real), share 2;"
     assert warning.startswith(expected)
 
