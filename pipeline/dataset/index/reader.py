@@ -56,6 +56,7 @@ class Index:
                     refuse_unmapped(path)  # where that is why: Arrow's error has no errno
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
+        self._validated: set[tuple[str, int]] = set()  # columns with offsets, by batch
         self._categories: dict[str, list[str]] = {}
         self._vector_dtypes: dict[str, np.dtype[Any]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
@@ -136,7 +137,11 @@ class Index:
         if pa.types.is_dictionary(self.schema.field(name).type):
             return self.text(name, row)
         batch, position = divmod(row, layout.BATCH_ROWS)
-        return self._batches[batch].column(name)[position].as_py()
+        column = self._batches[batch].column(name)
+        if _has_offsets(column.type) and (name, batch) not in self._validated:
+            self._viewed(column, name, len)
+            self._validated.add((name, batch))
+        return column[position].as_py()
 
     def box(self, name: str, row: int) -> tuple[float, float, float, float]:
         """A cell x0, y0, x1, y1; raises `CorruptDataError` where it is no box, since code computes with its sides."""
@@ -243,7 +248,8 @@ class Index:
     def _viewed(self, column: pa.Array, name: str, view: Callable[[pa.Array], Any]) -> Any:
         """A view of a column; raises `CorruptDataError` where the column is damaged."""
         try:
-            column.validate()  # its lengths: Arrow ends the process where a list has fewer values than it states
+            # Its lengths, and of texts and lists each offset: Arrow ends the process where one is beyond the values.
+            column.validate(full=_has_offsets(column.type))
             return view(column)
         except ValueError as error:
             raise self._damage(name, error) from error
@@ -286,6 +292,12 @@ def reopen_index(
     index.restore, index.address = restore, address
     is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
     return index if is_same else OutdatedIndex(address or out)
+
+
+def _has_offsets(kind: pa.DataType) -> bool:
+    """Whether Arrow finds a cell by offsets, as of texts and lists."""
+    kinds = (pa.types.is_string, pa.types.is_large_string, pa.types.is_list, pa.types.is_large_list)
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _texts(metadata: dict[bytes, bytes], name: bytes) -> dict[str, str]:

@@ -127,6 +127,27 @@ def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(datas
     assert subprocess.run([sys.executable, "-c", code, str(dataset)], check=False).returncode == 0
 
 
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [(["abcde", "fg", "hij"], pa.string()), ([[1.0] * 5, [2.0] * 2, [3.0] * 3], pa.list_(pa.float32()))],
+)
+def test_an_offset_beyond_the_values_is_damage_and_ends_no_process(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, values: list[Any], kind: pa.DataType
+) -> None:
+    """Arrow aborts where it makes a text of such a cell; the first and the last offset alone are checked at opening."""
+    sound = pa.array(values, kind)
+    offsets = np.array([0, 5, 3, 10], np.int32)
+    buffers = [None, pa.py_buffer(offsets.tobytes()), *sound.buffers()[2:]]
+    children = [sound.values] if pa.types.is_list(kind) else []
+    damaged = pa.Array.from_buffers(kind, 3, buffers[:2] if children else buffers, children=children)
+    damaged.validate()
+    index = Index(dataset)
+    monkeypatch.setattr(index, "_batches", [pa.record_batch({"face_id": damaged})])
+    for read in (lambda: index.value("face_id", 1), lambda: index.column("face_id")):
+        with pytest.raises(CorruptDataError, match=r"column face_id: .*--rebuild-index"):
+            read()
+
+
 def test_a_list_that_is_shorter_than_it_states_is_damage_and_ends_no_process(dataset: Path) -> None:
     """Arrow checks it where it flattens the list, and aborts; a file of such lists is opened without a word."""
     sound = pa.record_batch({"box_xyxy": pa.array([[1.0] * 4] * 3, pa.list_(pa.float32(), 4))})
