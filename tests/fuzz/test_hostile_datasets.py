@@ -175,6 +175,7 @@ CONTRADICTIONS: dict[str, tuple[str, Callable[[dict[str, Any]], object]]] = {
     "a plan of another video": ("plan", other_video),
     "a plan with a class that it does not name": ("plan", other_class),
     "a manifest without a format": ("manifest", lambda manifest: manifest["config"].pop("format")),
+    "a manifest that lacks a class": ("manifest", lambda manifest: manifest["labels"].pop(0)),
 }
 
 

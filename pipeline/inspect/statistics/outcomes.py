@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
+from ...console import plural
 from ...dataset.index import current_index_path
 from ...dataset.manifest import InputOutcome, Manifest, OutPaths
+from ...errors import CorruptDataError
 from ...planning.content_hash import EqualContent, find_equal_content
 from ...planning.failure_limit import Failure
 from ...planning.options import hash_config
@@ -43,7 +45,7 @@ class Outcomes:
 
     @classmethod
     def of(cls, out: Path, manifest: Manifest, video_ids: Container[str]) -> Self:
-        """Reads the plan and all receipts; raises `CorruptDataError` where the plan is damaged.
+        """Reads the plan and all receipts; raises `CorruptDataError` where the plan or the manifest is damaged.
 
         `video_ids`: the videos that have rows.
         """
@@ -59,6 +61,11 @@ class Outcomes:
         ]
         partial = [outcome for outcome in incomplete if outcome.outcome == "partial"]
         entries = [entry for video_id, (entry, _) in plan.planned_videos().items() if video_id in video_ids]
+        if max((entry.label for entry in entries), default=-1) >= len(manifest.labels):
+            raise CorruptDataError(
+                f"{paths.manifest}: names {plural(len(manifest.labels), 'class', 'classes')}, fewer than the plan; run "
+                "the same `facefeed precompute` command again"
+            )
         return cls(
             out=out,
             manifest=manifest,
