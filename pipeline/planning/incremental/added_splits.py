@@ -69,7 +69,7 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
 
 
 def _id_of_clip(entry: Entry, clips: EntriesOfClips) -> str | None:
-    clip = clips.find(entry.video_id) or clips.in_folder(entry.video_id)
+    clip = next(iter(clips.find(entry.video_id)), None) or clips.in_folder(entry.video_id)
     return clip.video_id if clip else None
 
 

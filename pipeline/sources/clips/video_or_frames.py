@@ -13,6 +13,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache, partial
+from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -44,18 +45,18 @@ def clip_keys(path: str) -> tuple[str, ...]:
     return tuple("/".join(part for part in (*folders, each) if part not in VIDEO_FOLDERS) for each in names)
 
 
-def _by_clip_key(clips: Sequence[tuple[str, Entry]]) -> dict[str, Entry]:
-    """Entries by each key of their clips' paths: of several with one key, the first, whose name has no ending."""
-    by_key: dict[str, Entry] = {}
-    for position in range(2):
-        for path, entry in clips:
-            for key in clip_keys(path)[position : position + 1]:
-                by_key.setdefault(key, entry)
-    return by_key
+def _by_clip_key(clips: Sequence[tuple[str, Entry]]) -> dict[str, list[Entry]]:
+    """Entries by the keys of their clips' paths; by a key without an ending where it is no other clip's whole name."""
+    by_key: tuple[dict[str, list[Entry]], ...] = (defaultdict(list), defaultdict(list))
+    for path, entry in clips:
+        for entries_of, key in zip(by_key, clip_keys(path), strict=False):
+            entries_of[key].append(entry)
+    whole, without_ending = by_key
+    return without_ending | whole
 
 
-def _find(by_key: Mapping[str, Entry], path: str) -> Entry | None:
-    return next((by_key[key] for key in clip_keys(path) if key in by_key), None)
+def _find(by_key: Mapping[str, list[Entry]], path: str) -> list[Entry]:
+    return next((by_key[key] for key in clip_keys(path) if key in by_key), [])
 
 
 class EntriesOfClips(NamedTuple):
@@ -64,7 +65,7 @@ class EntriesOfClips(NamedTuple):
     `by_folder`: each video that is the only one in the folder of a clip, by the key of that folder.
     """
 
-    by_path: dict[str, Entry]
+    by_path: dict[str, list[Entry]]
     by_folder: dict[str, Entry]
 
     @classmethod
@@ -73,24 +74,29 @@ class EntriesOfClips(NamedTuple):
         videos_in: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             if not (entry.num_images or is_image(entry.video_id)):
-                videos_in[clip_keys(entry.video_id.rpartition("/")[0])[-1]].append(entry)
+                videos_in[clip_keys(entry.video_id.rpartition("/")[0])[0]].append(entry)
         return cls(
             _by_clip_key([(entry.video_id, entry) for entry in entries]),
             {key: videos[0] for key, videos in videos_in.items() if len(videos) == 1 and clip_folder(key, classes)},
         )
 
-    def find(self, path: str) -> Entry | None:
-        """The clip that `path`, a video or a folder of frames, is of."""
-        if clip := _find(self.by_path, path):
-            return clip
-        video = self.in_folder(path)
-        is_own_folder = video is not None and path == video.video_id.rpartition("/")[0]
-        is_of_frames = len(clip_keys(path)) > 1 or not CONTENT_NAMES.isdisjoint(path.lower().split("/"))
-        return video if is_of_frames and not is_own_folder else None
+    def find(self, path: str) -> list[Entry]:
+        """What is of the clip that `path`, a video or a folder of frames, is of."""
+        if clips := _find(self.by_path, path):
+            return clips
+        if (video := self.in_folder(path)) is None:
+            return []
+        own, parts = video.video_id.lower().split("/")[:-1], path.lower().split("/")
+        num_common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(own, parts, strict=False)))
+        below = parts[num_common:]
+        is_of_frames = any(part in CONTENT_NAMES or _FRAMES_OF_CLIP.fullmatch(part) for part in below)
+        return [video] if is_of_frames else []
 
     def in_folder(self, folder: str) -> Entry | None:
         """The only video in `folder`, or in that of the clip whose frames it holds."""
-        return None if is_media(folder) else self.by_folder.get(clip_keys(folder)[-1])
+        if is_media(folder):
+            return None
+        return next((self.by_folder[key] for key in clip_keys(folder) if key in self.by_folder), None)
 
 
 def find_videos_or_frames(
@@ -146,8 +152,8 @@ def _find_frames(
 def each_clip_once(listing: Listing) -> Listing:
     """The listing without frames of clips that it has as videos; warns of what is used and what is left out.
 
-    Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage. Images that
-    may be of the only video in their folder get its footage.
+    Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage. All that may
+    be of one clip has one footage: images and the only video in their folder, folders of frames of one name.
     """
     classes = class_names(listing.entries, listing.labels)
     frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
@@ -160,10 +166,12 @@ def each_clip_once(listing: Listing) -> Listing:
     def has_video(entry: Entry) -> bool:
         """Whether it is frames of a video, which are not of another recording by what metadata says."""
         clip = frames.get(entry.video_id)
-        video = None if clip is None else _find(videos_of.by_path, clip)
-        if clip is not None and video is None and entry.footage == clip:
-            video = videos_of.find(_folder_of_images(entry))
-        return video is not None and entry.label in (-1, video.label) and entry.source_id != video.video_id
+        if clip is None:
+            return False
+        found = _find(videos_of.by_path, clip)
+        if not found and entry.footage == clip:
+            found = videos_of.find(_folder_of_images(entry))
+        return any(entry.label in (-1, video.label) and entry.source_id != video.video_id for video in found)
 
     kept = [entry for entry in listing.entries if not has_video(entry)]
     left_out = sum(entry.num_images or 1 for entry in listing.entries) - sum(entry.num_images or 1 for entry in kept)
@@ -173,30 +181,74 @@ def each_clip_once(listing: Listing) -> Listing:
     def is_used(name: str) -> bool:
         """Whether what metadata names is there in the other form, or in another folder for videos or frames."""
         clip = _path_of_clip(name)
-        return videos_of.find(clip) is not None or (_find(clips, clip) is not None and not is_image(name))
+        return bool(videos_of.find(clip)) or (bool(_find(clips, clip)) and not is_image(name))
 
+    from_names = listing.footage_from_names or bool(listing.recognised_by)
     if frames:
-        kept = _with_originals(_in_one_footage(kept, frames, videos_of), videos_of, clips)
+        by_name = {
+            entry.video_id: clip
+            for entry in kept
+            if (clip := frames.get(entry.video_id)) and (from_names or entry.footage == clip)
+        }
+        kept = _with_originals(_in_one_footage(kept, by_name, videos_of, clips), videos_of, clips)
     return replace(
         listing,
         entries=kept,
+        footage_from_names=from_names,
         missing=[name for name in listing.missing if not (clips and is_used(name))],
         warnings=(*listing.warnings, *_warnings(len(videos), num_clips, left_out + skipped)),
     )
 
 
-def _in_one_footage(entries: list[Entry], frames: Mapping[str, str], videos_of: EntriesOfClips) -> list[Entry]:
-    """The entries, with one footage for a video and the images beside it, unless metadata names that of the images."""
-    footage: dict[str, str] = {}
+def _in_one_footage(
+    entries: Sequence[Entry], frames: Mapping[str, str], videos_of: EntriesOfClips, clips: Mapping[str, list[Entry]]
+) -> list[Entry]:
+    """The entries, with one footage for all that may be of one clip, and for fakes of frames with these.
+
+    frames: by the id of each image or folder of images its clip, but of those of which metadata names the recording.
+    """
+    present = {entry.video_id for entry in entries}
+    footages = _Footages()
     for entry in entries:
-        clip = frames.get(entry.video_id)
-        if clip is not None and entry.footage == clip:
-            video = _find(videos_of.by_path, clip) or videos_of.in_folder(clip)
-            if video is not None:
-                footage[entry.video_id] = footage.setdefault(video.video_id, video.footage or clip)
-    return [
-        replace(entry, footage=footage[entry.video_id]) if entry.video_id in footage else entry for entry in entries
-    ]
+        if clip := frames.get(entry.video_id):
+            beside = [video] if (video := videos_of.in_folder(clip)) else []
+            footages.join(entry, *(_find(videos_of.by_path, clip) or beside))
+            others = (other for key in clip_keys(clip) for other in clips[key][:1])
+            footages.join(entry, *(other for other in others if other.video_id in frames))
+        if entry.source_id and entry.source_id not in present:
+            footages.join(entry, *_find(clips, _path_of_clip(entry.source_id))[:1])
+    return [footages.with_name(entry) for entry in entries]
+
+
+class _Footages:
+    """Sets of footages that are one: union-find over their names, and over ids of entries without footage."""
+
+    def __init__(self) -> None:
+        self._parent: dict[str, str] = {}
+        self._is_name: set[str] = set()
+
+    def join(self, *entries: Entry) -> None:
+        roots = {self._root(self._node(entry)) for entry in entries}
+        if len(roots) > 1:
+            kept = min(roots, key=lambda root: (root not in self._is_name, root))
+            self._parent.update(dict.fromkeys(roots, kept))
+
+    def with_name(self, entry: Entry) -> Entry:
+        """The entry with the name of its set, the first of those that are names of footage."""
+        name = self._root(self._node(entry))
+        return replace(entry, footage=name) if name in self._is_name and name != entry.footage else entry
+
+    def _node(self, entry: Entry) -> str:
+        if entry.footage is None:
+            return f"\0{entry.video_id}"  # which no footage is called
+        self._is_name.add(entry.footage)
+        return entry.footage
+
+    def _root(self, node: str) -> str:
+        while (parent := self._parent.setdefault(node, node)) != node:
+            self._parent[node] = self._parent.setdefault(parent, parent)
+            node = parent
+        return node
 
 
 def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
@@ -227,22 +279,26 @@ def _folder_of_images(entry: Entry) -> str:
     return entry.video_id if entry.num_images else entry.video_id.rpartition("/")[0]
 
 
-def _with_originals(entries: Sequence[Entry], videos_of: EntriesOfClips, clips: dict[str, Entry]) -> list[Entry]:
+def _with_originals(
+    entries: Sequence[Entry], videos_of: EntriesOfClips, clips: Mapping[str, list[Entry]]
+) -> list[Entry]:
     present = {entry.video_id for entry in entries}
-    return [_with_original(entry, present, videos_of, clips) for entry in entries]
+    return [
+        entry
+        if entry.source_id is None or entry.source_id in present
+        else _with_original(entry, entry.source_id, videos_of, clips)
+        for entry in entries
+    ]
 
 
-def _with_original(entry: Entry, present: Set[str], videos_of: EntriesOfClips, clips: dict[str, Entry]) -> Entry:
-    if entry.source_id is None or entry.source_id in present:
-        return entry
-    clip = _path_of_clip(entry.source_id)
-    if video := videos_of.find(clip):
+def _with_original(entry: Entry, source_id: str, videos_of: EntriesOfClips, clips: Mapping[str, list[Entry]]) -> Entry:
+    clip = _path_of_clip(source_id)
+    for video in videos_of.find(clip):
         return replace(entry, source_id=video.video_id)
-    if video := videos_of.in_folder(clip):  # an image there may be of something else: in one split, but not compared
-        is_compared = entry.compared and not is_image(entry.source_id)
-        return replace(entry, source_id=video.video_id, compared=is_compared)
-    if is_image(entry.source_id) or not (original := _find(clips, clip)):
-        return entry
-    folder = _folder_of_images(original)
-    # The frames' own footage, too: they may stay inputs of their own, which no source_id names.
-    return replace(entry, source_id=folder, footage=entry.footage or original.footage)
+    if video_beside := videos_of.in_folder(clip):  # an image there may be of something else: it is not compared
+        is_compared = entry.compared and not is_image(source_id)
+        return replace(entry, source_id=video_beside.video_id, compared=is_compared)
+    for original in _find(clips, clip):
+        if original.num_images or not is_image(source_id):
+            return replace(entry, source_id=_folder_of_images(original))
+    return entry

@@ -164,6 +164,10 @@ def test_images_beside_a_single_video_are_used_too_and_in_its_split(tmp_path: Pa
         (["real/videos/p/talk.mp4", "real/frames/p/1.png", "real/faces/p/1.png"], 2),
         (["real/p/talk.mp4", "real/p_frames/1.png", "real/p/2.png"], 1),
         (["real/images/p/talk.mp4", "real/images/p/1.png"], 0),
+        (["images/anna/videos/talk.mp4", "images/anna/1.png"], 0),
+        (["clip_images/v.mp4", "clip_images/frames/1.png"], 1),
+        (["real/frames/p/1.png", "real/faces/p/1.png"], 0),
+        (["real/p/1.png", "real/p_frames/1.png"], 0),
     ],
 )
 def test_frames_of_a_single_video_are_left_out_wherever_their_folder_lies_and_others_are_in_its_split(
@@ -172,6 +176,31 @@ def test_frames_of_a_single_video_are_left_out_wherever_their_folder_lies_and_ot
     entries = list_source(lay_files(tmp_path, names), "folder").entries
     assert len(entries) == len(names) - left_out
     assert group_sizes(entries, ()) == [len(entries)]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "faces/p.mp4,fake,\nframes/p,real,\nvideos/p.mp4,real,\n",  # two videos of one name
+        "q/1.png,real,\nq/2.png,real,\nf,fake,q\n",
+        "q/1.png,real,\nq/2.png,real,\nf/1.png,fake,q\n",
+        "q/1.png,real,\nq/2.png,real,\nf/1.png,fake,q.mp4\n",
+        "q,real,\nf.mp4,fake,q/1.png\n",
+    ],
+)
+def test_frames_of_an_original_and_their_fakes_are_in_one_split(tmp_path: Path, rows: str) -> None:
+    lay_files(tmp_path, ["faces/p.mp4", "videos/p.mp4", "frames/p/1.png", "q/1.png", "q/2.png", "f/1.png", "f.mp4"])
+    (tmp_path / "t.csv").write_text(f"path,label,source\n{rows}")
+    entries = [entry for entry in list_source(tmp_path / "t.csv").entries if entry.video_id != "faces/p.mp4"]
+    assert len(group_sizes(entries, ())) == 1
+    assert not any(entry.video_id == "frames/p" for entry in entries)
+
+
+def test_in_a_published_set_too_images_are_in_the_split_of_the_single_video_beside_them(tmp_path: Path) -> None:
+    names = ["real/0000.mp4", "fake/0000_fake.mp4", "real/0001/talk.mp4", "real/0001/1.png", "fake/0001_fake/1.png"]
+    listing = list_source(lay_files(tmp_path, names))
+    assert (listing.layout, listing.footage_from_names) == ("uadfv", True)
+    assert sorted(group_sizes(listing.entries, ())) == [2, 3]
 
 
 def test_two_folders_of_images_of_a_video_with_another_label_are_in_its_split(tmp_path: Path) -> None:
