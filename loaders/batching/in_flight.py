@@ -72,7 +72,7 @@ class InFlightBatches:
         try:
             items = self.batch_bytes // self.dtype.itemsize
             return SharedBatchPool(self.num_batches, items, self.dtype, shared=self.num_workers > 0)
-        except RuntimeError as error:  # other ranks have used it up
+        except (RuntimeError, TypeError) as error:  # other ranks have used it up; or a size has over 64 bits
             raise UsageError(self._too_small(space)) from error
 
     def _too_small(self, space: SharedMemorySpace | None) -> str:

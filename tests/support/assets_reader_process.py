@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from assets_paths import python_path
-from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
 
 CPU_SECONDS = 20.0
 """Of one reading; what is read here takes milliseconds."""
@@ -128,6 +128,9 @@ def _read(name: str, folder: Path, watch: _Watch) -> Outcome:
         outcome = Outcome(kind="read")
     except (CorruptDataError, UsageError) as error:
         outcome = Outcome(kind="refused", text=str(error))
+    except StoppedError as error:  # of a size that a machine has, but this process may not
+        is_of_memory = isinstance(error.__cause__, MemoryError)
+        outcome = Outcome(kind="refused" if is_of_memory else "raised", text=str(error))
     except Exception:
         outcome = Outcome(kind="raised", text=traceback.format_exc()[-6000:])
     return Outcome(kind="trespassed", text="\n".join(watch.trespasses)) if watch.trespasses else outcome

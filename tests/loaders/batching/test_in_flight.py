@@ -100,6 +100,12 @@ def test_clips_that_no_memory_holds_are_refused_by_their_frames(dataset: Path, n
     assert ("num_workers=0 needs none" in str(refused.value)) == (num_workers > 0)
 
 
+def test_images_whose_bytes_no_number_of_64_bits_counts_are_refused_too(dataset: Path) -> None:
+    """As a damaged checkpoint may ask for."""
+    with pytest.raises(UsageError, match=r"^batch_size=4: 3 batches of .* need .* of memory, which this machine"):
+        next(iter(FaceDataLoader(dataset, 4, image_size=10**12, num_workers=0)))
+
+
 def test_a_worker_that_ran_out_of_shared_memory_is_distinguished_from_others() -> None:
     class Ended:
         pid, exitcode = 17, -7
