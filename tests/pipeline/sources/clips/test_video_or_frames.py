@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from assets_random import examples
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.planning.image_clips import with_clips
 from facefeed.pipeline.sources import Listing, list_source
 from facefeed.pipeline.sources.media import media_files
 from facefeed.pipeline.splits.assignment import group_sizes
+from hypothesis import given
+from hypothesis import strategies as st
 
 CELEB = ("Celeb-real/{}/id0_0000", "Celeb-synthesis/{}/id0_id1_0000", "YouTube-real/{}/00170")
 FFPP = (
@@ -194,6 +199,40 @@ def test_frames_of_an_original_and_their_fakes_are_in_one_split(tmp_path: Path, 
     entries = [entry for entry in list_source(tmp_path / "t.csv").entries if entry.video_id != "faces/p.mp4"]
     assert len(group_sizes(entries, ())) == 1
     assert not any(entry.video_id == "frames/p" for entry in entries)
+
+
+VIDEO_FORMS = ("real/a.mp4", "real/videos/a.mp4", "real/a/talk.mp4", "real/videos/a/talk.mp4", "real/a/a.mp4")
+FRAME_FORMS = (
+    "real/a/1.png", "real/frames/a/1.png", "real/a/frames/1.png", "real/a_frames/1.png", "real/faces/a/1.png",
+    "real/a/images/faces/1.png",
+)  # fmt: skip
+FAKE_FORMS = ("fake/x.mp4", "fake/x/1.png", "fake/frames/x/1.png")
+
+
+@examples(150, in_test=40, same_fixtures=True)
+@given(
+    videos=st.lists(st.sampled_from(VIDEO_FORMS), max_size=1),
+    frames=st.lists(st.sampled_from(FRAME_FORMS), max_size=3, unique=True),
+    fake=st.sampled_from(FAKE_FORMS),
+    data=st.data(),
+)
+def test_all_of_a_clip_and_its_fakes_are_in_one_split_in_whatever_folders_they_are(
+    tmp_path: Path, videos: list[str], frames: list[str], fake: str, data: Any
+) -> None:
+    """By image or by folder in a table, whose `source` names any of them; and in plain folders without the fake."""
+    forms = videos + frames or [VIDEO_FORMS[0]]
+    root = lay_files(Path(tempfile.mkdtemp(dir=tmp_path)), [*forms, fake])
+
+    def name_of(path: str) -> str:
+        is_folder = path.endswith(".png") and data.draw(st.booleans())
+        return path.rpartition("/")[0] if is_folder else path
+
+    source = name_of(data.draw(st.sampled_from(forms)))
+    rows = [*(f"{name_of(path)},real," for path in forms), f"{name_of(fake)},fake,{source}"]
+    (root / "t.csv").write_text("\n".join(["path,label,source", *rows]))
+    assert len(group_sizes(with_joined_frames(list_source(root / "t.csv")).entries, ())) == 1
+    in_folders = with_joined_frames(list_source(root)).entries
+    assert len(group_sizes([entry for entry in in_folders if entry.label == 0], ())) == 1
 
 
 def test_in_a_published_set_too_images_are_in_the_split_of_the_single_video_beside_them(tmp_path: Path) -> None:
