@@ -132,9 +132,14 @@ def list_source(
         listing = listing.without_unused_splits()
     refuse_outside(listing)
     _refuse_broken_texts(src, listing)
-    entries = group_frames(listing.entries, listing.labels)
     unread = unread_sets(listing, src, _PUBLISHED)
-    listing = replace(listing, entries=entries, warnings=(*listing.warnings, *hints, *unread))
+    has_own_footage = any(entry.footage is not None for entry in listing.entries)
+    listing = replace(
+        listing,
+        entries=group_frames(listing.entries, listing.labels),
+        footage_from_names=listing.footage_from_names or bool(listing.recognised_by) or not has_own_footage,
+        warnings=(*listing.warnings, *hints, *unread),
+    )
     return without_unlike_comparisons(each_clip_once(listing))
 
 

@@ -168,6 +168,8 @@ class Listing:
         unused_split_warning: what a user should know where they are not, as a sentence without a full stop.
         footage_from_names: whether `footage` follows from names alone. Where it then differs from that of a planned
             input, it is the rule that is another, and not the source that has changed.
+        footage_before: what the layout gave as the footage of entries that got that of others, since they may be of one
+            clip; by id.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
         giving_labels: how inputs without a label get one.
@@ -194,6 +196,7 @@ class Listing:
     uses_splits: bool = True
     unused_split_warning: str = ""
     footage_from_names: bool = False
+    footage_before: Mapping[str, str | None] = field(default_factory=dict)
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
     giving_labels: str = "list them in a table: path,label"
@@ -224,6 +227,11 @@ class Listing:
             )
         entries = [replace(entry, split=None) if entry.split else entry for entry in self.entries]
         return replace(self, entries=entries, unused_split_warning=warning)
+
+    def is_relinked(self, entry: Entry, planned: str | None) -> bool:
+        """Whether the footage of an entry is another than was planned by a rule alone, and not by what SRC says."""
+        given = self.footage_before.get(entry.video_id, entry.footage)
+        return entry.footage != planned and (self.footage_from_names or given == planned)
 
     @property
     def clips(self) -> list[Entry]:

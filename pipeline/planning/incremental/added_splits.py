@@ -32,8 +32,9 @@ def assign_added(
     _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
     planned = _with_new_links(planned, changes.relinked)
     changed = [
-        replace(entry, footage=planned[entry.video_id][0].footage) if listing.footage_from_names else entry
+        replace(entry, footage=footage) if listing.is_relinked(entry, footage) else entry
         for entry in changes.changed
+        for footage in [planned[entry.video_id][0].footage]
     ]
     if not allow_leaks:
         refuse_new_leaks(changed, planned, dropped)

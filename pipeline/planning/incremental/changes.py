@@ -75,7 +75,7 @@ def find_changes(
                 "planned: use a new OUT, or --splits FILE if OUT was made with that"
             )
         before = replace(before, split=entry.split)
-        if listing.footage_from_names and entry.footage != before.footage:
+        if listing.is_relinked(entry, before.footage):
             changes.relinked.append(entry)
             before = replace(before, footage=entry.footage)
         if entry == before:

@@ -183,18 +183,20 @@ def each_clip_once(listing: Listing) -> Listing:
         clip = _path_of_clip(name)
         return bool(videos_of.find(clip)) or (bool(_find(clips, clip)) and not is_image(name))
 
-    from_names = listing.footage_from_names or bool(listing.recognised_by)
-    if frames:
-        by_name = {
-            entry.video_id: clip
-            for entry in kept
-            if (clip := frames.get(entry.video_id)) and (from_names or entry.footage == clip)
-        }
-        kept = _with_originals(_in_one_footage(kept, by_name, videos_of, clips), videos_of, clips)
+    by_name = {
+        entry.video_id: clip
+        for entry in kept
+        if (clip := frames.get(entry.video_id)) and (listing.footage_from_names or entry.footage == clip)
+    }
+    joined = _in_one_footage(kept, by_name, videos_of, clips) if frames else kept
     return replace(
         listing,
-        entries=kept,
-        footage_from_names=from_names,
+        entries=_with_originals(joined, videos_of, clips) if frames else kept,
+        footage_before={
+            before.video_id: before.footage
+            for before, entry in zip(kept, joined, strict=True)
+            if before.footage != entry.footage
+        },
         missing=[name for name in listing.missing if not (clips and is_used(name))],
         warnings=(*listing.warnings, *_warnings(len(videos), num_clips, left_out + skipped)),
     )
@@ -208,7 +210,7 @@ def _in_one_footage(
     frames: by the id of each image or folder of images its clip, but of those of which metadata names the recording.
     """
     present = {entry.video_id for entry in entries}
-    footages = _Footages()
+    footages = _Footages(frames.values())
     for entry in entries:
         if clip := frames.get(entry.video_id):
             beside = [video] if (video := videos_of.in_folder(clip)) else []
@@ -221,16 +223,20 @@ def _in_one_footage(
 
 
 class _Footages:
-    """Sets of footages that are one: union-find over their names, and over ids of entries without footage."""
+    """Sets of footages that are one: union-find over their names, and over ids of entries without footage.
 
-    def __init__(self) -> None:
+    clips: paths of clips, which are names for want of one that metadata gives.
+    """
+
+    def __init__(self, clips: Iterable[str]) -> None:
         self._parent: dict[str, str] = {}
         self._is_name: set[str] = set()
+        self._clips = {*clips}
 
     def join(self, *entries: Entry) -> None:
         roots = {self._root(self._node(entry)) for entry in entries}
         if len(roots) > 1:
-            kept = min(roots, key=lambda root: (root not in self._is_name, root))
+            kept = min(roots, key=lambda root: (root not in self._is_name, root in self._clips, root))
             self._parent.update(dict.fromkeys(roots, kept))
 
     def with_name(self, entry: Entry) -> Entry:
@@ -293,8 +299,9 @@ def _with_originals(
 
 def _with_original(entry: Entry, source_id: str, videos_of: EntriesOfClips, clips: Mapping[str, list[Entry]]) -> Entry:
     clip = _path_of_clip(source_id)
-    for video in videos_of.find(clip):
-        return replace(entry, source_id=video.video_id)
+    videos = [video for video in videos_of.find(clip) if video.video_id != entry.video_id]
+    if videos:  # of several of one name, one of another class
+        return replace(entry, source_id=min(videos, key=lambda video: video.label == entry.label).video_id)
     if video_beside := videos_of.in_folder(clip):  # an image there may be of something else: it is not compared
         is_compared = entry.compared and not is_image(source_id)
         return replace(entry, source_id=video_beside.video_id, compared=is_compared)

@@ -43,8 +43,7 @@ class Folder:
         unclear = () if uses_splits else _unclear_split_warnings(file.relative for file in files)
         return Listing(
             layout=self.name, root=src, labels=_LABELS, entries=entries, ignored=ignored,
-            uses_splits=uses_splits, footage_from_names=True,
-            without_splits="rename the folders that are called like splits",
+            uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
             warnings=(*unclear, *shared_files_warning(entries, files, _LABELS)),

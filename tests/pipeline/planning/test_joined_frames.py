@@ -49,6 +49,64 @@ def test_images_that_are_now_beside_a_single_video_are_no_change_of_what_is_plan
     assert changes.gone == ["real/anna/talk2.mp4"]
 
 
+class PathsAlone:
+    """A layout of one's own that says nothing of recordings."""
+
+    name = "own"
+    needs = "a folder"
+
+    def fits(self, src: Path) -> bool:
+        return True
+
+    def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
+        files = sorted(path for path in src.rglob("*") if path.is_file())
+        entries = [Entry(video_id=path.relative_to(src).as_posix(), size_bytes=1, label=0) for path in files]
+        return Listing(layout=self.name, root=src, labels=("real", "fake"), entries=entries)
+
+
+@pytest.mark.parametrize(
+    ("layout", "names", "comes"),
+    [
+        ("folder", ["real/p/talk.mp4"], "real/p/1.png"),
+        ("uadfv", ["real/0000.mp4", "fake/0000_fake.mp4", "real/0001/talk.mp4"], "real/0001/1.png"),
+        (
+            "fakeavceleb",
+            ["RealVideo-RealAudio/African/men/id1/1.mp4", "FakeVideo-RealAudio/African/men/id1/1_x.mp4"],
+            "RealVideo-RealAudio/African/men/id1/thumb.png",
+        ),
+        (PathsAlone(), ["real/p/talk.mp4"], "real/p/1.png"),
+        (PathsAlone(), ["real/frames/p/1.png"], "real/faces/p/1.png"),
+    ],
+    ids=["folder", "uadfv", "fakeavceleb", "own", "own frames"],
+)
+def test_an_image_that_comes_beside_a_video_or_goes_is_no_change_of_other_inputs(
+    tmp_path: Path, layout: Any, names: list[str], comes: str
+) -> None:
+    def listed() -> Listing:
+        return with_clips(list_source(tmp_path, layout), (), (tmp_path,))
+
+    lay(tmp_path, names)
+    before = listed()
+    (tmp_path / comes).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / comes).touch()
+    after = listed()
+    assert len(after.entries) == len(before.entries) + 1
+    for old, new in ((before, after), (after, before)):
+        assert find_changes(new, {entry.video_id: (entry, "train") for entry in old.entries}).changed == []
+
+
+@pytest.mark.parametrize("row", ["p,real,,", "p/1.png,real,,alpha"])
+def test_a_row_that_joins_recordings_of_a_column_is_no_change_of_the_others(tmp_path: Path, row: str) -> None:
+    lay(tmp_path, ["f1.mp4", "b1.mp4", "b2.mp4", "p/1.png"])
+    rows = "path,label,source,footage\nf1.mp4,fake,p.mp4,sess\nb1.mp4,real,,sess\nb2.mp4,real,,sess\n"
+    table = tmp_path / "t.csv"
+    table.write_text(rows)
+    planned = {entry.video_id: (entry, "train") for entry in list_source(table).entries}
+    table.write_text(rows + row)
+    changes = find_changes(list_source(table), planned)
+    assert {entry.video_id for entry in changes.changed} <= {"f1.mp4"}, "whose original is there now"
+
+
 def test_the_frames_of_a_folder_are_one_entry(tmp_path: Path) -> None:
     lay(tmp_path, frames("real/clip"))
     for number, name in enumerate(("0000.png", "0001.png", "0002.png")):

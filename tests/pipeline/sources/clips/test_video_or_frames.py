@@ -242,6 +242,12 @@ def test_in_a_published_set_too_images_are_in_the_split_of_the_single_video_besi
     assert sorted(group_sizes(listing.entries, ())) == [2, 3]
 
 
+def test_no_fake_is_its_own_original(tmp_path: Path) -> None:
+    lay_files(tmp_path, ["faces/p.mp4", "videos/p.mp4", "o/1.png"])
+    (tmp_path / "t.csv").write_text("path,label,source\nfaces/p.mp4,fake,frames/p\nvideos/p.mp4,real,\no/1.png,real,\n")
+    assert {entry.source_id for entry in list_source(tmp_path / "t.csv").entries} == {None, "videos/p.mp4"}
+
+
 def test_two_folders_of_images_of_a_video_with_another_label_are_in_its_split(tmp_path: Path) -> None:
     lay_files(tmp_path, ["s.mp4", "s/1.png", "s_frames/1.png"])
     (tmp_path / "t.csv").write_text("path,label\ns.mp4,real\ns/1.png,fake\ns_frames/1.png,fake\n")
