@@ -1,7 +1,7 @@
 """Runs a command once for each way in which one of its file system calls may fail, and says what was not kept.
 
 A process of its own, into which `assets_failing_calls.library()` is preloaded; `python -m assets_failing_runs FOLDER
-COMMAND=ONE_IN...` tries one in so many faults of each command, and prints JSON.
+COMMAND=ONE_IN=FIRST...` tries one in so many faults of each command, and prints JSON.
 """
 
 from __future__ import annotations
@@ -132,11 +132,11 @@ def main() -> None:
     spools.SPOOL_BYTES, source_frames._MEMORY_BYTES = 1024, 1024  # type: ignore[misc]
     Storage.sleep = lambda *_: None  # type: ignore[method-assign]
     reports = {}
-    for name, _, one_in in (each.partition("=") for each in commands):
+    for name, one_in, first in (each.split("=") for each in commands):
         own_folder = Path(folder) / name
         own_folder.mkdir()
         with closing(COMMANDS[name](own_folder)) as command:
-            reports[name] = asdict(try_faults(command, int(one_in)))
+            reports[name] = asdict(try_faults(command, int(one_in), int(first)))
     print(json.dumps(reports))
 
 
