@@ -97,13 +97,14 @@ def signals_blocked_in_children(*numbers: signal.Signals) -> Iterator[None]:
 
 
 def start_resource_tracker() -> None:
-    """Starts the process by which Python frees what processes share, so that the end of a terminal does not end it.
+    """Starts the process by which Python frees what processes share, so that no signal to all processes ends it.
 
-    The next one would print a traceback for each resource that it does not know. SIGINT and SIGTERM it ignores itself.
+    The next one would print a traceback for each resource that it does not know. SIGINT and SIGTERM it ignores itself;
+    a lost terminal sends SIGHUP, a batch system SIGUSR1.
     """
     from multiprocessing import resource_tracker  # noqa: PLC0415 (handlers are set before it is imported)
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP])
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGHUP, signal.SIGUSR1])
     try:
         resource_tracker.ensure_running()
     finally:
