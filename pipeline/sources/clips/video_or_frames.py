@@ -302,9 +302,11 @@ def _with_original(entry: Entry, source_id: str, videos_of: EntriesOfClips, clip
     videos = [video for video in videos_of.find(clip) if video.video_id != entry.video_id]
     if videos:  # of several of one name, one of another class
         return replace(entry, source_id=min(videos, key=lambda video: video.label == entry.label).video_id)
-    if video_beside := videos_of.in_folder(clip):  # an image there may be of something else: it is not compared
+    beside = videos_of.in_folder(clip)
+    if beside is not None and beside.video_id != entry.video_id:
+        # An image there may be of something else: it is not compared.
         is_compared = entry.compared and not is_image(source_id)
-        return replace(entry, source_id=video_beside.video_id, compared=is_compared)
+        return replace(entry, source_id=beside.video_id, compared=is_compared)
     for original in _find(clips, clip):
         if original.num_images or not is_image(source_id):
             return replace(entry, source_id=_folder_of_images(original))

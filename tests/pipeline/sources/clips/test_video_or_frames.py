@@ -248,6 +248,13 @@ def test_no_fake_is_its_own_original(tmp_path: Path) -> None:
     assert {entry.source_id for entry in list_source(tmp_path / "t.csv").entries} == {None, "videos/p.mp4"}
 
 
+@pytest.mark.parametrize("source", ["s1", "s1/photo.png", "s1/frames"])
+def test_a_fake_beside_its_original_which_is_not_listed_is_not_its_own(tmp_path: Path, source: str) -> None:
+    lay_files(tmp_path, ["s1/fake.mp4", "s1/photo.png", "s1/frames/1.png", "o/1.png"])
+    (tmp_path / "t.csv").write_text(f"path,label,source\ns1/fake.mp4,fake,{source}\no/1.png,real,\n")
+    assert {entry.source_id for entry in list_source(tmp_path / "t.csv").entries} == {None, source}
+
+
 def test_two_folders_of_images_of_a_video_with_another_label_are_in_its_split(tmp_path: Path) -> None:
     lay_files(tmp_path, ["s.mp4", "s/1.png", "s_frames/1.png"])
     (tmp_path / "t.csv").write_text("path,label\ns.mp4,real\ns/1.png,fake\ns_frames/1.png,fake\n")
