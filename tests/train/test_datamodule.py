@@ -120,6 +120,7 @@ def test_after_sigkill_in_mid_epoch_a_new_process_trains_on_exactly_what_was_lef
     assert all(map(torch.equal, killed.weights.values(), resumed.values()))
 
 
+@pytest.mark.processes
 def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> None:
     for name, expected in (("after 0", killed.whole[:KILLED_AT]), ("after 5", killed.whole[SAVED_AT:])):
         first, second = (RecordFaces.read(killed.two / f"rank {rank}, {name}") for rank in (0, 1))
@@ -127,6 +128,7 @@ def test_so_do_two_ranks_each_with_its_half_of_every_batch(killed: Killed) -> No
         assert {abs(len(a) - len(b)) for (_, a), (_, b) in zip(first, second, strict=True)} == {0}
 
 
+@pytest.mark.processes
 def test_figures_of_two_ranks_are_those_of_one_with_the_face_that_fills_a_step_counted_once(
     killed: Killed, out: Path
 ) -> None:

@@ -141,10 +141,11 @@ def test_two_iterations_of_one_loader_at_once_are_not_taken_for_a_short_epoch(da
 def note_requests(batches: FaceDataLoader) -> list[tuple[int, int]]:
     """Epoch and step of each batch that workers are asked for from now on."""
     asked = []
+    prepare = batches._request_preparer  # not `batches`: in a cycle, torch would wait 5 s for the ends of its workers
 
     def note(sampler: EpochSampler, request: BatchRequest) -> BatchRequest:
         asked.append((request.epoch, request.step))
-        return batches._request_preparer(sampler, request)
+        return prepare(sampler, request)
 
     batches._epoch_sampler.prepare_requests_with(note)
     return asked

@@ -153,6 +153,7 @@ def test_losses_and_weights_are_those_of_one_process_with_decay_clipping_and_acc
     assert first["losses"] != second["losses"]
 
 
+@pytest.mark.processes
 def test_each_rank_keeps_a_part_and_validates_with_the_buffers_of_rank_0(
     single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:
@@ -164,6 +165,7 @@ def test_each_rank_keeps_a_part_and_validates_with_the_buffers_of_rank_0(
     assert float(first["gathered"]["net.seen"]) == first["seen"][-1] != 0
 
 
+@pytest.mark.processes
 def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
     single_process: tuple[dict[str, Any], Path], ranks: list[dict[str, Any]]
 ) -> None:
@@ -181,6 +183,7 @@ def test_one_checkpoint_file_resumes_on_two_ranks_and_on_one_process(
     torch.testing.assert_close(saved, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.processes
 def test_a_loss_that_is_no_number_on_one_rank_stops_both_alike(ranks: list[dict[str, Any]]) -> None:
     assert ranks[0]["lost"].startswith("loss or gradient is NaN or infinite in 4 steps in a row, from step 2 on")
     assert ranks[1]["lost"] == ranks[0]["lost"]

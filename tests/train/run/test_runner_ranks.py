@@ -233,12 +233,14 @@ def test_killed_and_resumed_under_fsdp_the_weights_are_those_of_a_run_that_nothi
     assert [path.name for path in (folder / "whole" / "checkpoints").iterdir() if path.is_dir()] == []
 
 
+@pytest.mark.processes
 def test_ranks_draw_other_random_numbers_and_resume_each_its_own(folder: Path) -> None:
     uninterrupted, resumed = draws(folder, "whole", "whole"), draws(folder, "killed", "rest")
     assert all(first != second for first, second in zip(*uninterrupted, strict=True))
     assert resumed == [steps[3:] for steps in uninterrupted]  # the checkpoint is that of the third step
 
 
+@pytest.mark.processes
 def test_a_rank_that_is_done_ends_its_threads_before_the_interpreter_does(folder: Path) -> None:
     """One that freed a tensor later would abort the process, and the job would have failed. That is under DDP."""
     for rank in (0, 1):
@@ -247,11 +249,13 @@ def test_a_rank_that_is_done_ends_its_threads_before_the_interpreter_does(folder
         assert not at_exit
 
 
+@pytest.mark.processes
 def test_one_process_goes_on_with_the_batches_that_two_ranks_left(folder: Path) -> None:
     assert faces(folder, "alone", "rest", ranks=1) == faces(folder, "whole", "whole")[3:]
     assert len(faces(folder, "whole", "whole")) == STEPS
 
 
+@pytest.mark.processes
 def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(folder: Path) -> None:
     remaining = [face for step in faces(folder, "whole", "whole")[3:] for face in step]
     resumed = faces(folder, "halved", "rest", ranks=1)
@@ -261,11 +265,13 @@ def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(fold
     assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
 
 
+@pytest.mark.processes
 def test_images_that_ranks_share_unevenly_are_counted_once(folder: Path) -> None:
     assert [len(step) for step in faces(folder, "uneven", "whole")] == [8] * 5 + [5]
     assert json.loads((folder / "uneven" / "result.json").read_text())["images"] == 45
 
 
+@pytest.mark.processes
 def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder: Path) -> None:
     assert not (folder / "written").exists()
 

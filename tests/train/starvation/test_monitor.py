@@ -582,6 +582,7 @@ def train_on_ranks(folder: str) -> None:
     Path(folder, f"rank{fit.global_rank}.json").write_text(json.dumps(report))
 
 
+@pytest.mark.processes
 def test_ranks_agree_the_slowest_shows_and_all_stop_at_the_same_step(tmp_path: Path) -> None:
     stage = {"run": f"{__file__}:train_on_ranks", "ranks": 2, "arguments": {"folder": str(tmp_path)}}
     assert in_processes(stage) == [[0, 0]]

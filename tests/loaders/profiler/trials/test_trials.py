@@ -289,6 +289,7 @@ def test_advice_that_fails_is_noted_and_costs_not_the_verdict(monkeypatch: pytes
         raise OverflowError("int too large to convert to float")
 
     monkeypatch.setattr(explanations, "advise", fail)
+    monkeypatch.setattr(trials, "_wait_curve", lambda _profile: ())
     profiled = trials.explain(starved())
     assert (profiled.verdict.kind, profiled.advice) == (VerdictKind.STARVED, ())
     assert "what would help could not be measured: OverflowError: int too large" in " ".join(profiled.trial_notes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import runpy
 import sys
 from collections import Counter
 from collections.abc import Iterable
@@ -68,7 +68,12 @@ def test_seven_emotions_keep_their_names_and_numbers_the_whole_way(
 
 
 def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
-    ids: Path, tmp_path: Path, small_options: Options, cluster_address: str
+    ids: Path,
+    tmp_path: Path,
+    small_options: Options,
+    cluster_address: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     out = tmp_path / "out"
     precompute(ids, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
@@ -77,9 +82,10 @@ def test_three_ids_are_numbered_by_value_and_unknown_ones_are_shown(
         f"{number}.mp4": number % 3 if number < 6 else -1 for number in range(7)
     }
     assert verify(out).findings == []
-    output = subprocess.run(
-        [sys.executable, "-m", "facefeed.loaders", str(out)], capture_output=True, text=True, check=True
-    ).stdout
+    capsys.readouterr()
+    monkeypatch.setattr(sys, "argv", ["facefeed.loaders", str(out)])
+    runpy.run_module("facefeed.loaders", run_name="__main__")
+    output = capsys.readouterr().out
     counts = dict.fromkeys(("7", "12", "100", "unknown"), 0)
     for line in output.splitlines():
         for part in line.split("(")[1].split(")")[0].split(", "):
