@@ -11,6 +11,7 @@ Must not know: what is in the media, plans, datasets on disk.
 | metadata/ | JSON that comes with a source; when a video is fake; columns of the source's own |
 | clips/ | images that are frames of one clip; a clip as a video or as frames; inputs that are cropped already |
 | folder_names | class, split and clip that the name of a folder says |
+| disjoint_sets | which names belong together, by links between them |
 | splits_file | splits from a file in place of the source's own |
 | checks/ | for how many inputs originals, recordings and people are known; warnings |
 

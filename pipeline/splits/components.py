@@ -1,4 +1,4 @@
-"""Connected components of videos that are linked by originals, footage and people (union-find)."""
+"""Connected components of videos that are linked by originals, footage and people."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..sources import Entry
+from ..sources.disjoint_sets import DisjointSets
 
 
 def nodes_of(entry: Entry, dropped: Container[str]) -> list[str]:
@@ -21,19 +22,14 @@ def nodes_of(entry: Entry, dropped: Container[str]) -> list[str]:
 
 @dataclass
 class Components:
-    """Union-find over nodes; `all_splits` of a component are stored at its root: several where a leak was accepted."""
+    """Sets of linked nodes; `all_splits` of a component are stored at its root: several where a leak was accepted."""
 
-    parent: dict[str, str] = field(default_factory=dict)
+    sets: DisjointSets = field(default_factory=DisjointSets)
     all_splits: dict[str, frozenset[str]] = field(default_factory=dict)
 
     def root(self, node: str) -> str:
-        """The representative node of the component of `node`; compresses paths."""
-        parent = self.parent.setdefault(node, node)
-        while parent != self.parent[parent]:
-            self.parent[parent] = self.parent[self.parent[parent]]
-            parent = self.parent[parent]
-        self.parent[node] = parent
-        return parent
+        """The representative node of the component of `node`."""
+        return self.sets.root(node)
 
     def root_of(self, entry: Entry) -> str:
         """The representative node of a video's component."""
@@ -45,11 +41,10 @@ class Components:
 
     def union(self, nodes: Sequence[str], split: str | None = None) -> None:
         """Joins the components of `nodes`; `split`: of a video that links them, where that is fixed."""
-        known = frozenset().union(*(self.all_splits.get(self.root(node), frozenset()) for node in nodes))
-        known |= frozenset({split} if split else ())
-        first = self.root(nodes[0])
-        for node in nodes[1:]:
-            self.parent[self.root(node)] = first
-            first = self.root(first)
+        first, *others = map(self.root, nodes)
+        known = frozenset({split} if split else ()).union(
+            *(self.all_splits.get(root, frozenset()) for root in (first, *others))
+        )
+        self.sets.join(first, others)
         if known:
-            self.all_splits[self.root(first)] = known
+            self.all_splits[first] = known

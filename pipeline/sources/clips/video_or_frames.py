@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ...console import plural
+from ..disjoint_sets import DisjointSets
 from ..folder_names import CONTENT_NAMES, VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
@@ -223,25 +224,23 @@ def _in_one_footage(
 
 
 class _Footages:
-    """Sets of footages that are one: union-find over their names, and over ids of entries without footage.
+    """Sets of footages that are one, by their names and by ids of entries without footage.
 
     clips: paths of clips, which are names for want of one that metadata gives.
     """
 
     def __init__(self, clips: Iterable[str]) -> None:
-        self._parent: dict[str, str] = {}
+        self._sets = DisjointSets()
         self._is_name: set[str] = set()
         self._clips = {*clips}
 
     def join(self, *entries: Entry) -> None:
-        roots = {self._root(self._node(entry)) for entry in entries}
-        if len(roots) > 1:
-            kept = min(roots, key=lambda root: (root not in self._is_name, root in self._clips, root))
-            self._parent.update(dict.fromkeys(roots, kept))
+        roots = {self._sets.root(self._node(entry)) for entry in entries}
+        self._sets.join(min(roots, key=lambda root: (root not in self._is_name, root in self._clips, root)), roots)
 
     def with_name(self, entry: Entry) -> Entry:
         """The entry with the name of its set, the first of those that are names of footage."""
-        name = self._root(self._node(entry))
+        name = self._sets.root(self._node(entry))
         return replace(entry, footage=name) if name in self._is_name and name != entry.footage else entry
 
     def _node(self, entry: Entry) -> str:
@@ -249,12 +248,6 @@ class _Footages:
             return f"\0{entry.video_id}"  # which no footage is called
         self._is_name.add(entry.footage)
         return entry.footage
-
-    def _root(self, node: str) -> str:
-        while (parent := self._parent.setdefault(node, node)) != node:
-            self._parent[node] = self._parent.setdefault(parent, parent)
-            node = parent
-        return node
 
 
 def _warnings(videos: int, clips: int, left_out: int) -> Iterable[str]:
