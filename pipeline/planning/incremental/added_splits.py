@@ -10,6 +10,7 @@ from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ...sources.clips.image_sequences import class_names
 from ...sources.clips.video_or_frames import EntriesOfClips
+from ...sources.media.suffixes import is_image
 from ...splits.assignment import Assignment, assign_splits
 from ...splits.leaks import refuse_new_leaks
 from ..options import Options
@@ -65,13 +66,14 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     clips, gone_clips = EntriesOfClips.of(listing.entries, classes), EntriesOfClips.of(gone, classes)
     new = {entry.video_id for entry in added}
 
-    of_gone = {video_id: entry.video_id for entry in gone if (video_id := _id_of_clip(entry, clips)) in new}
-    return of_gone | {entry.video_id: old for entry in added if (old := _id_of_clip(entry, gone_clips))}
+    def same_clip(entry: Entry, others: EntriesOfClips) -> str | None:
+        if is_image(entry.video_id):
+            return next((other.video_id for other in others.of_image(entry.video_id, classes)), None)
+        found = next(iter(others.find(entry.video_id)), None) or others.in_folder(entry.video_id)
+        return found.video_id if found else None
 
-
-def _id_of_clip(entry: Entry, clips: EntriesOfClips) -> str | None:
-    clip = next(iter(clips.find(entry.video_id)), None) or clips.in_folder(entry.video_id)
-    return clip.video_id if clip else None
+    of_gone = {video_id: entry.video_id for entry in gone if (video_id := same_clip(entry, clips)) in new}
+    return of_gone | {entry.video_id: old for entry in added if (old := same_clip(entry, gone_clips))}
 
 
 def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:

@@ -93,6 +93,12 @@ class EntriesOfClips(NamedTuple):
         is_of_frames = any(part in CONTENT_NAMES or _FRAMES_OF_CLIP.fullmatch(part) for part in below)
         return [video] if is_of_frames else []
 
+    def of_image(self, path: str, classes: frozenset[str]) -> list[Entry]:
+        """What is of the clip that the image `path` is a frame of, but for other images of it."""
+        folder = path.rpartition("/")[0]
+        clip = clip_folder(folder, classes)
+        return [] if clip is None else _find(self.by_path, clip) or self.find(folder)
+
     def in_folder(self, folder: str) -> Entry | None:
         """The only video in `folder`, or in that of the clip whose frames it holds."""
         if is_media(folder):

@@ -103,6 +103,45 @@ def test_a_video_is_in_the_split_of_its_frames_that_were_there_before(video: str
     assert {name: after[video.format(name)] for name in before} == before
 
 
+@pytest.mark.parametrize("later", ["videos", "frames"])
+def test_rows_of_a_table_that_turn_from_frames_to_their_video_or_back_stay_in_the_split_of_the_clip(later: str) -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    rows: dict[str, list[str]] = {"videos": [], "frames": []}
+    for number in range(8):
+        label, images = ("real", "fake")[number % 2], [numbered(3 * number + frame, 64, 48) for frame in range(2)]
+        clip = source / f"clip{number}"
+        clip.mkdir(parents=True)
+        write_video(clip.with_suffix(".mp4"), images)
+        rows["videos"].append(f"{clip.name}.mp4,{label}")
+        for frame, image in enumerate(images):
+            cv2.imwrite(str(clip / f"{frame}.png"), image)
+            rows["frames"].append(f"{clip.name}/{frame}.png,{label}")
+    for kind in sorted(rows, key=lambda kind: kind == later):
+        (source / "table.csv").write_text("\n".join(["path,label", *rows[kind]]))
+        run(source / "table.csv", out)
+    splits = split_of(out)
+    assert len(splits) == 3 * 8
+    assert {*splits.values()} == {"train", "val", "test"}
+    clips = [{splits[f"clip{number}{end}"] for end in (".mp4", "/0.png", "/1.png")} for number in range(8)]
+    assert [len(split) for split in clips] == [1] * 8
+
+
+def test_an_image_of_a_clip_that_comes_where_another_one_is_gone_is_none_that_was_renamed() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    clip = source / "clip"
+    clip.mkdir(parents=True)
+    table = source / "table.csv"
+    for frame, label in enumerate(("real", "fake")):
+        cv2.imwrite(str(clip / f"{frame}.png"), numbered(frame, 64, 48))
+        table.write_text(f"path,label\nclip/{frame}.png,{label}\n")
+        summary = run(table, out)
+    assert summary.changes.renamed == {}
+    assert len(split_of(out)) == 2
+    assert len({*split_of(out).values()}) == 1
+
+
 def move(source: Path, old: str, new: str) -> None:
     (source / new).parent.mkdir(parents=True, exist_ok=True)
     (source / old).rename(source / new)
