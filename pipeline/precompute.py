@@ -367,12 +367,18 @@ class _Run:
         failed than allowed, `StoppedError` where one of this run's own units is left.
         """
         out = run_state.paths.root
-        if left := units_left and sum(1 for _ in run_state.pending_units(self.job_share)):
+        # Of the whole job those that were found: a second look may see what the first one did not.
+        left = units_left
+        if left and self.job_share is not None:
+            left = sum(1 for _ in run_state.pending_units(self.job_share))
+        if left:
             raise StoppedError(
-                f"{out}: {left} units have no receipt that this host can see; run the same command again"
+                f"{out}: {plural(left, 'unit')} without a receipt that this host can see; run the same command again"
             )
         config = run_state.plan.parts[0].config
-        manifest = build_manifest(run_state, config, changes.refused, len(self.listing.missing), changes.removed)
+        manifest = build_manifest(
+            run_state, config, changes.refused, len(self.listing.missing), changes.removed, is_whole=not units_left
+        )
         if units_left:
             return manifest, []
         quarantine_orphans(run_state)  # of units that were split in this run

@@ -119,6 +119,11 @@ def add_columns(
         units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
         pending = [unit for unit in units if not column_set.has_file_for(unit)]
         rows = sum(unit.rows for unit in units)
+        if rows != manifest.rows:
+            raise CorruptDataError(
+                f"{out}: its receipts account for {rows:,} rows, its manifest for {manifest.rows:,}; run `facefeed "
+                f"verify {out}`"
+            )
         rows_before = done = rows - sum(unit.rows for unit in pending)
         if pending:
             on_progress(done, rows)

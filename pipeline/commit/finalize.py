@@ -33,7 +33,7 @@ from ..errors import CorruptDataError, Reason, StoppedError, UsageError
 from ..files import files_below, sha256_of, stop_on_disk_error, sync_folder, write_durably
 from ..planning.plan import Unit
 from ..planning.recorded import RecordedDataset
-from ..planning.run_state import RunState
+from ..planning.run_state import RunState, fingerprint_of
 from ..sources import Entry
 from ..stored_source.staging import STAGING_PREFIX
 from .column_files import check_columns
@@ -230,8 +230,10 @@ def build_manifest(
     refused: Sequence[Entry],
     missing: int,
     removed: Container[str] = (),
+    *,
+    is_whole: bool = False,
 ) -> Manifest:
-    """Builds the manifest from the receipts.
+    """Builds the manifest from the receipts, each of which is read once.
 
     Args:
         run_state: plan and receipts.
@@ -239,16 +241,22 @@ def build_manifest(
         refused: inputs that never reached a unit.
         missing: number of inputs that metadata lists but are not on disk.
         removed: ids of inputs that the source does not have any more: those of them that failed are not counted.
+        is_whole: whether all planned units were found to be finished.
+
+    Raises:
+        StoppedError: with `is_whole`, a unit has no receipt, as on a network mount that has not seen it yet.
 
     """
     splits: dict[str, Counter[str]] = {}
     totals: Counter[str] = Counter()
     unused: Counter[str] = Counter()
     uncounted: list[str] = []
+    files: dict[str, str | None] = {}
 
     def outcomes() -> Iterator[InputOutcome]:
-        for planned, unit, receipt in run_state.finished_units():
+        for planned, unit, receipt in run_state.finished_units(all_are=is_whole):
             totals.update(units=1, rows=receipt.rows, bytes=receipt.bytes)
+            files.update({receipt.file: receipt.sha256} if receipt.file else {})
             for outcome in receipt.inputs:
                 if run_state.unit_of_video[outcome.video_id] == planned.unit_id:
                     counts = splits.setdefault(unit.split, Counter())
@@ -262,7 +270,7 @@ def build_manifest(
 
     inputs = count_inputs(outcomes(), Counter(str(entry.problem) for entry in refused), missing)
     return Manifest(
-        fingerprint=run_state.fingerprint(),
+        fingerprint=fingerprint_of(run_state.config_hash, files),
         config=config,
         labels=list(config["labels"]),
         splits={name: dict(counts) for name, counts in sorted(splits.items())},
@@ -281,14 +289,17 @@ def build_manifest(
     )
 
 
-def renewed_manifest(run_state: RunState, manifest: Manifest) -> Manifest:
-    """The manifest of the receipts as they are now; what only the source's listing has is taken from `manifest`."""
+def renewed_manifest(run_state: RunState, manifest: Manifest, *, is_whole: bool = False) -> Manifest:
+    """The manifest of the receipts as they are now; what only the source's listing has is taken from `manifest`.
+
+    is_whole: see `build_manifest`.
+    """
     refused = [
         Entry(video_id=str(each["video_id"]), problem=cast("Reason", each["reason"]), detail=each["detail"])
         for each in manifest.refused
     ]
     missing, removed = manifest.inputs["missing"], {*manifest.removed}
-    return build_manifest(run_state, manifest.config, refused, missing, removed)
+    return build_manifest(run_state, manifest.config, refused, missing, removed, is_whole=is_whole)
 
 
 def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:

@@ -216,9 +216,10 @@ class _Compaction:
         that lack rows, and the number of files that were removed.
         """
         self._lease.check()
-        manifest = renewed_manifest(self.run_state, self._manifest)
         if self._begun:
             self._refuse_damaged()
+        manifest = renewed_manifest(self.run_state, self._manifest, is_whole=True)
+        if self._begun:
             self._merge_columns()
             incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)
             publish_manifest(self._paths, manifest)

@@ -81,7 +81,7 @@ def export(
             form = make_form(stored, request)
             with destination.claim(on_wait):
                 parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
-                if Manifest.read(out).fingerprint != wanted.fingerprint:
+                if _fingerprint_now(out) != wanted.fingerprint:
                     raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
                 destination.finish([*_published(destination, form), _receipt(destination, CLOSING)])
         checked = _Counter("check", destination.receipt.files, on_progress)
@@ -91,6 +91,14 @@ def export(
             incomplete_columns=incomplete_columns,
             seconds=time.monotonic() - started,
         )  # fmt: skip
+
+
+def _fingerprint_now(out: Path) -> str:
+    """The fingerprint of a dataset that was finished before; raises `StoppedError` where its manifest is not there."""
+    try:
+        return Manifest.read(out).fingerprint
+    except UsageError as error:
+        raise StoppedError(f"{error}; it was finished as the export began: run the same command again") from error
 
 
 def _write_parts(destination: Destination, form: Form, written: _Counter) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from ..dataset.added_columns import read_column_sets
 from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, trusted_receipt
-from ..errors import CorruptDataError, UsageError
+from ..errors import CorruptDataError, StoppedError, UsageError
 from ..files import read_stored
 from .job_share import JobShare
 from .options import hash_config
@@ -109,12 +109,20 @@ class RunState:
                     finished += 1
         return pending, finished
 
-    def finished_units(self) -> Iterator[tuple[Unit, Unit, Receipt]]:
-        """Every finished unit, as `(planned unit, that unit or a part it was split into, receipt)`."""
+    def finished_units(self, *, all_are: bool = False) -> Iterator[tuple[Unit, Unit, Receipt]]:
+        """Every finished unit, as `(planned unit, that unit or a part it was split into, receipt)`.
+
+        all_are: whether all planned units were found to be finished. Raises `StoppedError` where one is not, then.
+        """
         for planned in self.plan.units():
             for unit, receipt in self.leaf_units(planned):
                 if receipt is not None:
                     yield planned, unit, receipt
+                elif all_are:
+                    raise StoppedError(
+                        f"{self.paths.receipt(unit.unit_id)}: a receipt, or its file, that this host saw is gone; run "
+                        "the same command again"
+                    )
 
     @cached_property
     def unit_of_video(self) -> dict[str, str]:
@@ -148,13 +156,9 @@ class RunState:
         return [(self.paths.root / name, name) for name in names]
 
     def fingerprint(self) -> str:
-        """SHA-256 over the config hash and all files' hashes: changes whenever any row could have changed."""
-        digest = hashlib.sha256(self.config_hash.encode())
-        for line in sorted(
-            f"{receipt.file} {receipt.sha256}" for _, _, receipt in self.finished_units() if receipt.file
-        ):
-            digest.update(line.encode())
-        return digest.hexdigest()
+        """The fingerprint of all finished units."""
+        hashes = {receipt.file: receipt.sha256 for _, _, receipt in self.finished_units() if receipt.file}
+        return fingerprint_of(self.config_hash, hashes)
 
 
 class RecordedRunState(RunState):
@@ -167,6 +171,14 @@ class RecordedRunState(RunState):
         except CorruptDataError:
             return None
         return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
+
+
+def fingerprint_of(config_hash: str, files: Mapping[str, str | None]) -> str:
+    """SHA-256 over the config hash and the hashes of all files, by name: changes when any row could have changed."""
+    digest = hashlib.sha256(config_hash.encode())
+    for line in sorted(f"{name} {sha256}" for name, sha256 in files.items()):
+        digest.update(line.encode())
+    return digest.hexdigest()
 
 
 def trusted_receipt_of(unit: Unit, paths: OutPaths, config_hash: str) -> Receipt | None:

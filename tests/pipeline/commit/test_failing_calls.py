@@ -42,6 +42,7 @@ def check_commands(
     reports: dict[str, dict[str, Any]] = json.loads(result.stdout.splitlines()[-1])
     for name, report in reports.items():
         print(f"{name}: {report['tried']} faults, {report['endings']}; {report['calls']} calls; {report['seconds']} s")
+        print(*report["problems"], sep="\n")  # pytest shortens them
     assert {name: report["problems"] for name, report in reports.items()} == {name: [] for name in one_in}
     endings = {ending for report in reports.values() for ending in report["endings"]}
     assert {"killed", "exit 75"} <= endings, "no fault has had an effect"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -18,6 +20,7 @@ from assets_storage import FailingStorage
 from facefeed.pipeline.dataset import byte_ranges
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.destination import WORK, Destination
 from facefeed.pipeline.export.forms.form import CLOSING
 from facefeed.pipeline.export.receipt import PartReceipt
@@ -163,6 +166,34 @@ def test_a_part_whose_receipt_is_gone_at_the_end_is_not_left_out(
     assert "the receipt of its part 'train-00000-of-00001' is missing or damaged" in stopped.stderr
     exported(out, tmp_path / "dest", "hf")
     assert files_below(tmp_path / "dest") == files_below(undisturbed["hf"])
+
+
+@pytest.mark.parametrize(
+    ("is_gone", "said"),
+    [(True, "no manifest.json, .*: run the same command again"), (False, "has changed during the export; delete ")],
+)
+def test_an_export_of_a_dataset_that_goes_or_changes_meanwhile_is_not_finished(
+    is_gone: bool, said: str, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, dest = copy_dataset(out, tmp_path / "out"), tmp_path / "dest"
+    manifest, write_parts = mine / "manifest.json", export_run._write_parts
+    text = manifest.read_text()
+    fingerprint = json.loads(text)["fingerprint"]
+
+    def write_then_change(*arguments: Any) -> int:
+        parts_before = write_parts(*arguments)
+        manifest.write_text(text.replace(fingerprint, fingerprint[::-1]))
+        if is_gone:
+            manifest.unlink()
+        return parts_before
+
+    with monkeypatch.context() as patch:
+        patch.setattr(export_run, "_write_parts", write_then_change)
+        result = run_export(mine, dest, "folders")
+    assert result.exit_code == 75
+    assert re.search(said, " ".join(result.stderr.split()))
+    manifest.write_text(text)
+    assert exported(mine, dest, "folders")["parts_before"] > 0
 
 
 # ---- a finished export

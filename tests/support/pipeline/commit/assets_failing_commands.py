@@ -334,7 +334,7 @@ class Export(Command):
     def run(self) -> None:
         result = export(self._out, self._dest, self._request)
         if result.exit_code:
-            raise AssertionError(f"{result.check.findings}, damaged: {result.receipt.damaged}")
+            raise CorruptDataError(f"{result.check.findings}, damaged: {result.receipt.damaged}")  # as for `Verify`
 
     def written(self) -> dict[str, bytes]:
         return files_of(self._dest)
