@@ -27,6 +27,8 @@ _MEMORY_ASKED = re.compile(r"of size (\d+) failed")
 """In Arrow's errors."""
 _NO_THREAD = re.compile("can't start new thread|Failed to launch worker thread")
 """In plain errors of Python and of Arrow."""
+_NO_MEMORY_TO_MAP = f"Memory mapping file failed: {os.strerror(errno.ENOMEM)}"
+"""In an error of Arrow without an errno."""
 _NOT_THERE = {errno.ENOENT, errno.ENOTDIR}
 _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a file, or farther than any file reaches
 
@@ -84,7 +86,7 @@ def raise_unless_damage(path: Path, error: Exception) -> None:
 
 def refusal_text(error: BaseException) -> str | None:
     """What to say and to advise where the system refused memory or a thread; None for any other error."""
-    if isinstance(error, MemoryError):
+    if isinstance(error, MemoryError) or _NO_MEMORY_TO_MAP in str(error):
         return memory_text(error)
     if (refused := _NO_THREAD.search(str(error))) is not None:
         return (

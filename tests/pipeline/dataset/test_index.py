@@ -28,7 +28,7 @@ from facefeed.pipeline.dataset.index import Index, current_index_path, layout
 from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
-from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
 from facefeed.pipeline.verify.check import rebuild_index_file, verify
 
 LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
@@ -61,6 +61,16 @@ def test_a_file_system_that_maps_no_files_is_not_taken_for_damage(copy: Path, mo
     for read in (Index, verify, FaceDataset):
         with pytest.raises(UsageError, match=rf"{copy}: its file system cannot map files into memory .* another one"):
             read(copy)
+
+
+def test_memory_that_is_refused_is_not_taken_for_damage(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: str) -> Any:
+        raise OSError("Memory mapping file failed: Cannot allocate memory")  # as Arrow does, without an errno
+
+    monkeypatch.setattr(pa, "memory_map", refuse)
+    for command in (Index, verify):
+        with pytest.raises(StoppedError, match=r"index.*\.arrow: Cannot allocate memory .* run the same command again"):
+            command(copy)
 
 
 def stored(out: Path) -> pa.Table:
