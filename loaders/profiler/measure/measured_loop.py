@@ -46,7 +46,8 @@ class MeasuredLoop:
 
     opening_seconds: of the first `iter()`. first_batch_seconds: from there to the first batch. sees_batches: whether
     each `next()` takes one batch of a torch DataLoader, whose timing and queue belong to the step. is_pipeline:
-    whether batches go through further stages, which may cut, join and shuffle them.
+    whether batches go through further stages, which may cut, join and shuffle them. num_in_epoch: batches of the
+    current epoch so far.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -71,7 +72,7 @@ class MeasuredLoop:
         self._ends_in, self._was_told_to_end = 0, False  # requests; 0: where its epochs end
         # Of one that can resume the first epoch may be the rest of one.
         self._may_be_resumed = any(hasattr(each, "load_state_dict") for each in (loader, torch_loader))
-        self._num_in_epoch, self._epoch_lengths = 0, list[int]()  # batches so far; of epochs that ended by themselves
+        self.num_in_epoch, self._epoch_lengths = 0, list[int]()  # the latter: of epochs that ended by themselves
         self.opening_seconds = self.first_batch_seconds = 0.0
 
     @property
@@ -248,7 +249,7 @@ class MeasuredLoop:
         batch = self._next_or_self(iterator)
         if batch is self:
             if not self._was_told_to_end and not self._may_be_resumed:
-                self._epoch_lengths.append(self._num_in_epoch)
+                self._epoch_lengths.append(self.num_in_epoch)
             self._may_be_resumed = False
             # Freed first, as after a `for` loop: an epoch that was made to end here still has its dataset open.
             del iterator
@@ -261,7 +262,7 @@ class MeasuredLoop:
             if batch is self:
                 raise UsageError("the loader has no batches; give it more rows or a smaller batch_size")
         self.first_batch_seconds = self.first_batch_seconds or clock() - started_at - self.opening_seconds
-        self._num_in_epoch = 1 if is_first else self._num_in_epoch + 1
+        self.num_in_epoch = 1 if is_first else self.num_in_epoch + 1
         self._note_arrivals()
         return batch, is_first
 

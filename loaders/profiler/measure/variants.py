@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SequentialSampler
 
 from ...batching.batch_dataset import BatchDataset
 from ...batching.jpeg_batch_dataset import JpegBatchDataset
@@ -51,6 +51,13 @@ class _BoundRepeatedBalance:
     def epoch_rows(self, epoch: int, key: int) -> Rows:
         epochs = range(epoch * self.num_rounds, (epoch + 1) * self.num_rounds)
         return np.concatenate([self.single_round.epoch_rows(number, key) for number in epochs])
+
+
+def has_fixed_order(loader: DataLoader[Any] | None) -> bool:
+    """Whether every epoch has the order of the dataset; False where that is not known."""
+    if isinstance(loader, FaceDataLoader):
+        return loader.shuffle is False
+    return loader is not None and isinstance(loader.sampler, SequentialSampler)
 
 
 def torch_loader_of(loader: Any) -> DataLoader[Any] | None:

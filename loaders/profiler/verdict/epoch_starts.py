@@ -14,6 +14,8 @@ from .step_series import StepSeries
 
 NOT_JUDGED = "epoch boundaries not judged: the loader has no length, and none was seen; give epoch_batches"
 
+REST_NOT_SEEN = "{:,} of {:,} batches of an epoch were seen, in order: the rest is taken to be like them"
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochStarts:
@@ -22,10 +24,20 @@ class EpochStarts:
     start_wait_seconds: additional waiting from the end of the epoch before until the queue is full, of several starts.
     Below 0 where the device happened to wait less than it usually does in as many steps: were that taken for 0, the
     mean of starts that cost nothing would be above 0.
+    num_steps_left_out: steps after the measured ones, in which the loop may not have settled yet.
     """
 
     num_batches: int
     start_wait_seconds: Sequence[float]
+    num_steps_left_out: int = 0
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is to be said of them."""
+        if not self.num_steps_left_out:
+            return ()
+        more = f"{self.num_steps_left_out:,} more steps"
+        return (f"epoch starts not judged to their end: the first one took {more} to settle than were measured",)
 
     @property
     def mean_start_wait_seconds(self) -> float:

@@ -21,9 +21,9 @@ from ..measure.recording import Recording
 from ..measure.step_clock import HostStepClock, StepClock, SynchronisedHostClock, step_clock_for
 from ..measure.steps import EmulatedDevice, SleepingStep
 from ..measure.unseen_queue import drain_unseen_queue
-from ..measure.variants import torch_loader_of
+from ..measure.variants import has_fixed_order, torch_loader_of
 from .epoch_length import num_epoch_batches, short_epoch_batches, short_epoch_error, short_seen_batches
-from .epoch_starts import NOT_JUDGED, EpochStarts, epoch_boundaries, seen_start_waits
+from .epoch_starts import NOT_JUDGED, REST_NOT_SEEN, EpochStarts, epoch_boundaries, seen_start_waits
 from .headroom import without_hidden_reads
 from .job import judge_job, report_of_rank
 from .judge import judge
@@ -71,6 +71,7 @@ class LoaderMeasurement:
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
         max_hidden_batches, saw_batches = self._drain(float(replays[0][0].step_seconds.mean())), loop.sees_batches
+        num_before = loop.num_in_epoch
         live = self._without_transient(
             loop.record(
                 min(self.num_steps, _CHUNK_STEPS),
@@ -91,9 +92,9 @@ class LoaderMeasurement:
         assert preloaded is not None
         if self.ranks.all_max(int(saw_batches and not loop.sees_batches)) and max_hidden_batches is None:
             max_hidden_batches = USUAL_MAX_IN_FLIGHT  # so many were taken before, or more
-        epoch = self._epoch_starts(live)
-        not_judged = () if epoch else (NOT_JUDGED,)
-        remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *not_judged, *self.ranks.remarks)
+        epoch = self._epoch_starts(live, num_before + live.num_transient_steps)
+        epoch_remarks = (*epoch.remarks, *self._remarks_on_order(len(live), epoch)) if epoch else (NOT_JUDGED,)
+        remarks = (*unseen_queue_remarks(len(live), max_hidden_batches), *epoch_remarks, *self.ranks.remarks)
         doubts = (
             replay_doubts(live, [each for each, _ in replays], accelerator=self._unseen_device)
             if self._unseen_device
@@ -192,10 +193,13 @@ class LoaderMeasurement:
         self._counted_step.num_wanted = self._counted_step.num_done + max(min(num_missing, num_left), 0)
         return min(num_missing, _CHUNK_STEPS, num_left)
 
-    def _epoch_starts(self, live: Recording) -> EpochStarts | None:
+    def _epoch_starts(self, live: Recording, num_settling_batches: int) -> EpochStarts | None:
         """Additional waiting from one epoch to the next; None where no length is known and no boundary was seen.
 
-        Of the boundaries in the recording, and of as many more as the confidence needs, measured one by one.
+        Of the boundaries in the recording, and of as many more as the confidence needs, measured one by one. Each until
+        its queue is full, and beyond as many batches as the first epoch had delivered once the loop had settled.
+
+        num_settling_batches: these. Slow ones at the start of every epoch are no part of the steady state.
         """
         job_steps = self._job_steps(live)
         boundaries = max(self.ranks.all_gather(epoch_boundaries(live.segment_step)), key=len)
@@ -204,9 +208,11 @@ class LoaderMeasurement:
             return None
         mean_wait_seconds = float(job_steps.wait_seconds[job_steps.is_steady].mean())
         # A count, and no limit of time: of several ranks all have to do the same steps. Those before the boundary have
-        # no limit: without them the loop would not arrive at it as in mid-epoch.
+        # no limit: without them the loop would not arrive at it as in mid-epoch. Nor have those until the queue is
+        # full, which are no part of the steady state either.
         max_steps = round(_MAX_SECONDS_AFTER_BOUNDARY / float(live.period_seconds[live.is_steady].mean()))
-        num_start_steps = self.ranks.all_max(max(min(2 * self.loop.max_in_flight + 1, num_batches, max_steps), 1))
+        num_wanted = min(2 * self.loop.max_in_flight + 1 + num_settling_batches, num_batches)
+        num_start_steps = self.ranks.all_max(max(min(num_wanted, max_steps), self.loop.max_in_flight, 1))
         start_wait_seconds = seen_start_waits(
             job_steps, boundaries, num_start_steps=num_start_steps, mean_wait_seconds=mean_wait_seconds
         )
@@ -223,7 +229,16 @@ class LoaderMeasurement:
             # Short epochs, and those of a `FaceDataLoader`, need other numbers of steps.
             counted_step.num_wanted = round(counted_step.num_done * num_starts / (number + 1))
         self.loop.leave_epoch_starts()
-        return EpochStarts(num_batches=num_batches, start_wait_seconds=start_wait_seconds)
+        return EpochStarts(
+            num_batches=num_batches,
+            start_wait_seconds=start_wait_seconds,
+            num_steps_left_out=max(num_wanted - num_start_steps, 0),
+        )
+
+    def _remarks_on_order(self, num_steps: int, epoch: EpochStarts) -> tuple[str, ...]:
+        """What is to be said where the steps are the beginning of an epoch in order, and so no sample of it."""
+        is_prefix = num_steps < epoch.num_batches and has_fixed_order(torch_loader_of(self.loader))
+        return (REST_NOT_SEEN.format(num_steps, epoch.num_batches),) if is_prefix else ()
 
     def _num_epoch_batches(self) -> int | None:
         """Batches of an epoch, of the rank with the fewest; None where a rank states no length and none was seen.

@@ -196,7 +196,7 @@ def test_progress_counts_what_an_activity_counts_and_not_steps(
     CliRunner().invoke(main, ["profile", str(dataset), *arguments])
     starts = [text for text in shown if text.startswith("profiling the starts of epochs: 0 of ")]
     assert len(starts) == 1
-    assert int(starts[0].rpartition(" ")[2]) % 2 == 0  # each takes two steps; a busy machine has seen some of them
+    assert int(starts[0].rpartition(" ")[2]) > 1  # steps, of which each start takes several
     assert not [text for text in shown if "steps" in text]
 
 

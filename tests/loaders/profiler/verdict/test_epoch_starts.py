@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import sys
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from facefeed.loaders.profiler.estimate.bounds import BoundedEstimate, mean_boun
 from facefeed.loaders.profiler.measure.measured_loop import MeasuredLoop
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.report.json_report import report_values
+from facefeed.loaders.profiler.verdict import loader_verdict
 from facefeed.loaders.profiler.verdict.epoch_starts import (
     EpochStarts,
     epoch_boundaries,
@@ -193,8 +195,12 @@ def test_a_start_lasts_until_the_queue_is_filled_and_starts_in_the_transient_do_
     assert waits == pytest.approx([RESTART - 0.001 + 0.02, RESTART - 0.001])
 
 
-def test_progress_counts_every_step_of_the_starts_of_epochs() -> None:
-    """Of 16 batches in flight: 16 steps fill the queue, 17 end the epoch, and 33 begin the next one, five times."""
+def test_progress_counts_every_step_of_the_starts_of_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 16 batches in flight: 16 steps fill the queue, 17 end the epoch, and 33 begin the next one, five times.
+
+    And as many more as the first epoch had delivered when the run began, with an empty queue: 1 + 16.
+    """
+    monkeypatch.setattr(StepSeries, "transient_length", lambda _: 0)  # which is of the machine
     shown, done = list[tuple[str, int, int, int]](), list[Any]()
     loader = DataLoader(torch.utils.data.TensorDataset(torch.arange(10_000.0)), num_workers=2, prefetch_factor=8)
     profile.profile(
@@ -202,9 +208,54 @@ def test_progress_counts_every_step_of_the_starts_of_epochs() -> None:
         progress=lambda what, count, wanted: shown.append((what, count, wanted, len(done))),
     )  # fmt: skip
     starts = [numbers for what, *numbers in shown if what == "the starts of epochs"]
-    num_before, num_steps = starts[0][2], 5 * (16 + 17 + 33)
+    num_before, num_steps = starts[0][2], 5 * (16 + 17 + 33 + 17)
     assert starts == [[count, num_steps, num_before + count] for count in range(0, num_steps, 50)]
     assert len(done) == num_before + num_steps
+
+
+class Warming(Shards):
+    """The first 120 batches of each epoch take half as long again as a step."""
+
+    def __len__(self) -> int:
+        return 4600
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(len(self)):
+            self.clock.pass_by(1.5 * STEP if number < 120 else 1e-5)
+            yield torch.zeros(1)
+
+
+@pytest.mark.parametrize("kind", LOADERS)
+def test_slow_batches_at_the_start_of_every_epoch_are_a_part_of_it(kind: str, clock: Clock) -> None:
+    verdict = measured(clock, LOADERS[kind](Warming(clock, 4600))).verdict
+    assert verdict.wait_share.upper < 0.01
+    assert verdict.epoch_wait_share.value == pytest.approx(120 * 1.5 / (120 * 1.5 + 4600), rel=0.02)
+    assert verdict.kind is VerdictKind.STARVED
+
+
+def test_a_start_is_measured_until_the_queue_is_full_and_what_follows_is_said_to_be_missing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """However long that takes: those steps are no part of the steady state."""
+    monkeypatch.setattr(loader_verdict, "_MAX_SECONDS_AFTER_BOUNDARY", 0.0)
+    wanted = list[int]()
+    loader = DataLoader(torch.utils.data.TensorDataset(torch.arange(10_000.0)), num_workers=2, prefetch_factor=8)
+    verdict = profile.profile(
+        loader, lambda _: None, steps=60, quick=True,
+        progress=lambda what, _, num_steps: wanted.append(num_steps) if what == "the starts of epochs" else None,
+    ).verdict  # fmt: skip
+    assert wanted[0] == 5 * (16 + 17 + 16)
+    (remark,) = [remark for remark in verdict.remarks if "not judged to their end" in remark]
+    assert int(re.findall(r"(\d+) more steps", remark)[0]) >= 33 + 17 - 16
+
+
+@pytest.mark.parametrize(("options", "is_said"), [({}, True), ({"shuffle": True}, False)])
+def test_the_first_batches_of_an_epoch_in_order_are_not_passed_off_for_all(
+    options: dict[str, bool], is_said: bool
+) -> None:
+    dataset = torch.utils.data.TensorDataset(torch.arange(2_000.0))
+    remarks = profile.profile(DataLoader(dataset, **options), lambda _: None, steps=60, quick=True).verdict.remarks
+    assert any("of 2,000 batches of an epoch were seen, in order" in remark for remark in remarks) == is_said
 
 
 # ---- how sure a whole epoch is
