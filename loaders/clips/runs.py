@@ -56,7 +56,8 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
         rows: the selected ones; a row that is not selected is a lost frame.
         max_gap_seconds: see `Clip`.
         sampling: how frames were sampled, as the manifest's config states it: "every", "fps" or "frames", and
-            "all_images" where those of folders were not; empty where they were so by several rules.
+            "all_images": whether folders of images were not, None where those of some datasets were; empty where
+            frames were sampled by several rules.
 
     """
     number = frame_numbers(index, rows)
@@ -76,18 +77,28 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
     else:
         limit = _GAP_FACTOR * _typical_steps(video, time)[1:] + _TOLERANCE_SECONDS
         is_gap = np.diff(time) > limit
-        if every := sampling.get("every"):
-            is_gap |= ~is_numbered[1:] & (np.diff(frame) > int(every))
-        elif "fps" in sampling or "frames" in sampling:
+        is_gap |= np.diff(frame) > _known_steps(is_numbered[1:], sampling)
+        if "fps" in sampling or "frames" in sampling:
             samples = np.diff(_sample_numbers(video, frame, pts, sampling))
             is_uneven = (np.diff(frame) > 1) & np.isfinite(samples)  # a step may be twice as long as the typical one
-            if sampling.get("all_images"):
+            if sampling.get("all_images", False) is not False:
                 is_uneven &= ~is_numbered[1:]
             is_gap = np.where(is_uneven, (samples > 1) | (np.diff(time) > 2 * limit), is_gap)
     boxes_xyxy = index.boxes("box_xyxy", ordered)
     is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP
     starts = np.flatnonzero(new_track | np.append(True, is_gap)[: len(ordered)])
     return Runs(ordered, starts, np.cumsum(new_track)[starts] - 1)
+
+
+def _known_steps(is_numbered: NDArray[np.bool_], sampling: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Of each row, by how much the `frame_index` of the next sampled frame of its video is higher: inf where unknown.
+
+    is_numbered: bool (rows,), whether it is of a folder of numbered images, in which that is a position.
+    """
+    every, all_images = sampling.get("every"), sampling.get("all_images", False)
+    of_videos = np.inf if every is None else float(every)
+    of_images = np.inf if all_images is None else 1.0 if all_images else of_videos
+    return np.where(is_numbered, of_images, of_videos)
 
 
 def _smallest_numbers(

@@ -197,10 +197,11 @@ def _sampling(dataset: FaceDataset, clip: Clip) -> Mapping[str, Any]:
 
     Raises `UsageError` where clips would be of all these frames.
     """
-    configs = [Manifest.read(index.out).config for _, index, _ in _parts(dataset)]
-    first, *others = (config.get("sampling", {}) for config in configs)
+    manifests = [Manifest.read(index.out) for _, index, _ in _parts(dataset)]
+    first, *others = (manifest.config.get("sampling", {}) for manifest in manifests)
     if all(sampling == first for sampling in others):
-        return {**first, "all_images": any(config.get("all_images") for config in configs)}
+        all_images = {manifest.takes_all_images for manifest in manifests}
+        return {**first, "all_images": all_images.pop() if len(all_images) == 1 else None}
     if clip.max_gap_seconds is None and dataset.frames_per_video is None:
         raise UsageError(
             "clip: the datasets were sampled by different rules, so that images in a row are of different times; run "

@@ -182,6 +182,10 @@ def check_units(names: Iterable[str]) -> None:
             raise ValueError(f"{brief(name)} is no name of a unit")
 
 
+_EVERY_WITH_ALL_IMAGES = 10
+"""With which all images of clips are taken where the config does not state it: that of `Sampling.default`."""
+
+
 def check_unit_files(names: Iterable[str]) -> None:
     """Raises `ValueError` where one is not that of a unit's file, relative to OUT."""
     for name in names:
@@ -248,7 +252,17 @@ class Manifest:
     @property
     def knows_times_of_clips(self) -> bool:
         """Whether the rate of its clips of images is known, so that their times are."""
-        return "fps_of_images" in {**self.config, **(self.clip_settings or {})}
+        return "fps_of_images" in self._settings
+
+    @property
+    def takes_all_images(self) -> bool:
+        """Whether clips of images gave all of their images, whatever was taken of videos."""
+        usual = self.config.get("sampling", {}).get("every") == _EVERY_WITH_ALL_IMAGES
+        return bool(self._settings.get("all_images", usual))
+
+    @property
+    def _settings(self) -> dict[str, Any]:
+        return {**self.config, **(self.clip_settings or {})}
 
     def face_schema(self) -> pa.Schema:
         """Schema of the dataset's files."""

@@ -512,6 +512,34 @@ def test_a_clip_holds_no_gap_in_images_that_are_all_taken_whatever_the_rate_of_v
     assert [batch["frame_number"].tolist() for batch in clips] == [[[1, 2, 3], [5, 6, 7]]]
 
 
+@pytest.mark.parametrize(
+    ("sampling", "step"),
+    [
+        (Sampling.default(), 1), (Sampling(every=1), 1), (Sampling(every=3), 3),
+        (Sampling(every=3, all_images=True), 1), (Sampling(fps=5, all_images=True, fps_of_images=25), 1),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_clip_of_a_numbered_folder_steps_over_no_image_that_a_filter_leaves_out(
+    tmp_path: Path, sampling: Sampling, step: int
+) -> None:
+    write_clip(tmp_path / "src/clip", tuple(range(24)), "{:04}.png")
+    options = Options(sampling=sampling, margin=0)
+    with in_process():
+        precompute(tmp_path / "src", tmp_path / "out", options=options, detector="whole-frame", allow_unlabelled=True)
+    settings: dict[str, Any] = {"split": None, "fields": ("image", "frame_number"), "shuffle": False}
+    every_second, first_half = range(0, 24, 2 * step), range(0, 12, step)
+    whole = loader_of(tmp_path / "out", clip=Clip(frames=3, clips_per_video=1), **settings)
+    assert {*np.diff(next(iter(whole))["frame_number"].numpy()).flatten()} == {step}
+    half = loader_of(
+        tmp_path / "out", clip=Clip(frames=3, clips_per_video=1), filters=[("frame_number", "in", [*first_half])],
+        **settings,
+    )  # fmt: skip
+    assert {*next(iter(half))["frame_number"].numpy().flatten()} <= {*first_half}
+    with pytest.raises(UsageError, match="longest run has 1"):
+        loader_of(tmp_path / "out", clip=Clip(frames=3), filters=[("frame_number", "in", [*every_second])], **settings)
+
+
 def test_a_gap_in_seconds_is_refused_for_frames_whose_times_nobody_knows(tmp_path: Path) -> None:
     write_clip(tmp_path / "src/clip", (1, 2, 3, 9, 10, 11), "{:04}.png")
     for out, rate in (("numbers", None), ("times", 25)):

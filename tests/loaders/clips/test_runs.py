@@ -161,7 +161,8 @@ def test_frames_of_a_folder_follow_their_numbers() -> None:
     made = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=numbers)])
     clips = [made.of(rows, "frame_number") for rows in all_clips(made, Clip(frames=3))]
     assert clips == [[7, 9, 11], [15, 17, 19]]
-    unordered = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=(3, 1, 2, 6, 5, 4))])
+    numbers = (3, 1, 2, 6, 5, 4)
+    unordered = TracksOnly([Track("a", 0, (1.0,) * 5, numbers=numbers, frames=tuple(n - 1 for n in numbers))])
     assert [unordered.of(rows, "frame_number") for rows in all_clips(unordered, Clip(frames=6))] == [[1, 2, 3, 4, 5, 6]]
 
 
