@@ -8,7 +8,9 @@ from pathlib import Path
 
 import torch
 
-from ...pipeline.errors import UsageError
+from ...pipeline.errors import StoppedError, UsageError
+from ...pipeline.files import memory_text
+from ...pipeline.machine import memory_bytes
 from .shared_pool import SharedBatchPool
 
 SHM_DIR = Path("/dev/shm")  # noqa: S108 (where the C library puts shared memory)
@@ -64,7 +66,10 @@ class InFlightBatches:
         return self.num_batches * self.batch_bytes
 
     def allocate(self, space: SharedMemorySpace | None) -> SharedBatchPool | None:
-        """Allocates the pool, shared where there are workers; raises `UsageError` where `space` is too small."""
+        """Allocates the pool, shared where there are workers; raises `UsageError` where `space` is too small.
+
+        Without workers: where the machine is, and `StoppedError` where the system refused it.
+        """
         if not self.num_batches:
             return None
         if self.num_workers and space is not None and self.total_bytes > space.free_bytes:
@@ -73,15 +78,24 @@ class InFlightBatches:
             items = self.batch_bytes // self.dtype.itemsize
             return SharedBatchPool(self.num_batches, items, self.dtype, shared=self.num_workers > 0)
         except (RuntimeError, TypeError) as error:  # other ranks have used it up; or a size has over 64 bits
+            if not self.num_workers and self.total_bytes <= memory_bytes():
+                raise StoppedError(f"{self._needs}: {memory_text(error)}") from error
             raise UsageError(self._too_small(space)) from error
+
+    @property
+    def _needs(self) -> str:
+        clips = "" if self.frames is None else f", Clip(frames={self.frames})"
+        return (
+            f"batch_size={self.batch_size}{clips}: {self.num_batches} batches of {_mb(self.batch_bytes)} need "
+            f"{_mb(self.total_bytes)} of memory"
+        )
 
     def _too_small(self, space: SharedMemorySpace | None) -> str:
         clips, fewer = ("", "") if self.frames is None else (f", Clip(frames={self.frames})", "fewer frames, ")
         if not self.num_workers:
             return (
-                f"batch_size={self.batch_size}{clips}: {self.num_batches} batches of {_mb(self.batch_bytes)} need "
-                f"{_mb(self.total_bytes)} of memory, which this machine does not have; take {fewer}a smaller "
-                "batch_size, or dtype='uint8' (a quarter of the bytes)"
+                f"{self._needs}, which this machine does not have; take {fewer}a smaller batch_size, or dtype='uint8' "
+                "(a quarter of the bytes)"
             )
         size = "" if space is None else f", of whose {_mb(space.total_bytes)} {_mb(space.free_bytes)} are free"
         needed_gb = -(-self.total_bytes * 5 // (4 * 10**9))  # a quarter for other uses

@@ -13,7 +13,7 @@ from assets_rows import make_small, shown
 from facefeed.loaders import Clip, FaceDataLoader
 from facefeed.loaders.batching.in_flight import InFlightBatches, SharedMemorySpace
 from facefeed.loaders.workers.processes import describe_deaths
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import StoppedError, UsageError
 
 MB = 1 << 20
 
@@ -104,6 +104,17 @@ def test_images_whose_bytes_no_number_of_64_bits_counts_are_refused_too(dataset:
     """As a damaged checkpoint may ask for."""
     with pytest.raises(UsageError, match=r"^batch_size=4: 3 batches of .* need .* of memory, which this machine"):
         next(iter(FaceDataLoader(dataset, 4, image_size=10**12, num_workers=0)))
+
+
+def test_memory_that_is_refused_though_the_machine_has_it_ends_a_run_that_can_be_resumed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    monkeypatch.setattr(torch, "empty", refuse)
+    with pytest.raises(StoppedError, match=r"^batch_size=64: 3 batches of 39 MB .*: Cannot allocate memory .* again"):
+        in_flight(num_workers=0).allocate(None)
 
 
 def test_a_worker_that_ran_out_of_shared_memory_is_distinguished_from_others() -> None:
