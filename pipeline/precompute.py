@@ -210,7 +210,7 @@ class _Run:
             for limit in limits_of_file_system(job.paths.temporary):
                 progress.warn(f"OUT={str(job.out)!r}: {limit}")
             changes = self.find_changes(run_state)
-            run_state = self.extend_plan(run_state, changes, lease)
+            run_state = self.extend_plan(run_state.with_gone(changes.gone), changes, lease)
             with lease.shared_with_parts():
                 totals = self.process_pending_units(run_state, workers, scheduler, cluster)
             units_left = sum(1 for _ in run_state.pending_units())

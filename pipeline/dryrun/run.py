@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commit.publish import refuse_read_only
+from ..dataset.manifest import InputOutcome
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
@@ -20,7 +21,7 @@ from ..planning.failure_limit import Failure, failures_in_source
 from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from ..planning.run_state import RunState, plan_to_continue, superseded_receipts
+from ..planning.run_state import RunState, plan_to_continue
 from ..planning.validation import check_cluster_options, prepare_job, retry_predicate
 from ..sources import Listing
 from ..stored_source.source import open_source
@@ -109,6 +110,7 @@ def _dry_run(
     listed = time.monotonic()
     run_state = RunState(job.paths, plan_to_continue(job.paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
+    run_state = run_state.with_gone(changes.gone)
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)
     equal = find_equal_content(run_state, listing.labels)
@@ -129,7 +131,9 @@ def _dry_run(
     except RefusedError as error:
         part, leak = plan_next(allow_leaks=True), str(error)
     planned = run_state.with_part(part)
-    units = [_with_kept_rows(unit, job) for unit in planned.pending_units()]
+    copied = [*planned.outcomes_to_reuse()]
+    names = {outcome.video_id for outcome in copied}
+    units = [_with_kept_rows(unit, names) for unit in planned.pending_units()]
     planning_seconds = listed - called + headers_seconds
     originals = existing_originals(listing, job)
     trials, guess = _try_and_forecast(
@@ -146,13 +150,13 @@ def _dry_run(
         survey=survey,
         inputs_in_out=inputs_in_out,
         pending=sum(len(unit.inputs_to_decode) for unit in units),
-        copied=sum(len(unit.reuses) for unit in units),
+        copied=len(copied),
         forecast=guess,
         known_failures=len(known_failures),
         tried=len(trials.probes) + len(trials.lost),
         failures=trials.failures(),
         partial=sum(probe.is_partial for probe in trials.probes),
-        any_face=any(probe.faces for probe in trials.probes) or _keeps_rows(planned, units),
+        any_face=any(probe.faces for probe in trials.probes) or _keeps_rows(planned, copied),
         seconds=time.monotonic() - called,
     )
 
@@ -168,19 +172,14 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
 
 
-def _with_kept_rows(unit: Unit, job: JobSpec) -> Unit:
-    """The unit with inputs that are gone among those that it reuses: the run copies the rows that they have in OUT."""
-    if not unit.supersedes:
-        return unit
-    gone = [entry.video_id for entry in unit.inputs_to_decode if not job.file_exists(entry.video_id)]
-    receipts = superseded_receipts(unit, job.paths, job.config_hash) if gone else ()
-    kept = {outcome.video_id for receipt in receipts for outcome in receipt.inputs}
-    return replace(unit, reuses=(*unit.reuses, *(video_id for video_id in gone if video_id in kept)))
+def _with_kept_rows(unit: Unit, copied: Container[str]) -> Unit:
+    """The unit with the inputs `copied` that are gone among those that it reuses: nothing of them is decoded."""
+    return replace(unit, reuses=(*unit.reuses, *(video_id for video_id in unit.gone if video_id in copied)))
 
 
-def _keeps_rows(planned: RunState, units: Sequence[Unit]) -> bool:
-    """Whether OUT has rows already that stay, or that pending `units` reuse."""
-    return any(receipt.rows for _, _, receipt in planned.finished_units()) or any(unit.reuses for unit in units)
+def _keeps_rows(planned: RunState, copied: Sequence[InputOutcome]) -> bool:
+    """Whether OUT has faces already whose rows stay, or are `copied`."""
+    return any(receipt.rows for _, _, receipt in planned.finished_units()) or any(each.faces for each in copied)
 
 
 def _try_and_forecast(

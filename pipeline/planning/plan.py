@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
@@ -33,7 +33,8 @@ class Unit:
     """A piece of work that gives one Parquet file of one split, and one receipt.
 
     `unit_id`: hash of its content. `supersedes`: ids of the units it replaces. `reuses`: video ids of inputs whose rows
-    are copied from the superseded units.
+    are copied from the superseded units. `gone`: video ids of inputs that the source does not name now; not part of the
+    plan, since each run lists the source anew.
     """
 
     unit_id: str
@@ -41,6 +42,7 @@ class Unit:
     inputs: tuple[Entry, ...]
     supersedes: tuple[str, ...] = ()
     reuses: tuple[str, ...] = ()
+    gone: tuple[str, ...] = ()
 
     @classmethod
     def make(
@@ -70,6 +72,10 @@ class Unit:
         """The inputs whose rows are not reused."""
         return tuple(entry for entry in self.inputs if entry.video_id not in self.reuses)
 
+    def with_gone(self, gone: Container[str]) -> Self:
+        """The unit in a run whose source does not name the inputs `gone`."""
+        return replace(self, gone=tuple(entry.video_id for entry in self.inputs if entry.video_id in gone))
+
     def halves(self, config_hash: str) -> tuple[Self, ...]:
         """Splits the unit into two; a pure function, so that every run derives the same halves."""
         middle = len(self.inputs) // 2
@@ -77,7 +83,7 @@ class Unit:
             self.make(
                 part, self.split, config_hash=config_hash, salt=self.unit_id, supersedes=self.supersedes,
                 reuses=[entry.video_id for entry in part if entry.video_id in self.reuses],
-            )
+            ).with_gone(self.gone)
             for part in (self.inputs[:middle], self.inputs[middle:])
         )  # fmt: skip
 

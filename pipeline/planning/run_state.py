@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -55,14 +55,21 @@ def _refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
 
 
 class RunState:
-    """A view of OUT as it is on disk; receipts are read one at a time and not cached."""
+    """A view of OUT as it is on disk; receipts are read one at a time and not cached.
 
-    def __init__(self, paths: OutPaths, plan: Plan, config_hash: str) -> None:
-        self.paths, self.plan, self.config_hash = paths, plan, config_hash
+    gone: ids of planned inputs that the source does not name, in a run that has listed it.
+    """
+
+    def __init__(self, paths: OutPaths, plan: Plan, config_hash: str, gone: Iterable[str] = ()) -> None:
+        self.paths, self.plan, self.config_hash, self.gone = paths, plan, config_hash, frozenset(gone)
 
     def with_part(self, part: PlanPart) -> RunState:
         """The state after the plan has grown by `part`; writes nothing."""
-        return RunState(self.paths, Plan([*self.plan.parts, part]), self.config_hash)
+        return RunState(self.paths, Plan([*self.plan.parts, part]), self.config_hash, self.gone)
+
+    def with_gone(self, gone: Iterable[str]) -> RunState:
+        """The state in a run whose source does not name the planned inputs `gone`."""
+        return RunState(self.paths, self.plan, self.config_hash, gone)
 
     def receipt(self, unit: Unit) -> Receipt | None:
         """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""
@@ -95,7 +102,7 @@ class RunState:
     def pending_units(self, job_share: JobShare | None = None) -> Iterator[Unit]:
         """Units without a trusted receipt: all, or those of `job_share`."""
         for planned in self.plan.units(job_share):
-            yield from (unit for unit, receipt in self.leaf_units(planned) if receipt is None)
+            yield from (unit.with_gone(self.gone) for unit, receipt in self.leaf_units(planned) if receipt is None)
 
     def pending_and_finished(self, job_share: JobShare | None = None) -> tuple[list[Unit], int]:
         """`pending_units`, and the number of the others: halves of split units are counted, not what was split."""
@@ -104,7 +111,7 @@ class RunState:
         for planned in self.plan.units(job_share):
             for unit, receipt in self.leaf_units(planned):
                 if receipt is None:
-                    pending.append(unit)
+                    pending.append(unit.with_gone(self.gone))
                 else:
                     finished += 1
         return pending, finished
@@ -143,7 +150,7 @@ class RunState:
     def outcomes_to_reuse(self) -> Iterator[InputOutcome]:
         """Outcomes of inputs whose rows unfinished units are to copy, in the units that these replace."""
         for unit in self.pending_units():
-            left = set(unit.reuses)
+            left = {*unit.reuses, *unit.gone}
             for receipt in superseded_receipts(unit, self.paths, self.config_hash) if left else ():
                 for outcome in receipt.inputs:
                     if outcome.video_id in left:

@@ -80,9 +80,10 @@ class InputPipeline:
 
     def process_family(self, family: Sequence[Entry], unit: Unit) -> Iterator[ProcessedInput]:
         """Processes one input after the other; raises `StoppedError` for failures that are no input's fault."""
+        current = [entry for entry in family if entry.video_id not in unit.gone]
         try:
             for entry in family:
-                yield self._reuse(entry, unit) or self._process(entry, unit.split, family)
+                yield self._reuse(entry, unit) or self._process(entry, unit.split, current)
         finally:
             if self._staged is not None:
                 self._staged.discard()
@@ -140,15 +141,18 @@ class InputPipeline:
             ) from error
 
     def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:
-        """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes."""
-        if not unit.supersedes or (entry.video_id not in unit.reuses and self._file_exists(entry.video_id)):
+        """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes.
+
+        What the source does not name is gone, whatever lies there: an emptied folder, or another file of that name.
+        """
+        is_older, is_gone = entry.video_id not in unit.reuses, entry.video_id in unit.gone
+        if not unit.supersedes or (is_older and not is_gone and self._file_exists(entry.video_id)):
             return None
         if (found := self._superseded.lookup(entry, unit)) is None:
             return None
         outcome, batches = found
-        if outcome.absent is not None and all(map(self._file_exists, (outcome.absent, entry.video_id))):
+        if outcome.absent and not is_gone and all(map(self._file_exists, (outcome.absent, entry.video_id))):
             return None  # it is back since the unit was planned, by a run that was killed
-        is_older = entry.video_id not in unit.reuses
         return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
 
     def _is_closed(self) -> bool:
