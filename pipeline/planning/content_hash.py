@@ -104,7 +104,8 @@ def find_unchanged_content(
     Inputs without a recorded hash are left out: unfinished ones, ones that changed while they were decoded, and ones
     from before hashes were recorded. `roots`: folders that inputs may lie in. `comparing`: progress hook.
     """
-    hashes = _recorded_hashes(run_state, entries)
+    outcomes = run_state.known_outcomes({entry.video_id for entry in entries})
+    hashes = {outcome.video_id: outcome.sha256 for outcome in outcomes if outcome.sha256}
     known = [entry for entry in entries if entry.video_id in hashes]
     return {entry.video_id for entry, digest in _digests(known, roots, comparing) if digest == hashes[entry.video_id]}
 
@@ -118,9 +119,11 @@ def find_renamed(
 ) -> dict[str, str]:
     """Ids of `added` inputs that have the size and the SHA-256 of a `gone` one, with its id: renamed or moved ones.
 
-    Hashes nothing where no size is that of a gone input.
+    Only of a gone input with faces, whose rows stay: two downloads that failed have equal bytes, too. Hashes nothing
+    where no size is that of one.
     """  # fmt: skip
-    hashes = _recorded_hashes(run_state, gone)
+    outcomes = run_state.with_gone(entry.video_id for entry in gone).known_outcomes({each.video_id for each in gone})
+    hashes = {outcome.video_id: outcome.sha256 for outcome in outcomes if outcome.faces and outcome.sha256}
     by_size: dict[int, dict[str, str]] = defaultdict(dict)
     for entry in gone:
         if entry.video_id in hashes:
@@ -199,15 +202,6 @@ def repeated_content_text(equal: Sequence[Sequence[EqualInput]]) -> str:
 
 def _named(equal: Sequence[Sequence[EqualInput]]) -> str:
     return first_names([" = ".join(map(str, inputs)) for inputs in equal])
-
-
-def _recorded_hashes(run_state: RunState, entries: Sequence[Entry]) -> dict[str, str]:
-    """SHA-256 of those `entries` of which one is recorded, by id; also where their rows are still to be copied."""
-    names = {entry.video_id for entry in entries}
-    if not names:
-        return {}
-    outcomes = chain(run_state.outcomes_to_reuse(), (outcome for _, outcome in run_state.outcomes()))
-    return {outcome.video_id: outcome.sha256 for outcome in outcomes if outcome.sha256 and outcome.video_id in names}
 
 
 def _digests(

@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import shlex
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 
 from ..dataset.added_columns import read_column_sets
@@ -156,6 +157,12 @@ class RunState:
                     if outcome.video_id in left:
                         left.remove(outcome.video_id)
                         yield outcome
+
+    def known_outcomes(self, names: Collection[str]) -> Iterator[InputOutcome]:
+        """Outcomes of the inputs `names`, also where their rows are still to be copied."""
+        if names:
+            outcomes = chain(self.outcomes_to_reuse(), (outcome for _, outcome in self.outcomes()))
+            yield from (outcome for outcome in outcomes if outcome.video_id in names)
 
     def parquet_files(self) -> list[tuple[Path, str]]:
         """The files that make up the dataset, as `(path, name relative to OUT)`, sorted by name."""

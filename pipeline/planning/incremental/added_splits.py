@@ -29,7 +29,8 @@ def assign_added(
 ) -> Assignment:
     """Assigns splits to the added inputs; those that are left out are added to `changes.refused`."""
     dropped = run_state.plan.dropped_identities()
-    renamed = _same_clips(listing, changes.added, [planned[name][0] for name in changes.gone]) | changes.renamed
+    with_faces = [each.video_id for each in run_state.known_outcomes({*changes.gone}) if each.faces]
+    renamed = _same_clips(listing, changes.added, [planned[name][0] for name in with_faces]) | changes.renamed
     _refuse_moves(changes.added, renamed, planned, listing.labels, allow_leaks=allow_leaks)
     planned = _with_new_links(planned, changes.relinked)
     changed = [

@@ -200,6 +200,37 @@ def test_a_video_without_a_label_may_be_moved_into_a_class() -> None:
     assert run(source, out).changes.renamed == {"real/c.mp4": "new/c.mp4"}
 
 
+@pytest.mark.parametrize("content", [b"", b"<html>404</html>"], ids=["empty", "error page"])
+@pytest.mark.parametrize("name", ["fake/other.mp4", "real/other.mp4"])
+def test_a_broken_file_is_not_one_that_was_taken_away_and_broken_alike(content: bytes, name: str) -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "real/a.mp4", "fake/b.mp4")
+    (source / "real/broken.mp4").write_bytes(content)
+    run(source, out)
+    (source / "real/broken.mp4").unlink()
+    (source / name).write_bytes(content)
+    summary = run(source, out)
+    assert summary.changes.renamed == {}
+    assert [failure.video_id for failure in summary.failures] == [name]
+
+
+def test_a_video_that_comes_where_broken_frames_were_may_have_another_class() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    write_videos(source, "a.mp4", "b.mp4")
+    (source / "k").mkdir()
+    (source / "k/0.png").write_bytes(b"no image")
+    (source / "t.csv").write_text("path,label\na.mp4,real\nb.mp4,fake\nk,real\n")
+    run(source / "t.csv", out)
+    assert "k" not in split_of(out)
+    shutil.rmtree(source / "k")
+    write_videos(source, "k.mp4")
+    (source / "t.csv").write_text("path,label\na.mp4,real\nb.mp4,fake\nk.mp4,fake\n")
+    run(source / "t.csv", out)
+    assert "k.mp4" in split_of(out)
+
+
 def test_photos_that_come_where_one_is_gone_are_drawn_each_by_itself() -> None:
     folder = new_folder()
     source, out = folder / "source", folder / "out"
