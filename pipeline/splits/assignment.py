@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from ..dataset.schema import SPLITS
@@ -132,6 +132,12 @@ def assign_splits(
         if not newly_bridging:
             break
         bridging |= _with_derived(newly_bridging, assigned, known)  # without these, their links join nothing
+    assigned = [  # also where a leak was accepted, and its component is in several splits
+        replace(entry, split=known[renamed[entry.video_id]][1])
+        if entry.split is None and entry.video_id in renamed
+        else entry
+        for entry in assigned
+    ]
     drawn = _draw(components, assigned, dropped, ratio, seed, fill_empty=not known)
     split_of = {entry.video_id: entry.split or drawn[components.root_of(entry)] for entry in assigned}
     split_of |= splits_beside_leaks(

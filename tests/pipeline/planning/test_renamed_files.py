@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import cv2
@@ -18,14 +19,15 @@ from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.report import print_summary, summary_json
+from facefeed.pipeline.splits.assignment import SplitRatio
 from facefeed.pipeline.video import Sampling
 
 OPTIONS = Options(sampling=Sampling(every=2), keep=FaceFilter(min_face_px=16), size_px=32)
 
 
-def run(source: Path, out: Path, *, allow_leaks: bool = False) -> Summary:
+def run(source: Path, out: Path, *, allow_leaks: bool = False, options: Options = OPTIONS) -> Summary:
     with in_process():
-        return precompute(source, out, options=OPTIONS, detector=FixedBoxDetector(), allow_leaks=allow_leaks)
+        return precompute(source, out, options=options, detector=FixedBoxDetector(), allow_leaks=allow_leaks)
 
 
 def split_of(out: Path) -> dict[str, str]:
@@ -198,6 +200,33 @@ def test_a_video_without_a_label_may_be_moved_into_a_class() -> None:
     run(source, out)
     move(source, "new/c.mp4", "real/c.mp4")
     assert run(source, out).changes.renamed == {"real/c.mp4": "new/c.mp4"}
+
+
+def test_a_renamed_video_beside_an_accepted_leak_is_in_the_split_that_it_was_in_and_so_are_its_fakes() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    people = range(6)  # each is in train and in test
+    write_videos(source, *(f"{kind}{person}.mp4" for kind in "abv" for person in people))
+    rows = ["path,label,split,identity,source"]
+    rows += [
+        f"{kind}{person}.mp4,real,{split},{person},"
+        for kind, split in (("a", "train"), ("b", "test"))
+        for person in people
+    ]
+    (source / "t.csv").write_text("\n".join([*rows, *(f"v{person}.mp4,real,,{person}," for person in people)]))
+    options = replace(OPTIONS, split_ratio=SplitRatio(train=50, val=0, test=50))
+    run(source / "t.csv", out, allow_leaks=True, options=options)
+    before = split_of(out)
+    for person in people:
+        move(source, f"v{person}.mp4", f"w{person}.mp4")
+        write_video(source / f"f{person}.mp4", [numbered(90 + 3 * person + frame, 64, 48) for frame in range(2)])
+        rows += [f"w{person}.mp4,real,,{person},", f"f{person}.mp4,fake,,{person},w{person}.mp4"]
+    (source / "t.csv").write_text("\n".join(rows))
+    assert len(run(source / "t.csv", out, allow_leaks=True, options=options).changes.renamed) == len(people)
+    after, expected = split_of(out), [before[f"v{person}.mp4"] for person in people]
+    assert {*expected} == {"train", "test"}
+    assert [after[f"w{person}.mp4"] for person in people] == expected
+    assert [after[f"f{person}.mp4"] for person in people] == expected
 
 
 @pytest.mark.parametrize("content", [b"", b"<html>404</html>"], ids=["empty", "error page"])
