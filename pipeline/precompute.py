@@ -50,7 +50,13 @@ from .planning.failure_limit import (
     failures_in_source,
     refuse_known_failures,
 )
-from .planning.incremental import Changes, absence_warnings, compare_with_plan, next_plan_part
+from .planning.incremental import (
+    Changes,
+    absence_warnings,
+    compare_with_plan,
+    inputs_not_to_decode,
+    next_plan_part,
+)
 from .planning.job_share import JobShare
 from .planning.options import JobSpec, Options, hash_config
 from .planning.plan import PlanPart
@@ -69,10 +75,11 @@ class Summary:
     """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs.
 
     `part`: the part of the job that it did, None for all of it; `totals` and `seconds` are its own, everything else is
-    of OUT. `incomplete_columns`: sets of added columns that lack rows, and so are not in the index. `units_left`: of a
-    part of a job, how many units other parts have not finished; while there are any, `manifest` counts what is finished
-    so far, and is not on disk. `parts_at_work`: how many other parts were at work when this one ended. `equal_content`:
-    inputs in OUT that have the same bytes, whichever run did them.
+    of OUT. `kept`: inputs that are gone from the source, whose rows stay. `incomplete_columns`: sets of added columns
+    that lack rows, and so are not in the index. `units_left`: of a part of a job, how many units other parts have not
+    finished; while there are any, `manifest` counts what is finished so far, and is not on disk. `parts_at_work`: how
+    many other parts were at work when this one ended. `equal_content`: inputs in OUT that have the same bytes,
+    whichever run did them.
     """
 
     manifest: Manifest
@@ -82,6 +89,7 @@ class Summary:
     seconds: float
     orphans: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
+    kept: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
@@ -210,7 +218,8 @@ class _Run:
             for limit in limits_of_file_system(job.paths.temporary):
                 progress.warn(f"OUT={str(job.out)!r}: {limit}")
             changes = self.find_changes(run_state)
-            run_state = self.extend_plan(run_state.with_gone(changes.gone), changes, lease)
+            run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
+            run_state = self.extend_plan(run_state, changes, lease)
             with lease.shared_with_parts():
                 totals = self.process_pending_units(run_state, workers, scheduler, cluster)
             units_left = sum(1 for _ in run_state.pending_units())
@@ -221,6 +230,7 @@ class _Run:
             manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,
             listing=self.listing, changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
             failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
+            kept=sorted({*changes.gone} - run_state.without_rows(changes.gone)),
             partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
             dropped_identities=sorted(run_state.plan.dropped_identities()),
             equal_content=find_equal_content(run_state, manifest.labels),

@@ -65,7 +65,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "changed": len(changes.changed),
             "rejudged": len(changes.rejudged),
             "same_content": len(changes.touched),
-            "gone": len(_gone_with_rows(summary)),
+            "gone": len(summary.kept),
             "renamed": len(changes.renamed),
         },
         "forecast": summary.forecast.to_json() if summary.forecast else None,
@@ -201,11 +201,6 @@ def _remarks(summary: Summary) -> list[str]:
     return lines
 
 
-def _gone_with_rows(summary: Summary) -> set[str]:
-    """Ids of inputs that the source has no more, without those that had failed: of these no rows are kept."""
-    return {*summary.changes.gone}.difference(summary.manifest.removed)
-
-
 def _changes(summary: Summary) -> list[str]:
     """Remarks on how the source has changed."""
     changes = summary.changes
@@ -213,7 +208,7 @@ def _changes(summary: Summary) -> list[str]:
         (changes.changed, "done again, where rows could differ, since they or their originals had changed"),
         (changes.rejudged, "done again, since more of them was damaged than --max-damaged allows"),
         (changes.touched, "not done again, with new times but the same content"),
-        (_gone_with_rows(summary), "no longer in the source, rows were kept"),
+        (summary.kept, "no longer in the source, rows were kept"),
     )
     lines = [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
     if changes.renamed:

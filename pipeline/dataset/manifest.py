@@ -104,11 +104,12 @@ class InputOutcome:
     detail; else None.
     `seconds`: processing time. `max_damaged_percent`: the limit that was applied to an input with damaged frames; None
     for all others, and in receipts from before it was recorded. `sha256`: of the file's bytes as decoded; None where
-    they changed meanwhile or could not be read. `reused`: its rows were copied from a superseded unit; nothing was
-    decoded. `size_bytes`: as planned. `mtime_ns`: of the file that was decoded, which may have changed since; -1
-    where it is uncertain which one that was, as it changed meanwhile.
-    `absent`: path of a file that was planned with, but was not there: of the input itself, whose rows are then those of
-    its last content that was, of the original that it would have been compared with, or of its own mask; else None.
+    they changed meanwhile or could not be read. `reused`: nothing was decoded, as its rows were copied from a
+    superseded unit, or it is gone from the source and has none. `size_bytes`: as planned. `mtime_ns`: of the file that
+    was decoded, which may have changed since; -1 where it is uncertain which one that was, as it changed meanwhile.
+    `absent`: path of a file that was planned with, but was not there: of the input itself, whose rows, if any, are then
+    those of its last content that was, of the original that it would have been compared with, or of its own mask; else
+    None.
     `source_sha256`: `sha256` of the original that a fake was compared with; empty where that changed meanwhile, or
     could not be read for a reason that may pass; None where there was no comparison, and in receipts from before it was
     recorded.
@@ -217,11 +218,11 @@ class OtherVersionError(CorruptDataError):
 class Manifest:
     """Totals of a finished dataset; `inputs.total = ok + partial + no_faces + failed` always holds.
 
-    `refused`: the failed inputs that never reached a unit, and so are in no receipt. `removed`: ids of inputs that
-    failed, and were no longer in the source at the end of the run: they are not in `inputs`. `faces_without_mask`: of
-    fakes that have a mask of their own or whose original exists, how many faces have no mask. `faces_with_own_mask`:
-    how many faces have their mask from the set itself. `own_masks_unused`: inputs whose own mask was not used, or not
-    for all frames, by reason.
+    `refused`: the failed inputs that never reached a unit, and so are in no receipt. `removed`: ids of inputs without
+    rows, as they failed or were not computed yet, that were no longer in the source at the end of the run: they are not
+    in `inputs`. `faces_without_mask`: of fakes that have a mask of their own or whose original exists, how many faces
+    have no mask. `faces_with_own_mask`: how many faces have their mask from the set itself. `own_masks_unused`: inputs
+    whose own mask was not used, or not for all frames, by reason.
     `plan_parts`: how many parts of the plan the manifest covers; where the plan has more, a later run is unfinished.
     None in manifests from before it was recorded. `clip_settings`: what holds for clips of images beyond the config, of
     a dataset that began with videos alone. `schema`: version of the schema of its files.

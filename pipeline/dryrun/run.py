@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from ..planning.content_hash import conflicting_content_text, find_equal_content
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings
 from ..planning.failure_limit import Failure, failures_in_source
-from ..planning.incremental import absence_warnings, compare_with_plan, next_plan_part
+from ..planning.incremental import absence_warnings, compare_with_plan, inputs_not_to_decode, next_plan_part
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..planning.run_state import RunState, plan_to_continue
@@ -110,7 +110,7 @@ def _dry_run(
     listed = time.monotonic()
     run_state = RunState(job.paths, plan_to_continue(job.paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
-    run_state = run_state.with_gone(changes.gone)
+    run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
     compared = time.monotonic()
     cost, headers_seconds = _read_headers(job, listing)
     equal = find_equal_content(run_state, listing.labels)
@@ -132,8 +132,7 @@ def _dry_run(
         part, leak = plan_next(allow_leaks=True), str(error)
     planned = run_state.with_part(part)
     copied = [*planned.outcomes_to_reuse()]
-    names = {outcome.video_id for outcome in copied}
-    units = [_with_kept_rows(unit, names) for unit in planned.pending_units()]
+    units = [*planned.pending_units()]
     planning_seconds = listed - called + headers_seconds
     originals = existing_originals(listing, job)
     trials, guess = _try_and_forecast(
@@ -170,11 +169,6 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     with MediaReader(job.limits, job.roots) as reader:
         cost = CostModel(sound, job.root, job.options.sampling, reader, max_headers=_MAX_HEADERS)
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
-
-
-def _with_kept_rows(unit: Unit, copied: Container[str]) -> Unit:
-    """The unit with the inputs `copied` that are gone among those that it reuses: nothing of them is decoded."""
-    return replace(unit, reuses=(*unit.reuses, *(video_id for video_id in unit.gone if video_id in copied)))
 
 
 def _keeps_rows(planned: RunState, copied: Sequence[InputOutcome]) -> bool:

@@ -33,8 +33,8 @@ class Unit:
     """A piece of work that gives one Parquet file of one split, and one receipt.
 
     `unit_id`: hash of its content. `supersedes`: ids of the units it replaces. `reuses`: video ids of inputs whose rows
-    are copied from the superseded units. `gone`: video ids of inputs that the source does not name now; not part of the
-    plan, since each run lists the source anew.
+    are copied from the superseded units. `gone`: video ids of inputs that the source does not name now, whose rows are
+    copied too, if they have any; not part of the plan, since each run lists the source anew.
     """
 
     unit_id: str
@@ -69,8 +69,9 @@ class Unit:
 
     @property
     def inputs_to_decode(self) -> tuple[Entry, ...]:
-        """The inputs whose rows are not reused."""
-        return tuple(entry for entry in self.inputs if entry.video_id not in self.reuses)
+        """The inputs whose rows are not reused, and that are not gone."""
+        copied = {*self.reuses, *self.gone}
+        return tuple(entry for entry in self.inputs if entry.video_id not in copied)
 
     def with_gone(self, gone: Container[str]) -> Self:
         """The unit in a run whose source does not name the inputs `gone`."""

@@ -58,7 +58,7 @@ def _refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
 class RunState:
     """A view of OUT as it is on disk; receipts are read one at a time and not cached.
 
-    gone: ids of planned inputs that the source does not name, in a run that has listed it.
+    gone: ids of planned inputs that are not decoded, since the source does not name them in a run that has listed it.
     """
 
     def __init__(self, paths: OutPaths, plan: Plan, config_hash: str, gone: Iterable[str] = ()) -> None:
@@ -163,6 +163,11 @@ class RunState:
         if names:
             outcomes = chain(self.outcomes_to_reuse(), (outcome for _, outcome in self.outcomes()))
             yield from (outcome for outcome in outcomes if outcome.video_id in names)
+
+    def without_rows(self, gone: Collection[str]) -> set[str]:
+        """Those of the inputs `gone` of which nothing stays: they have failed, or were never computed."""
+        outcomes = self.with_gone(gone).known_outcomes(gone)
+        return {*gone}.difference(outcome.video_id for outcome in outcomes if outcome.outcome != "failed")
 
     def parquet_files(self) -> list[tuple[Path, str]]:
         """The files that make up the dataset, as `(path, name relative to OUT)`, sorted by name."""

@@ -143,17 +143,18 @@ class InputPipeline:
     def _reuse(self, entry: Entry, unit: Unit) -> ProcessedInput | None:
         """Rows of an unchanged input, or one that is gone from the source, from the units that `unit` supersedes.
 
-        What the source does not name is gone, whatever lies there: an emptied folder, or another file of that name.
+        What the source does not name is gone, whatever lies there: an emptied folder, or another file of that name. It
+        is not decoded, also where it has no rows yet.
         """
-        is_older, is_gone = entry.video_id not in unit.reuses, entry.video_id in unit.gone
-        if not unit.supersedes or (is_older and not is_gone and self._file_exists(entry.video_id)):
+        is_reused, is_gone = entry.video_id in unit.reuses, entry.video_id in unit.gone
+        if not (is_reused or is_gone or (unit.supersedes and not self._file_exists(entry.video_id))):
             return None
         if (found := self._superseded.lookup(entry, unit)) is None:
-            return None
+            return ProcessedInput(_outcome_of_gone(entry)) if is_gone else None
         outcome, batches = found
         if outcome.absent and not is_gone and all(map(self._file_exists, (outcome.absent, entry.video_id))):
             return None  # it is back since the unit was planned, by a run that was killed
-        return ProcessedInput(replace(outcome, absent=entry.video_id) if is_older else outcome, batches)
+        return ProcessedInput(outcome if is_reused else replace(outcome, absent=entry.video_id), batches)
 
     def _is_closed(self) -> bool:
         return self._closed
@@ -333,6 +334,14 @@ class InputPipeline:
 
     def _fetch(self, name: str) -> str | None:
         return None if self._staged is None else self._staged.fetch(name)
+
+
+def _outcome_of_gone(entry: Entry) -> InputOutcome:
+    """The outcome of an input that is gone and has no rows; it is computed once it is back."""
+    return InputOutcome(
+        video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns, outcome="failed",
+        reason="unreadable", detail="no longer in the source", reused=True, absent=entry.video_id,
+    )  # fmt: skip
 
 
 def _read_batches(spool: Spool) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ In: a `Listing`, and the plan and receipts of OUT. Out: `Changes`, and a `PlanPa
 Must not know: how units are processed, or what is written.
 """
 
-from .changes import Changes, absence_warnings, compare_with_plan
+from .changes import Changes, absence_warnings, compare_with_plan, inputs_not_to_decode
 from .next_part import next_plan_part
 
-__all__ = ["Changes", "absence_warnings", "compare_with_plan", "next_plan_part"]
+__all__ = ["Changes", "absence_warnings", "compare_with_plan", "inputs_not_to_decode", "next_plan_part"]

@@ -142,6 +142,14 @@ def _refuse_another_set(
         )
 
 
+def inputs_not_to_decode(run_state: RunState, changes: Changes) -> set[str]:
+    """Ids of planned inputs that are gone; of those that the source names with a problem, the ones that have rows.
+
+    The others of these are decoded, which says what is wrong with them.
+    """
+    return {*changes.gone} - run_state.without_rows(changes.blocked)
+
+
 def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) -> list[str]:
     """Warnings about inputs of OUT that the source lacks, before more is added to them: the source may be another one.
 
@@ -149,8 +157,8 @@ def absence_warnings(run_state: RunState, listing: Listing, changes: Changes) ->
     """
     if not changes.gone:
         return []
-    failed = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "failed"}
-    gone = [video_id for video_id in changes.gone if video_id not in failed]  # of the others nothing stays
+    without_rows = run_state.without_rows(changes.gone)
+    gone = [video_id for video_id in changes.gone if video_id not in without_rows]
     total = len(run_state.unit_of_video) - (len(changes.gone) - len(gone))
     if not gone:
         return []

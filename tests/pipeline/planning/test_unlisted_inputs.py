@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import cv2
@@ -17,13 +18,16 @@ from facefeed.pipeline.dryrun import run as dry_run_module
 from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.errors import StoppedError
+from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.report import print_summary
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
+from rich.console import Console
 
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)
 ORIGINAL, FAKE, OTHER = "a.mp4,real,", "b.mp4,fake,a.mp4", "c.mp4,real,"
@@ -138,3 +142,30 @@ def test_so_does_one_whose_unit_is_split_since_a_worker_was_lost() -> None:
 
     source.run(process=lose_workers)
     assert source.rows("b.mp4").equals(before)
+
+
+@pytest.mark.parametrize("part", [None, "2/2"])
+def test_an_input_that_left_the_table_before_it_was_computed_is_not_computed_until_it_is_back(
+    part: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = Source()
+    videos = [f"v{number}.mp4" for number in range(6)]
+    for number, name in enumerate(videos):
+        source.put(name, 9 * number)
+    rows = [f"{name},{('real', 'fake')[number % 2]}," for number, name in enumerate(videos)]
+    source.list(*rows)
+    source.run(part="1/2")
+    left = [name for name in videos if not source.rows(name)]
+    taken_out = left[0]
+    source.list(*(row for row in rows if not row.startswith(taken_out)))
+    stream = io.StringIO()
+    summary = source.run(part=part, progress=Progress(Console(file=stream, width=10_000, highlight=False)))
+    assert [name for name in videos if not source.rows(name)] == [taken_out]
+    assert (summary.manifest.inputs["total"], summary.manifest.inputs["ok"], summary.failures) == (5, 5, [])
+    assert (summary.manifest.removed, verify(source.out).findings) == ([taken_out], [])
+    print_summary(summary, source.folder, source.out)
+    assert "rows stay" not in stream.getvalue()
+    assert "rows were kept" not in capsys.readouterr().err
+    source.list(*rows)
+    assert source.run().manifest.inputs["ok"] == 6
+    assert source.rows(taken_out).num_rows == 3
