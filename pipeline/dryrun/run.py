@@ -139,11 +139,10 @@ def _dry_run(
         units, cost, job, originals, num_workers=workers or default_num_workers(), scheduler=scheduler,
         fixed_seconds=compared - listed + (1 + _FINALIZE_FRACTION) * planning_seconds, progress=progress,
     )  # fmt: skip
-    failed = {outcome.video_id for _, outcome in planned.outcomes() if outcome.outcome == "failed"}
     known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
     survey = survey_source(
-        listing, changes, planned.plan, cost, pending=units, originals=originals, uncounted=failed & changes.removed,
-        leak=leak, caveats=caveats,
+        listing, changes, planned.plan, cost, pending=units, originals=originals,
+        uncounted=planned.without_rows(changes.removed), leak=leak, caveats=caveats,
     )  # fmt: skip
     return DryRunResult(
         survey=survey,

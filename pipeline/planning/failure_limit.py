@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Container, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Real
@@ -84,15 +84,16 @@ def collect_failures(outcomes: Iterable[InputOutcome], refused: Iterable[Entry])
 
 
 def failures_in_source(
-    run_state: RunState, refused: Collection[Entry], removed: Container[str]
+    run_state: RunState, refused: Collection[Entry], removed: Collection[str]
 ) -> tuple[list[Failure], int]:
-    """Failures, and the number of inputs that they are of: neither has what failed and was `removed` from the source.
+    """Failures, and the number of inputs that they are of, also where their outcomes are still to be copied.
 
-    As in the manifest: such an input has no rows, and nothing is left of it that could be fixed.
+    As in the manifest, neither has what was `removed` from the source and has failed, or was never computed: such an
+    input has no rows, and nothing is left of it that could be fixed.
     """
-    failures = collect_failures((outcome for _, outcome in run_state.outcomes()), refused)
+    failures = collect_failures(run_state.known_outcomes(run_state.unit_of_video.keys()), refused)
     counted = [failure for failure in failures if failure.video_id not in removed]
-    return counted, len(run_state.unit_of_video) + len(refused) - (len(failures) - len(counted))
+    return counted, len(run_state.unit_of_video) + len(refused) - len(run_state.without_rows(removed))
 
 
 def remedies_by_reason(reasons: Iterable[str]) -> tuple[bool, list[str]]:

@@ -46,10 +46,10 @@ def extend_changes(
 
 
 def _inputs_to_retry(run_state: RunState, retry: Callable[[str], bool]) -> set[str]:
-    """Ids of failed inputs to retry."""
+    """Ids of failed inputs to retry, also where an unfinished unit is to copy that they failed."""
     return {
         outcome.video_id
-        for _, outcome in run_state.outcomes()
+        for outcome in run_state.known_outcomes(run_state.unit_of_video.keys())
         if outcome.outcome == "failed" and retry(str(outcome.reason))
     }
 

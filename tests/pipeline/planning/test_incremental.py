@@ -401,6 +401,18 @@ def test_what_failed_can_be_tried_any_number_of_times(dataset: Dataset) -> None:
     assert dataset.run(FOUR, retry=lambda _: True)[1] == []
 
 
+def test_what_failed_is_tried_again_also_where_a_stopped_run_was_to_copy_that_it_failed(dataset: Dataset) -> None:
+    _, (unit,) = dataset.run(FOUR)
+    dataset.work([unit], {"a.mp4": "timeout"})
+    current = [FOUR[0], video("b.mp4", mtime_ns=2), *FOUR[2:]]
+    _, (stopped,) = dataset.run(current)
+    assert stopped.reuses == ("a.mp4", "c.mp4", "d.mp4")
+    _, (retried,) = dataset.run(current, retry=lambda reason: reason == "timeout")
+    assert retried.reuses == ("c.mp4", "d.mp4")
+    dataset.work([retried])
+    assert dataset.outcomes() == {"a.mp4": None, "b.mp4": None, "c.mp4": None, "d.mp4": None}
+
+
 def test_a_failed_input_that_was_mended_goes_with_its_unit_once(dataset: Dataset) -> None:
     _, units = dataset.run(FOUR)
     dataset.work(units, {"a.mp4": "crashed"})

@@ -21,6 +21,7 @@ from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Unit
 from facefeed.pipeline.precompute import Summary, precompute
@@ -169,3 +170,51 @@ def test_an_input_that_left_the_table_before_it_was_computed_is_not_computed_unt
     source.list(*rows)
     assert source.run().manifest.inputs["ok"] == 6
     assert source.rows(taken_out).num_rows == 3
+
+
+def test_the_dry_run_counts_the_inputs_that_the_run_counts() -> None:
+    source = Source()
+    for number in range(4):
+        source.put(f"v{number}.mp4", 9 * number)
+    (source.folder / "bad.mp4").write_bytes(b"no video")
+    rows = [f"v{number}.mp4,real," for number in range(4)] + ["bad.mp4,real,"]
+    source.list(*rows)
+    source.run(max_failed=FailureLimit(count=1))
+    assert source.dry_run().known_failures == 1
+    for number in range(4):  # so that the unit of `bad.mp4` is replaced
+        source.put(f"v{number}.mp4", 100 + 9 * number)
+    assert (source.dry_run().known_failures, source.dry_run().inputs_in_out) == (1, 5)
+    source.list(*rows[:4])
+    dry = source.dry_run()
+    summary = source.run()
+    assert (dry.known_failures, dry.inputs_in_out) == (0, 4)
+    assert sum(sum(counts.values()) for counts in dry.survey.by_split.values()) == 4
+    assert (summary.failures, summary.manifest.inputs["total"], summary.manifest.removed) == ([], 4, ["bad.mp4"])
+
+
+def test_so_it_does_where_a_stopped_run_left_inputs_that_are_gone_since() -> None:
+    source = Source()
+    rows = [f"v{number}.mp4,{('real', 'fake')[number % 2]}," for number in range(6)]
+    for number in range(6):
+        source.put(f"v{number}.mp4", 9 * number)
+    source.list(*rows)
+    with pytest.raises(StoppedError):
+        source.run(process=stop)
+    source.list(*rows[1:])
+    dry = source.dry_run()
+    summary = source.run()
+    assert (dry.pending, dry.inputs_in_out) == (5, 5)
+    assert (summary.manifest.inputs["ok"], summary.manifest.inputs["total"]) == (5, 5)
+
+
+def test_one_that_became_a_link_out_of_the_source_before_it_was_computed_is_reported_as_that() -> None:
+    source = Source()
+    source.put("a.mp4", 1)
+    source.put("c.mp4", 30)
+    source.list(ORIGINAL, OTHER)
+    with pytest.raises(StoppedError):
+        source.run(process=stop)
+    (source.folder / "c.mp4").rename(source.out.parent / "c.mp4")
+    (source.folder / "c.mp4").symlink_to(source.out.parent / "c.mp4")
+    summary = source.run(max_failed=FailureLimit(count=1))
+    assert [(failure.video_id, failure.reason) for failure in summary.failures] == [("c.mp4", "outside_root")]
