@@ -17,6 +17,8 @@ from ...pipeline.console import plural
 from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
 
+_ROUNDING = 1e-12
+"""Log-odds closer than this, relative to values above 1, are equal: they go through some ten operations in float64."""
 _METRIC_NAMES = tuple(f"{of}{name}" for of in ("", "video_") for name in ("auc", "log_loss", "accuracy"))
 """Names of the metrics that do not depend on the classes and methods of a dataset."""
 
@@ -81,7 +83,7 @@ class Predictions:
         None if only one of the two sides is present, or a prediction is NaN: it has no place in the order.
 
         Exact: one point for every distinct score. Scores are ordered by log-odds, which unlike probabilities do not
-        saturate near 0 and 1.
+        saturate near 0 and 1; those that differ by rounding alone are equal.
         """
         from torchmetrics.functional.classification import binary_roc  # noqa: PLC0415 (seconds)
 
@@ -89,7 +91,7 @@ class Predictions:
             return None
         targets = self.labels == label
         others = np.logaddexp.reduce(np.delete(self.log_p, label, axis=1), axis=1)
-        _, rank = np.unique(self.log_p[:, label] - others, return_inverse=True)
+        rank = _ranks(self.log_p[:, label] - others)
         score = torch.from_numpy(rank / max(rank.max(), 1))
         fpr, tpr, _ = binary_roc(score, torch.from_numpy(targets.astype(np.int64)))
         return RocCurve(fpr=fpr.double(), tpr=tpr.double())
@@ -213,8 +215,8 @@ class EvalMetrics:
         total = np.zeros((len(keys), classes))
         np.add.at(total, of_video, np.exp(log_p[known] - largest[of_video]))
         with np.errstate(divide="ignore"):
-            log_total = np.log(total)
-        return Predictions(log_p=largest + log_total - np.log(faces)[:, None], labels=keys % classes)
+            log_mean = np.log(total / faces[:, None])
+        return Predictions(log_p=largest + log_mean, labels=keys % classes)
 
     @property
     def num_videos(self) -> int:
@@ -264,6 +266,20 @@ def _log_p(logits: Tensor) -> Floats:
         logits64 = torch.cat([torch.zeros_like(logits64), logits64], dim=1)
     values: Floats = torch.log_softmax(logits64, dim=1).numpy()
     return values
+
+
+def _ranks(log_odds: Floats) -> Ints:
+    """Returns the rank of each value, int64 (N,): 0 for the least; values that differ by rounding alone share one.
+
+    So predictions that tie stay tied where they were rounded differently: the means of videos of other numbers of
+    faces, or the softmax of logits with another common offset.
+    """
+    order = np.argsort(log_odds)
+    sorted_odds = np.clip(log_odds[order], -1e300, 1e300)  # infinite ones: their differences would be NaN
+    tolerances = _ROUNDING * np.maximum(1.0, np.abs(sorted_odds[:-1]))
+    ranks = np.empty(len(log_odds), np.int64)
+    ranks[order] = np.concatenate([[0], np.cumsum(np.diff(sorted_odds) > tolerances)])
+    return ranks
 
 
 def _codes(known: dict[str, int], names: Sequence[str | None] | None, count: int) -> Ints:

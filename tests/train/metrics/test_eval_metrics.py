@@ -113,6 +113,52 @@ def test_with_more_classes_the_auc_is_the_mean_of_each_against_all_others() -> N
     assert two_classes.result()["auc"] == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.parametrize("num_classes", [2, 3])
+def test_the_auc_of_videos_with_equal_predictions_is_a_half_whatever_their_numbers_of_faces(num_classes: int) -> None:
+    classes = ("real", "swap", "talk")[:num_classes]
+    for logits in torch.randn(20, num_classes, generator=torch.Generator().manual_seed(3)):
+        scores = EvalMetrics(classes)
+        for faces in range(1, 41):
+            label = min(faces // 14, num_classes - 1)
+            scores.add(logits.repeat(faces, 1), torch.full((faces,), label), [f"{faces} faces"] * faces)
+        assert scores.result()["auc"] == scores.result()["video_auc"] == 0.5
+
+
+def test_videos_of_the_same_predictions_in_another_order_and_number_tie() -> None:
+    generator = torch.Generator().manual_seed(4)
+    of_a_video = torch.randn(7, 2, generator=generator)
+    scores = EvalMetrics(CLASSES)
+    for times in range(1, 31):
+        order = torch.randperm(7 * times, generator=generator)
+        scores.add(
+            of_a_video.repeat(times, 1)[order], torch.full((7 * times,), times % 2), [f"{times} times"] * (7 * times)
+        )
+    assert scores.result()["video_auc"] == 0.5
+
+
+def test_faces_tie_whose_logits_differ_by_a_common_offset_alone() -> None:
+    offsets = torch.arange(64) / 8
+    logits = torch.stack([offsets, offsets + 0.375], dim=1)
+    assert scored(logits, (offsets > 3).long()).result()["auc"] == 0.5
+
+
+def test_scores_that_differ_by_a_rounding_of_float32_logits_are_told_apart() -> None:
+    logits = [torch.tensor(0.7)]
+    for _ in range(7):
+        logits.append(torch.nextafter(logits[-1], torch.tensor(1.0)))
+    labels = [0, 0, 1, 0, 1, 1, 0, 1]
+    expected = auc([float(logit) for logit in logits], [label == 1 for label in labels])
+    assert scored(torch.stack(logits)[:, None], labels).result()["auc"] == pytest.approx(expected, abs=1e-6)
+
+
+def test_infinite_scores_are_ranked_below_and_above_all_others_and_tie_among_themselves() -> None:
+    infinity = math.inf
+    logits = torch.tensor([[0.0, -infinity], [0.0, -infinity], [0.0, 3.0], [-infinity, 0.0], [-infinity, 0.0]])
+    labels = [0, 1, 0, 0, 1]
+    expected = auc([-9, -9, 3, 9, 9], [label == 1 for label in labels])
+    assert scored(logits, labels).result()["auc"] == pytest.approx(expected, abs=1e-6)
+
+
 def test_one_logit_is_that_of_the_second_class_against_the_first(predictions: Any) -> None:
     logits, labels, videos, methods = predictions
     metrics = scored(logits[:, 1:] - logits[:, :1], labels, videos, methods).result()
