@@ -119,6 +119,20 @@ def optimizer_steps_at(trainer: Any, epoch: int, batch: int) -> int:
     return epoch * steps_per_epoch + (batch // accumulated if batch < num_batches else steps_per_epoch)
 
 
+def final_step(trainer: Any, epoch: int, batch: int) -> int:
+    """Returns the number of optimizer steps when training from batch `batch` of `epoch` ends, by its first limit.
+
+    That is the steps done, of whatever size, and those that are left of `max_epochs`, of the present one; at most
+    `max_steps`. -1 without a limit.
+    """
+    max_epochs, max_steps = int(trainer.max_epochs), int(trainer.max_steps)
+    if max_epochs == -1:
+        return max_steps
+    steps_left = optimizer_steps_at(trainer, max_epochs, 0) - optimizer_steps_at(trainer, epoch, batch)
+    total = int(trainer.global_step) + max(steps_left, 0)
+    return total if max_steps == -1 else min(total, max_steps)
+
+
 def run_validation(trainer: Any) -> None:
     """Runs the validation of an epoch whose last step a checkpoint has completed, over all batches, as in that epoch.
 

@@ -16,7 +16,7 @@ from ...loaders import FaceDataset
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
-from ..lightning_internals import logged_step, optimizer_steps_at
+from ..lightning_internals import final_step, logged_step, optimizer_steps_at
 from ..metrics.defined_metrics import defined_metrics
 from ..metrics.eval_metrics import EvalMetrics
 from ..warning import warn
@@ -132,16 +132,23 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """Reads the number of steps and, after a resume with another global batch size, moves the schedule, once.
 
         That is to the step at the same image of a run that had the new batch size from its start. The schedule saves
-        its step count in checkpoints, so later resumes start from there. A run limited by `max_steps` has the same
-        number of steps whatever the batch size, so its schedule stays. A callback that saves at the start of training,
-        before `on_train_start`, calls this first.
+        its step count in checkpoints, so later resumes start from there. Where `max_steps` ends the run before
+        `max_epochs` does, the schedule goes by the steps done, of whatever size, so that it ends with the run. A
+        callback that saves at the start of training, before `on_train_start`, calls this first.
         """
-        self._total_steps = self.trainer.estimated_stepping_batches
-        data, schedule = self.trainer.datamodule, self.lr_schedulers()
-        if isinstance(data, FaceDataModule) and self._total_steps == self.trainer.max_steps:
-            data.resumed_at = None
-        if isinstance(data, FaceDataModule) and data.resumed_at and isinstance(schedule, LambdaLR):
-            schedule.last_epoch = optimizer_steps_at(self.trainer, *data.resumed_at) - 1
+        trainer, data = self.trainer, self.trainer.datamodule
+        self._total_steps = trainer.estimated_stepping_batches
+        if not isinstance(data, FaceDataModule):
+            return
+        ends_by_steps = final_step(trainer, *data.position) == trainer.max_steps != -1
+        if ends_by_steps:
+            self._total_steps = trainer.max_steps
+        elif trainer.max_epochs != -1:
+            self._total_steps = optimizer_steps_at(trainer, trainer.max_epochs, 0)
+        schedule = self.lr_schedulers()
+        if data.resumed_at and isinstance(schedule, LambdaLR):
+            steps_done = trainer.global_step if ends_by_steps else optimizer_steps_at(trainer, *data.resumed_at)
+            schedule.last_epoch = steps_done - 1
             schedule.step()
             data.resumed_at = None
 

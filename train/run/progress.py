@@ -16,7 +16,7 @@ from rich.console import Console
 from torch import Tensor
 
 from ...pipeline.console import StatusBar, duration_text
-from ..lightning_internals import optimizer_steps_at
+from ..lightning_internals import final_step
 from ..warning import TrainingWarning
 from .checkpointer import logged_metrics
 from .throughput import Throughput
@@ -101,7 +101,7 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Reports from which step the run is resumed."""
         self._first_step = trainer.global_step
         self._timed_since = None
-        self._total_steps = _total_steps(trainer)
+        self._total_steps = final_step(trainer, *trainer.datamodule.position)
         if self._first_step:
             self.report(
                 f"{self._run}: resumes after step {self._first_step:,} of {self._total_steps:,}",
@@ -182,17 +182,6 @@ class Progress(Callback):  # type: ignore[misc]  # Lightning is not followed
             self._bar.status_line = ""
             self._bar.stop()
         self._bar = None
-
-
-def _total_steps(trainer: Any) -> int:
-    """Steps of the run when it ends: those done, of whatever size, and those that are left, of the present one."""
-    if trainer.max_epochs == -1:
-        return int(trainer.max_steps)
-    steps_left = optimizer_steps_at(trainer, trainer.max_epochs, 0) - optimizer_steps_at(
-        trainer, *trainer.datamodule.position
-    )
-    total = int(trainer.global_step) + max(steps_left, 0)
-    return total if trainer.max_steps == -1 else min(total, int(trainer.max_steps))
 
 
 def _status_parts(event: dict[str, Any], trainer: Any) -> list[str]:

@@ -184,6 +184,41 @@ def test_a_run_that_ends_at_a_number_of_steps_comes_to_the_end_of_its_schedule(
     assert resumed.steps == pytest.approx([0.1 * (8 - step) / 8 for step in range(4, 8)])
 
 
+LINEAR: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 0, "schedule": "linear"}
+
+
+def _rates(out: Path, size: int, folder: Path, checkpoint: Path | None = None, **limits: int) -> list[float]:
+    """The learning rates of a fit in steps of `size` images, whose checkpoints of each batch are then in `folder`."""
+    folder.mkdir()
+    rates = _Rates()
+    fit = trainer(**limits, limit_val_batches=0, callbacks=[rates, _SaveEach(folder)])
+    fit.fit(classifier(**LINEAR), data(out, batch_size=size), ckpt_path=checkpoint)
+    return rates.steps
+
+
+def test_with_both_limits_the_learning_rate_goes_by_the_one_that_ends_the_resumed_run(
+    out: Path, tmp_path: Path
+) -> None:
+    limits = {"max_epochs": 3, "max_steps": 20}
+    expected = _rates(out, 8, tmp_path / "expected", max_epochs=3)
+    _rates(out, 16, tmp_path / "16", **limits)  # 4 steps an epoch
+    smaller = _rates(out, 8, tmp_path / "8", tmp_path / "16" / "8 after.ckpt", **limits)
+    assert smaller == pytest.approx(expected[14:])  # the third epoch ends it, though three epochs are 21 steps
+    later = _rates(out, 8, tmp_path / "8 again", tmp_path / "8" / "3.ckpt", **limits)
+    assert later == pytest.approx(expected[17:])
+    by_steps = _rates(out, 2, tmp_path / "2", tmp_path / "8" / "3.ckpt", **limits)
+    assert by_steps == pytest.approx([0.1 * (20 - step) / 20 for step in range(11, 20)])
+
+
+def test_with_both_limits_a_run_that_its_steps_end_keeps_its_schedule_in_larger_steps_too(
+    out: Path, tmp_path: Path
+) -> None:
+    limits = {"max_epochs": 3, "max_steps": 15}
+    expected = _rates(out, 8, tmp_path / "8", **limits)
+    larger = _rates(out, 16, tmp_path / "16", tmp_path / "8" / "14.ckpt", **limits)  # of which 3 epochs are 12 steps
+    assert larger == pytest.approx(expected[14:])
+
+
 @pytest.mark.parametrize("size", [4, 16])
 def test_the_learning_rate_is_that_of_a_run_of_the_new_size_at_that_image(out: Path, tmp_path: Path, size: int) -> None:
     options: dict[str, Any] = {"learning_rate": 0.1, "warmup_steps": 4, "schedule": "linear"}
