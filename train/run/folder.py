@@ -10,7 +10,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -61,10 +61,7 @@ class RunFolder:
         stored = _read_config(self._config_path)
         if not self.is_resumable:
             return
-        stored_values, values = flatten(stored.config), flat_settings(config)
-        if not self._result_path.exists():  # an unfinished run may be resumed with other ranks
-            stored_values, values = _without_ranks(stored_values, values)
-        changes = differences(_fixed_settings(stored_values), _fixed_settings(values))
+        changes = self._setting_changes(stored, config)
         fingerprint = read_manifest(out, config.data.store).fingerprint
         if stored.dataset.fingerprint != fingerprint:
             changes.append(
@@ -76,6 +73,20 @@ class RunFolder:
                 f"--run {self.root}: is a run of its own, with other settings ({'; '.join(changes)}); resume with its "
                 "settings and files, or name another folder"
             )
+
+    def _setting_changes(self, stored: _StoredConfig, config: Config) -> list[str]:
+        """Describes settings that differ from the run's.
+
+        Those of the ranks may change where it is resumed; of a finished run they may be those of its first session, or
+        of its last, which are in its result.
+        """
+        began, values = flatten(stored.config), flat_settings(config)
+        if (result := self.read_result()) is None:
+            began, values = _without_ranks(began, values)
+            return _fixed_differences(began, values)
+        last = result.get("config")
+        ended = flatten(last) if isinstance(last, dict) else began
+        return _fixed_differences(began, values) and _fixed_differences(ended, values)
 
     @property
     def is_resumable(self) -> bool:
@@ -95,8 +106,8 @@ class RunFolder:
 
         Raises `UsageError` if the folder cannot be created, `StoppedError` if the disk is full or fails, and
         `RefusedError` if another process has the lock, or if both `data.batch_size` and the global batch size over
-        `ranks` differ from those of the run. On a `UsageError` within the context, before the first checkpoint, the
-        folder is removed again.
+        `ranks` differ from those of the run's last session. On a `UsageError` within the context, before the first
+        checkpoint, the folder is removed again.
         """
         print_line = partial(stderr_console().print, markup=False)
         pipelines = pipeline_hashes(config.data)  # before the folder: refuses one without a file
@@ -111,7 +122,7 @@ class RunFolder:
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
             if self.is_resumable:
-                self._check_batch(config, ranks)
+                self._continue_with(config, ranks)
             else:
                 self._write(self._config_path, {**_config_record(config, out, notes, ranks), "pipelines": pipelines})
             self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
@@ -123,17 +134,22 @@ class RunFolder:
                     self._remove()
                 raise
 
-    def _check_batch(self, config: Config, ranks: int) -> None:
-        """Raises `RefusedError` if both the batch size per rank and the global batch size have changed."""
-        stored = _read_config(self._config_path)
-        size, stored_ranks = flatten(stored.config)["data.batch_size"], stored.ranks
-        size_now = config.data.batch_size
-        if stored_ranks is None:  # 0.1.0 did not store it
-            return
+    def _continue_with(self, config: Config, ranks: int) -> None:
+        """Records batch size and ranks of the session that begins, with which those of the next are compared.
+
+        Raises `RefusedError` if both the batch size per rank and the global batch size have changed.
+        """
+        stored, size = _read_config(self._config_path), config.data.batch_size
+        if stored.ranks is not None:  # 0.1.0 did not store them
+            self._check_batch(stored.last_batch_size, stored.ranks, size, ranks)
+        if (size, ranks) != (stored.last_batch_size, stored.ranks):
+            self._write(self._config_path, asdict(replace(stored, batch_size=size, ranks=ranks)))
+
+    def _check_batch(self, size: int, stored_ranks: int, size_now: int, ranks: int) -> None:
         if size_now == size or size_now * ranks == size * stored_ranks:
             return
         same_size, rest = divmod(size * stored_ranks, ranks)
-        advice = "take " if rest else f"take data.batch_size={same_size} for steps of as many, or "
+        advice = "take " if rest or same_size == size else f"take data.batch_size={same_size} for steps of as many, or "
         raise RefusedError(
             f"--run {self.root}: its steps are of {size} x {stored_ranks} images (data.batch_size x ranks), and these "
             f"would be of {size_now} x {ranks}; {advice}data.batch_size={size}, or name another folder"
@@ -191,8 +207,12 @@ def _pipeline_changes(stored: _StoredConfig, config: Config) -> list[str]:
     return []
 
 
-def _fixed_settings(values: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in values.items() if key not in _RESUME_MAY_CHANGE}
+def _fixed_differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:
+    """Describes the differences of settings, of those that may not change on resume."""
+    fixed = (
+        {key: value for key, value in values.items() if key not in _RESUME_MAY_CHANGE} for values in (before, after)
+    )
+    return differences(*fixed)
 
 
 def _without_ranks(*settings: dict[str, Any]) -> list[dict[str, Any]]:
@@ -222,13 +242,18 @@ class _Dataset:
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredConfig:
-    """A run's config.json. ranks: None in those of 0.1.0. pipelines: `pipeline_hashes`; older versions store none."""
+    """A run's config.json: the settings of its first session.
+
+    ranks, batch_size: those of the last session. ranks: None in those of 0.1.0; batch_size: None where it is that of
+    the settings. pipelines: `pipeline_hashes`; older versions store none.
+    """
 
     version: int
     facefeed: str
     dataset: _Dataset
     config: dict[str, Any]
     ranks: int | None = None
+    batch_size: int | None = None
     pipelines: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -239,6 +264,11 @@ class _StoredConfig:
         for name, kind in (("levers", str), ("data.batch_size", int)):
             if not isinstance(settings.get(name), kind):
                 raise ValueError(f"config: {name} is {brief(settings.get(name))}")
+
+    @property
+    def last_batch_size(self) -> int:
+        """`data.batch_size` of the last session."""
+        return flatten(self.config)["data.batch_size"] if self.batch_size is None else self.batch_size
 
 
 def _read_config(path: Path) -> _StoredConfig:

@@ -9,7 +9,7 @@ import random
 import shutil
 import signal
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from assets_processes import in_processes
 from assets_train import RecordFaces, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError
 from facefeed.train.checkpoints import plain
+from facefeed.train.config.recipes import Config
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.metrics import plots
 from facefeed.train.run.folder import RunFolder
@@ -279,32 +280,61 @@ def test_a_malicious_checkpoint_is_refused_on_all_ranks_and_runs_nothing(folder:
 # ---- a run's folder and the ranks of a resume
 
 
-def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    initial = config(levers="ddp:4:2,bf16", data={"batch_size": 4})
-    with folder.locked(initial, out, ranks=8):
+def begun(run: Path, out: Path, levers: str, size: int, ranks: int) -> tuple[RunFolder, Config]:
+    """Returns the folder of a run that has a checkpoint, and the run's settings."""
+    folder, initial = RunFolder(run), config(levers=levers, data={"batch_size": size})
+    with folder.locked(initial, out, ranks=ranks):
         (folder.checkpoints / "last.ckpt").touch()
-    for levers, size, ranks in (("ddp:8:1,bf16", 4, 8), ("fsdp:2:2,bf16", 8, 4), ("bf16", 32, 1)):
-        other = replace(initial, levers=levers, data=replace(initial.data, batch_size=size))
-        folder.check(other, out)
-        with folder.locked(other, out, ranks=ranks):
-            pass
-    for levers, size, ranks in (("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)):  # of fewer images
-        fewer = replace(initial, levers=levers, data=replace(initial.data, batch_size=size))
-        with folder.locked(fewer, out, ranks=ranks):
-            pass
+    return folder, initial
+
+
+def resume(folder: RunFolder, out: Path, config: Config, levers: str, size: int, ranks: int) -> None:
+    """Begins a session with other ranks and ends it."""
+    other = replace(config, levers=levers, data=replace(config.data, batch_size=size))
+    folder.check(other, out)
+    with folder.locked(other, out, ranks=ranks):
+        pass
+
+
+def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
+    as_many = [("ddp:8:1,bf16", 4, 8), ("fsdp:2:2,bf16", 8, 4), ("bf16", 32, 1)]
+    fewer = [("ddp:4,bf16", 4, 4), ("bf16", 4, 1), ("ddp:3,bf16", 4, 3)]
+    for number, other in enumerate([*as_many, *fewer]):
+        folder, initial = begun(tmp_path / str(number), out, "ddp:4:2,bf16", 4, 8)
+        resume(folder, out, initial, *other)
+    folder, initial = begun(tmp_path / "run", out, "ddp:4:2,bf16", 4, 8)
     for ranks, remedy in (
+        (8, r"take data\.batch_size=4, or name"),
         (4, r"take data\.batch_size=8 for steps of as many, or data\.batch_size=4"),
-        (3, "take data"),
+        (3, r"take data\.batch_size=4, or name"),
     ):
-        other = replace(initial, levers=f"ddp:{ranks},bf16", data=replace(initial.data, batch_size=6))
-        with (
-            pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"),
-            folder.locked(other, out, ranks=ranks),
-        ):
-            pass
+        with pytest.raises(RefusedError, match=rf"4 x 8 images .* of 6 x {ranks}; {remedy}"):
+            resume(folder, out, initial, f"ddp:{ranks},bf16", 6, ranks)
     with pytest.raises(RefusedError, match=r"levers: bf16 there, zero:2,bf16 here"):
         folder.check(replace(initial, levers="zero:2,bf16"), out)
+
+
+def test_batch_size_and_ranks_are_compared_with_those_of_the_session_before(out: Path, tmp_path: Path) -> None:
+    folder, initial = begun(tmp_path / "run", out, "bf16", 8, 1)
+    resume(folder, out, initial, "ddp:2,bf16", 8, 2)
+    with pytest.raises(RefusedError, match=r"its steps are of 8 x 2 images .* of 4 x 2; take data\.batch_size=8, or"):
+        resume(folder, out, initial, "ddp:2,bf16", 4, 2)  # as many as in its first session
+    resume(folder, out, initial, "bf16", 16, 1)
+    resume(folder, out, initial, "ddp:2,bf16", 16, 2)
+
+
+def test_a_run_that_changed_its_ranks_shows_its_result_to_its_first_command_and_its_last(
+    out: Path, tmp_path: Path
+) -> None:
+    folder, first = begun(tmp_path / "run", out, "ddp:2,bf16", 8, 2)
+    last = replace(first, levers="bf16", data=replace(first.data, batch_size=16))
+    folder.check(last, out)
+    folder.write_result({"config": asdict(last)})
+    folder.check(first, out)
+    folder.check(last, out)
+    for other in (replace(last, levers="ddp:4,bf16"), replace(last, data=first.data), replace(last, epochs=9)):
+        with pytest.raises(RefusedError, match="with other settings"):
+            folder.check(other, out)
 
 
 def test_a_run_goes_on_without_levers_that_its_other_ranks_do_not_take(out: Path, tmp_path: Path) -> None:
