@@ -172,8 +172,11 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         return finite
 
     def _save(self, trainer: Any, name: str) -> None:
-        """Saves a checkpoint; called on all ranks, since some strategies save a part on each."""
-        self.has_saved = True
+        """Saves a checkpoint; called on all ranks, since some strategies save a part on each.
+
+        Before the first of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
+        """
+        is_first, self.has_saved = not self.has_saved, True
         temporary = self._folder / f".{name}"
         if trainer.is_global_zero:
             _remove(temporary)
@@ -182,6 +185,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         trainer.save_checkpoint(temporary)
         try:
             if trainer.is_global_zero:
+                for best in (self._folder / BEST, _previous_path(self._folder / BEST)) if is_first else ():
+                    _remove(best)
                 publish(temporary, self._folder / name)
         finally:  # no rank ends before the first is done, since a launcher then ends it too; nor waits where it failed
             trainer.strategy.barrier("facefeed: the checkpoint is in place")

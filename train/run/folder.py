@@ -107,7 +107,7 @@ class RunFolder:
         Raises `UsageError` if the folder cannot be created, `StoppedError` if the disk is full or fails, and
         `RefusedError` if another process has the lock, or if both `data.batch_size` and the global batch size over
         `ranks` differ from those of the run's last session. On a `UsageError` within the context, before the first
-        checkpoint, the folder is removed again.
+        checkpoint, the folder is removed again; in one of an earlier session config.json is restored.
         """
         print_line = partial(stderr_console().print, markup=False)
         pipelines = pipeline_hashes(config.data)  # before the folder: refuses one without a file
@@ -121,6 +121,7 @@ class RunFolder:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
+            earlier = _read(self._config_path, dict) if self._config_path.exists() else None
             if self.is_resumable:
                 self._continue_with(config, ranks)
             else:
@@ -130,8 +131,10 @@ class RunFolder:
             try:
                 yield
             except UsageError:
-                if not self.is_resumable:
+                if not self.is_resumable and earlier is None:
                     self._remove()
+                elif not self.is_resumable:
+                    self._write(self._config_path, earlier)
                 raise
 
     def _continue_with(self, config: Config, ranks: int) -> None:

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import io
 import json
+import math
 import os
 import re
 import resource
@@ -30,6 +31,7 @@ from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
 from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier, validation_metrics
+from facefeed.train.run import checkpointer
 from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.result import Result
@@ -322,6 +324,44 @@ def test_a_run_that_was_killed_while_it_wrote_its_config_begins_anew(out: Path, 
     (tmp_path / "config.json.5c1f").write_text('{"version": ')
     result, _ = trained(out, tmp_path, steps=1)
     assert result.steps == 1
+
+
+def _refuse() -> None:
+    raise UsageError("refused in its first steps")
+
+
+def test_a_command_that_is_refused_in_its_first_steps_leaves_nothing_but_what_was_there(
+    out: Path, tmp_path: Path
+) -> None:
+    run, refusing = tmp_path / "run", {"epochs": 1, "model": {"learning_rate": 0.01}}
+    with pytest.raises(UsageError, match="refused in"):
+        trained(out, run, CallAtHook("on_fit_start", 1, _refuse), **refusing)
+    assert not run.exists()
+    trained(out, run, epochs=1)
+    for name in ("result.json", "checkpoints/last.ckpt"):
+        (run / name).unlink()
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file() and path.name != ".lock"}
+    assert run / "checkpoints" / "best.ckpt" in before
+    with pytest.raises(UsageError, match="refused in"):
+        trained(out, run, CallAtHook("on_fit_start", 1, _refuse), **refusing)
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_the_best_weights_of_an_earlier_run_do_not_pass_for_those_of_one_begun_anew_in_its_folder(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    trained(out, run, epochs=1)
+    best = run / "checkpoints" / "best.ckpt"
+    for name in ("result.json", "checkpoints/last.ckpt"):
+        (run / name).unlink()
+    with pytest.raises(LookupError):  # before its first checkpoint
+        trained(out, run, CallAtHook("on_train_batch_start", 2, _lost))
+    assert best.exists()
+    monkeypatch.setattr(checkpointer, "logged_metrics", lambda *_: {"val/loss": math.nan})
+    result, _ = trained(out, run, epochs=1)
+    assert result.checkpoint.endswith("last.ckpt")
+    assert not best.exists()
 
 
 @pytest.mark.parametrize("text", ["{}", "not json", '{"version": 9, "config": {}, "dataset": {"fingerprint": ""}}'])
