@@ -20,8 +20,8 @@ def peak_memory() -> dict[str, int | None]:
 
     allocated: by tensors; reserved: by torch's caching allocator, which must fit on the GPU. Both are maxima over
     devices, None without CUDA. host: peak RSS of this process, plus the largest sum over living children at any call:
-    call it while workers are alive, such as at an epoch's end. An upper bound, since pages shared between processes
-    count for each, and peaks need not coincide.
+    call it while workers are alive, such as at an epoch's end. Children that are other ranks, and their workers, do not
+    count. An upper bound, since pages shared between processes count for each, and peaks need not coincide.
     """
     global _peak_children_bytes  # noqa: PLW0603 (a process has one peak)
     children_bytes = sum(_peak_rss_bytes(child.pid) for child in _children())
@@ -72,10 +72,21 @@ def _peak_device_memory() -> dict[str, int | None]:
 
 
 def _children() -> list[psutil.Process]:
+    """Returns the living children and theirs, but for the further ranks that Lightning starts from the first."""
     try:
-        return list(psutil.Process().children(recursive=True))
+        children = psutil.Process().children(recursive=True)
     except psutil.Error:
         return []
+    rank = os.environ.get("LOCAL_RANK", "0")
+    return [child for child in children if _local_rank(child, default=rank) == rank]
+
+
+def _local_rank(process: psutil.Process, *, default: str) -> str:
+    """Returns the rank on this node that a process was started as, or a worker of; `default` where it has none."""
+    try:
+        return str(process.environ().get("LOCAL_RANK", default))
+    except psutil.Error:
+        return default
 
 
 def _peak_rss_bytes(pid: int) -> int:

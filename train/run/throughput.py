@@ -76,6 +76,10 @@ class Throughput(Callback):  # type: ignore[misc]  # Lightning is not followed
             self.timed_seconds += now - self._last_step_at
         self._last_step_at = now
 
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Updates peak memory while the workers of training are alive: there may be no validation."""
+        peak_memory()
+
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Counts its time, and updates peak memory while the workers of both splits are alive."""
         peak_memory()

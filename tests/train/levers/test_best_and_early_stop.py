@@ -219,6 +219,31 @@ def test_the_peak_of_memory_counts_children_and_does_not_go_down_before_another_
     assert (allocated == "None") == (not torch.cuda.is_available())
 
 
+_RANK = "import sys; memory = b'x' * (200 << 20); print(flush=True); sys.stdin.read(1)"
+_STARTS_A_RANK = f"""
+import os, subprocess, sys
+from facefeed.train.levers import peak_memory
+before = peak_memory()["host_bytes"]
+start = [sys.executable, "-c", {_RANK!r}]
+for rank in ("1", "0"):
+    environment = {{**os.environ, "LOCAL_RANK": rank}}
+    child = subprocess.Popen(start, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    child.stdout.readline()
+    print(peak_memory()["host_bytes"] - before)
+    child.communicate(b"x")
+"""
+
+
+@pytest.mark.processes
+def test_the_peak_of_memory_of_the_first_rank_counts_its_workers_but_not_the_ranks_that_it_started() -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "LOCAL_RANK"}
+    completed = subprocess.run(
+        [sys.executable, "-c", _STARTS_A_RANK], capture_output=True, text=True, check=True, env=environment
+    )
+    with_a_rank, with_a_worker = map(int, completed.stdout.split())
+    assert with_a_rank < 100 << 20 < 200 << 20 <= with_a_worker
+
+
 def test_the_state_of_adamw_is_8_bytes_a_weight_and_a_count() -> None:
     module = Foreign(perceptron())
     (optimizer,) = fit(module, "", images(4)).optimizers

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import lightning
+import psutil
 import pytest
 import torch
 from assets_clock import Clock
+from assets_dataset import make_dataset
 from assets_fit import STEPS, CallAtHook, trained
-from assets_train import small_dataset
+from assets_train import UNITS, small_dataset
+from facefeed.train.levers import memory
 from facefeed.train.run import throughput
 from facefeed.train.run.checkpointer import SafeCheckpointIO
 
@@ -78,6 +82,17 @@ def test_the_time_of_a_run_is_there_too_where_only_its_test_was_left(out: Path, 
     result, seen = trained(out, tmp_path / "run", PassTime(clock), **changes)
     assert seen == []
     assert result.seconds == STEPS + 1000 + 100
+
+
+@pytest.mark.parametrize("steps", [None, 3])  # 3: ends within an epoch
+def test_workers_are_in_the_memory_of_a_run_without_a_validation_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steps: int | None
+) -> None:
+    make_dataset(tmp_path / "out", (UNITS[0],))
+    monkeypatch.setattr(memory, "_peak_rss_bytes", lambda pid: 0 if pid == os.getpid() else 1)
+    result, _ = trained(tmp_path / "out", tmp_path / "run", epochs=1, steps=steps, data={"num_workers": 1})
+    lasting = psutil.Process().children(recursive=True)  # the server that workers are forked from
+    assert result.memory["host_bytes"] == len(lasting) + 1
 
 
 @pytest.mark.parametrize("saves_first", [False, True])
