@@ -18,7 +18,8 @@ _LOWER_IS_BETTER = ("loss", "error", "perplexity", "mae", "mse", "rmse", "wer", 
 class Best(Lever, name="best", form="best:METRIC"):
     """Keeps the checkpoint with the best value of a metric that the module logs in validation, as `best.ckpt`.
 
-    Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others.
+    Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others
+    and for accuracies, whatever the class or method is called.
     A validation in which the metric is NaN is never the best.
     Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
     `trainer.test(ckpt_path="best")` tests them. Costs: the time to write a checkpoint at each improvement.
@@ -63,6 +64,8 @@ class EarlyStop(Lever, name="early_stop", form="early_stop:METRIC[:patience]"):
 
 def mode(metric: str) -> str:
     """Returns "min" if a lower value of a metric is better, else "max", by the words of its name."""
+    if metric.lower().rpartition("/")[2].startswith("accuracy"):
+        return "max"  # the other words are of a class or a method: accuracy_method_mae
     words = metric.lower().replace("/", "_").replace("-", "_").split("_")
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
