@@ -105,6 +105,9 @@ def _report(
         out=None if out is None else str(out), videos=None if videos is None else str(videos), module=module,
         recipe=recipe, changes=changes,
     )  # fmt: skip
+    if module is None and subject.run_changes:
+        settings = ", ".join(subject.run_changes)
+        console.print(f"{settings}: for the next command alone; rungs train as long as --steps says", markup=False)
     requested = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
     with Progress(console, as_json=as_json) as progress:
         processes = SubprocessRunner(

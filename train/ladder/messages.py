@@ -9,6 +9,8 @@ from typing import Any, Literal, Self
 
 from .rungs import Data
 
+_OF_A_RUN = ("epochs", "steps", "save_every_minutes")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Subject:
@@ -23,6 +25,11 @@ class Subject:
     module: str | None
     recipe: str | None = None
     changes: tuple[str, ...] = ()
+
+    @property
+    def run_changes(self) -> tuple[str, ...]:
+        """Those of `changes` that no rung depends on, since they say how long a run is and when it saves."""
+        return tuple(change for change in self.changes if change.partition("=")[0].strip() in _OF_A_RUN)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from assets_ladder import FakeRungRunner
 from assets_paths import SUPPORT
 from click.testing import CliRunner
 from facefeed.pipeline.console import stderr_console
+from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder.cli import ladder
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.progress import Progress
@@ -62,6 +63,21 @@ def test_what_cannot_be_meant_is_refused_at_once(arguments: list[str], message: 
     result = CliRunner().invoke(ladder, arguments)
     assert result.exit_code == 2
     assert message in result.stderr
+
+
+def test_settings_that_no_rung_depends_on_are_said_to_be_those_of_the_next_command(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("facefeed.train.ladder.runner.run_process", _refuse)
+    changes = ["steps=5", "seed=1", "save_every_minutes=2"]
+    result = CliRunner().invoke(ladder, ["out", *(part for change in changes for part in ("--set", change))])
+    assert isinstance(result.exception, UsageError)
+    stated = " ".join(result.stderr.split())
+    assert "steps=5, save_every_minutes=2: for the next command alone; rungs train as long as --steps says" in stated
+
+
+def _refuse(*_: Any, **__: Any) -> None:
+    raise UsageError("no process is started")
 
 
 # ---- between the command and its processes

@@ -363,12 +363,43 @@ def test_a_module_that_cannot_be_used_is_refused_with_the_reason(
         probe(RungRequest(subject=subject, task="probe"))
 
 
-@pytest.mark.parametrize("change", ["model.backbone=resnet50", "data.batch_size=8"])
-def test_a_setting_of_what_the_module_brings_itself_is_refused(change: str) -> None:
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ("model.backbone=resnet50", "brings its own model; leave it out"),
+        ("data.batch_size=8", "brings its own data; leave it out"),
+        ("init_from=last.ckpt", "brings its own weights; leave it out"),
+        ("levers=bf16,clip:1", "brings its own batches, .*; take --levers bf16,clip:1"),
+        ("epochs=3", "no rung depends on it; leave it out"),
+        ("steps=5", "no rung depends on it; .* take --steps"),
+        ("save_every_minutes=1", "no rung depends on it"),
+    ],
+)
+def test_a_setting_that_no_rung_of_a_module_with_its_own_batches_depends_on_is_refused(
+    change: str, reason: str
+) -> None:
     from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
 
-    with pytest.raises(UsageError, match=f"--set {change}: .* brings its own {change.split('.', maxsplit=1)[0]}"):
+    with pytest.raises(UsageError, match=f"--set {change}: .*{reason}"):
         probe(RungRequest(subject=replace(OWN, changes=(change,)), task="probe"))
+    assert probe(RungRequest(subject=replace(OWN, changes=("seed=1",)), task="probe"))["own_data"]
+
+
+def test_rungs_begin_with_the_weights_of_init_from_and_a_file_that_does_not_fit_is_refused(
+    out: str, tmp_path: Path
+) -> None:
+    from facefeed.train.ladder.rung.probe import probe  # noqa: PLC0415
+    from facefeed.train.ladder.rung.subject import create_module, load_config  # noqa: PLC0415
+
+    subject, file = replace(FACES, out=out), tmp_path / "weights.pt"
+    weights = {name: value + 1 for name, value in create_module(subject, load_config(subject)).state_dict().items()}
+    torch.save(weights, file)
+    warm = replace(subject, changes=(*SMALL, f"init_from={file}"))
+    loaded = create_module(warm, load_config(warm)).state_dict()
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in weights.items())
+    file.unlink()
+    with pytest.raises(UsageError, match=r"weights\.pt: No such file"):
+        probe(RungRequest(subject=warm, task="probe"))
 
 
 @pytest.mark.parametrize(

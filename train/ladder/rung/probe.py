@@ -29,7 +29,7 @@ def probe(request: RungRequest) -> dict[str, Any]:
     if not has_own_data and subject.out is None:
         raise UsageError(f"--module {subject.module}: has no train_dataloader, so it needs batches of faces; give OUT")
     if subject.module is not None:
-        _check_used(subject, "model", "data" if has_own_data else "model")
+        _check_used(subject, has_own_data=has_own_data)
     if not has_own_data:
         from .batches import RungDataModule  # noqa: PLC0415 (a module with its own batches needs none)
 
@@ -45,11 +45,23 @@ def probe(request: RungRequest) -> dict[str, Any]:
     }
 
 
-def _check_used(subject: Subject, *replaced: str) -> None:
-    """Raises `UsageError` on a setting that the user's module replaces."""
+def _check_used(subject: Subject, *, has_own_data: bool) -> None:
+    """Raises `UsageError` on a setting that no rung of the user's module depends on."""
+    replaced = {"model": "model", "init_from": "weights", **({"data": "data"} if has_own_data else {})}
     for change in subject.changes:
-        if (part := change.split(".")[0]) in replaced:
-            raise UsageError(f"--set {change}: --module {subject.module} brings its own {part}; leave it out")
+        name, _, value = change.partition("=")
+        if (part := name.strip().split(".")[0]) in replaced:
+            raise UsageError(f"--set {change}: --module {subject.module} brings its own {replaced[part]}; leave it out")
+        if part == "levers" and has_own_data:
+            raise UsageError(
+                f"--set {change}: --module {subject.module} brings its own batches, so it has no recipe, of whose "
+                f"levers a rung would be; take --levers {value}"
+            )
+    if subject.run_changes:
+        raise UsageError(
+            f"--set {subject.run_changes[0]}: no rung depends on it; leave it out, or take --steps for the number of "
+            "steps that are measured"
+        )
 
 
 def combine(request: RungRequest) -> dict[str, Any]:

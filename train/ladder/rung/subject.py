@@ -25,15 +25,19 @@ def load_config(subject: Subject) -> Config:
 
 
 def create_module(subject: Subject, config: Config) -> LightningModule:
-    """Returns a new module, with random weights by the process's seed. Raises `UsageError` if it cannot be created."""
+    """Returns a new module, with the weights of `init_from`, else random ones by the process's seed.
+
+    Raises `UsageError` if it cannot be created.
+    """
     if subject.module is not None:
         return load_user_module(subject.module)
     assert subject.out is not None
     from ...datamodule import FaceDataModule  # noqa: PLC0415 (with timm two seconds, and a user's module needs neither)
     from ...model.face_classifier import FaceClassifier  # noqa: PLC0415
+    from ...model.warm_start import warm_start  # noqa: PLC0415
 
-    classes = FaceDataModule(subject.out, config.data).classes
-    return FaceClassifier(replace(config.model, classes=classes))
+    options = replace(config.model, classes=FaceDataModule(subject.out, config.data).classes)
+    return FaceClassifier(options) if config.init_from is None else warm_start(options, config.init_from)[0]
 
 
 def load_user_module(path_and_class: str) -> LightningModule:
