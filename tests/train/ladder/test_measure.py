@@ -201,6 +201,27 @@ def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_on
     assert arguments.get("devices", "auto") == devices  # Lightning's own default is all that there are
 
 
+@pytest.mark.parametrize(("steps", "ranks", "batches"), [(20, 1, 20), (20, 4, 5), (2, 2, 8), (None, 3, 6)])
+def test_all_ranks_of_a_rung_validate_together_as_many_batches_as_one_does_alone(
+    steps: int | None, ranks: int, batches: int
+) -> None:
+    from facefeed.train.ladder.rung.measure import _limit_validation  # noqa: PLC0415 (Lightning, which takes seconds)
+
+    trainer = SimpleNamespace(world_size=ranks)
+    _limit_validation(trainer, steps)
+    assert trainer.limit_val_batches == batches
+
+
+def test_a_rung_validates_on_that_many_batches_of_several(out: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from facefeed.train.ladder.rung import measure  # noqa: PLC0415 (Lightning, which takes seconds)
+
+    monkeypatch.setattr(measure, "_MIN_VALIDATION_BATCHES", 3)
+    subject = replace(FACES, out=out, changes=(*SMALL[:2], "data.batch_size=2", SMALL[3]))
+    _, progress = measured(RungRequest(subject=subject, task="measure", steps=1))
+    trained = progress[-1][1]
+    assert len(progress) == 1 + trained + 3
+
+
 # ---- the clock
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -46,6 +47,7 @@ def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], No
     module, trainer = levers.trainer(
         module, rung_levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, rung_levers)
     )
+    _limit_validation(trainer, request.steps)
     trainer.fit(module, datamodule=data_module)
     destroy_process_groups_at_exit()
     if not stopwatch.steps:
@@ -72,13 +74,20 @@ def _arguments(request: RungRequest, rung_levers: Sequence[Lever]) -> dict[str, 
         **({} if has_strategy else {"devices": 1}),
         "max_epochs": _EPOCHS,
         "check_val_every_n_epoch": _EPOCHS,
-        "limit_val_batches": max(request.steps or 0, _MIN_VALIDATION_BATCHES),
         "num_sanity_val_steps": 0,
         "logger": request.subject.module is not None,  # a user's module may want one
         "enable_checkpointing": any(lever.name == "best" for lever in rung_levers),
         "enable_progress_bar": False,
         "enable_model_summary": False,
     }
+
+
+def _limit_validation(trainer: Any, steps: int | None) -> None:
+    """Limits a validation to as many batches, over all ranks, as steps are measured: rungs validate the same faces.
+
+    Lightning's limit is that of each rank, whose number is known once there is a Trainer.
+    """
+    trainer.limit_val_batches = math.ceil(max(steps or 0, _MIN_VALIDATION_BATCHES) / trainer.world_size)
 
 
 def _measured(
