@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -32,20 +33,23 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     the checkpoint that was loaded last; these are then its own. A file is renamed into place once it is complete, so a
     kill, a full disk or a power failure leaves the previous one. Weights and running statistics that are not finite are
     never saved, except weights that ZeRO's stage 3 has freed, which no rank sees. When the ranks have agreed to stop,
-    the step is saved and the run ended.
+    the step is saved and the run ended. `on_saved` is called after each save, on the first rank.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
 
     state_key: ClassVar[str] = "Saving"  # the key in checkpoints, as 0.1.0 wrote it
 
-    def __init__(self, folder: Path, stop: GracefulStop, *, metric: str, mode: str, seed: int) -> None:
+    def __init__(
+        self, folder: Path, stop: GracefulStop, *, metric: str, mode: str, seed: int,
+        on_saved: Callable[[], None] = lambda: None,
+    ) -> None:  # fmt: skip
         self.metrics: dict[str, float] = {}
         self.faces = self.videos = 0
         self.best_step: int | None = None
         self.validated_step: int | None = None
         self.loaded_step: int | None = None
-        self._folder, self._stop = folder, stop
+        self._folder, self._stop, self._on_saved = folder, stop, on_saved
         self._metric, self._metric_sign = metric, 1 if mode == "min" else -1
         self._best_value = math.inf
         self.has_saved = False  # in any session; the same on all ranks, unlike the existence of a file
@@ -188,6 +192,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
                 for best in (self._folder / BEST, _previous_path(self._folder / BEST)) if is_first else ():
                     _remove(best)
                 publish(temporary, self._folder / name)
+                self._on_saved()
         finally:  # no rank ends before the first is done, since a launcher then ends it too; nor waits where it failed
             trainer.strategy.barrier("facefeed: the checkpoint is in place")
 

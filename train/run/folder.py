@@ -106,8 +106,8 @@ class RunFolder:
 
         Raises `UsageError` if the folder cannot be created, `StoppedError` if the disk is full or fails, and
         `RefusedError` if another process has the lock, or if both `data.batch_size` and the global batch size over
-        `ranks` differ from those of the run's last session. On a `UsageError` within the context, before the first
-        checkpoint, the folder is removed again; in one of an earlier session config.json is restored.
+        `ranks` differ from those of the run's last session, see `record_session`. On a `UsageError` within the context,
+        before the first checkpoint, the folder is removed again; in one of an earlier session config.json is restored.
         """
         print_line = partial(stderr_console().print, markup=False)
         pipelines = pipeline_hashes(config.data)  # before the folder: refuses one without a file
@@ -123,7 +123,7 @@ class RunFolder:
                 ) from error
             earlier = _read(self._config_path, dict) if self._config_path.exists() else None
             if self.is_resumable:
-                self._continue_with(config, ranks)
+                self._check_batch(config, ranks)
             else:
                 self._write(self._config_path, {**_config_record(config, out, notes, ranks), "pipelines": pipelines})
             self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
@@ -131,24 +131,25 @@ class RunFolder:
             try:
                 yield
             except UsageError:
-                if not self.is_resumable and earlier is None:
-                    self._remove()
-                elif not self.is_resumable:
-                    self._write(self._config_path, earlier)
+                if not self.is_resumable:
+                    self._restore(earlier)
                 raise
 
-    def _continue_with(self, config: Config, ranks: int) -> None:
-        """Records batch size and ranks of the session that begins, with which those of the next are compared.
+    def record_session(self, batch_size: int, ranks: int) -> None:
+        """Records batch size and ranks of a session that has saved a checkpoint, for `locked` in the next.
 
-        Raises `RefusedError` if both the batch size per rank and the global batch size have changed.
+        A session that ends before, for lack of memory say, leaves the run as it was.
         """
-        stored, size = _read_config(self._config_path), config.data.batch_size
-        if stored.ranks is not None:  # 0.1.0 did not store them
-            self._check_batch(stored.last_batch_size, stored.ranks, size, ranks)
-        if (size, ranks) != (stored.last_batch_size, stored.ranks):
-            self._write(self._config_path, asdict(replace(stored, batch_size=size, ranks=ranks)))
+        stored = _read_config(self._config_path)
+        if (batch_size, ranks) != (stored.last_batch_size, stored.ranks):
+            self._write(self._config_path, asdict(replace(stored, batch_size=batch_size, ranks=ranks)))
 
-    def _check_batch(self, size: int, stored_ranks: int, size_now: int, ranks: int) -> None:
+    def _check_batch(self, config: Config, ranks: int) -> None:
+        """Raises `RefusedError` if both the batch size per rank and the global batch size have changed."""
+        stored = _read_config(self._config_path)
+        size, stored_ranks, size_now = stored.last_batch_size, stored.ranks, config.data.batch_size
+        if stored_ranks is None:  # 0.1.0 did not store it
+            return
         if size_now == size or size_now * ranks == size * stored_ranks:
             return
         same_size, rest = divmod(size * stored_ranks, ranks)
@@ -158,8 +159,14 @@ class RunFolder:
             f"would be of {size_now} x {ranks}; {advice}data.batch_size={size}, or name another folder"
         )
 
-    def _remove(self) -> None:
-        """Removes what was created for a run that was refused in its first steps."""
+    def _restore(self, config_record: dict[str, Any] | None) -> None:
+        """Removes what was created for a run that was refused in its first steps.
+
+        config_record: that of an earlier session, which is restored; its files and logs stay. None if there was none.
+        """
+        if config_record is not None:
+            self._write(self._config_path, config_record)
+            return
         for folder in (self.checkpoints, self.logs):
             shutil.rmtree(folder, ignore_errors=True)
         for file in (self._config_path, self.root / _LOCK):
@@ -247,8 +254,8 @@ class _Dataset:
 class _StoredConfig:
     """A run's config.json: the settings of its first session.
 
-    ranks, batch_size: those of the last session. ranks: None in those of 0.1.0; batch_size: None where it is that of
-    the settings. pipelines: `pipeline_hashes`; older versions store none.
+    ranks, batch_size: those of the last session that saved a checkpoint. ranks: None in those of 0.1.0; batch_size:
+    None where it is that of the settings. pipelines: `pipeline_hashes`; older versions store none.
     """
 
     version: int
@@ -270,7 +277,7 @@ class _StoredConfig:
 
     @property
     def last_batch_size(self) -> int:
-        """`data.batch_size` of the last session."""
+        """`data.batch_size` of the last session that saved a checkpoint."""
         return flatten(self.config)["data.batch_size"] if self.batch_size is None else self.batch_size
 
 

@@ -123,8 +123,9 @@ class _Session:
         signals.on_received = self._progress.on_signal
         self._graceful_stop = GracefulStop(signals, folder.root, save_every_minutes=config.save_every_minutes)
         self._checkpointer = RunCheckpointer(
-            folder.checkpoints, self._graceful_stop, metric=metric, mode=mode(metric), seed=config.seed
-        )
+            folder.checkpoints, self._graceful_stop, metric=metric, mode=mode(metric), seed=config.seed,
+            on_saved=lambda: folder.record_session(config.data.batch_size, self._trainer.world_size),
+        )  # fmt: skip
         run_callbacks = [
             *callbacks, self._throughput, _make_monitor(out, config), FiniteGuard(), self._graceful_stop,
             self._progress, self._checkpointer,

@@ -264,6 +264,8 @@ def test_one_process_goes_on_in_steps_of_half_the_size_with_each_image_once(fold
     assert [len(step) for step in resumed] == [4] * 7
     result = json.loads((folder / "halved" / "result.json").read_text())
     assert (result["epochs"], result["steps"], result["images"]) == (1, 3 + 7, 52)
+    stored = json.loads((folder / "halved" / "config.json").read_text())
+    assert (stored["ranks"], stored["batch_size"]) == (1, 4)
 
 
 @pytest.mark.processes
@@ -288,12 +290,15 @@ def begun(run: Path, out: Path, levers: str, size: int, ranks: int) -> tuple[Run
     return folder, initial
 
 
-def resume(folder: RunFolder, out: Path, config: Config, levers: str, size: int, ranks: int) -> None:
-    """Begins a session with other ranks and ends it."""
+def resume(
+    folder: RunFolder, out: Path, config: Config, levers: str, size: int, ranks: int, *, saves: bool = True
+) -> None:
+    """Begins a session with other ranks and ends it, after its first checkpoint if it `saves`."""
     other = replace(config, levers=levers, data=replace(config.data, batch_size=size))
     folder.check(other, out)
     with folder.locked(other, out, ranks=ranks):
-        pass
+        if saves:
+            folder.record_session(size, ranks)
 
 
 def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_images(out: Path, tmp_path: Path) -> None:
@@ -321,6 +326,29 @@ def test_batch_size_and_ranks_are_compared_with_those_of_the_session_before(out:
         resume(folder, out, initial, "ddp:2,bf16", 4, 2)  # as many as in its first session
     resume(folder, out, initial, "bf16", 16, 1)
     resume(folder, out, initial, "ddp:2,bf16", 16, 2)
+
+
+def test_a_session_that_ended_before_its_first_checkpoint_changes_nothing_for_the_next(
+    out: Path, tmp_path: Path
+) -> None:
+    folder, initial = begun(tmp_path / "run", out, "ddp:2,bf16", 8, 2)
+    resume(folder, out, initial, "bf16", 16, 1, saves=False)  # needs more memory than there is
+    resume(folder, out, initial, "bf16", 8, 1)
+
+
+def test_a_run_that_goes_on_records_with_its_first_checkpoint_of_how_many_images_its_steps_are(
+    out: Path, tmp_path: Path
+) -> None:
+    run, file = tmp_path / "run", tmp_path / "run" / "config.json"
+    with pytest.raises(LookupError):
+        trained(out, run, CallAtHook("on_train_batch_start", 4, _lost))
+    begun_on_two = {**json.loads(file.read_text()), "ranks": 2}
+    file.write_text(json.dumps(begun_on_two))
+    with pytest.raises(LookupError):
+        trained(out, run, CallAtHook("on_train_batch_start", 1, _lost))
+    assert json.loads(file.read_text()) == begun_on_two
+    trained(out, run)
+    assert json.loads(file.read_text()) == {**begun_on_two, "ranks": 1, "batch_size": 8}
 
 
 def test_a_run_that_changed_its_ranks_shows_its_result_to_its_first_command_and_its_last(
