@@ -85,6 +85,11 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         return loader
 
     @property
+    def loads_training(self) -> bool:
+        """Whether the training loader is its own, whose `position` is known; a subclass may have another."""
+        return self._loader is not None
+
+    @property
     def position(self) -> tuple[int, int]:
         """(epoch, step) from which the training loader goes on, in steps of the present size."""
         assert self._loader is not None

@@ -138,7 +138,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """
         trainer, data = self.trainer, self.trainer.datamodule
         self._total_steps = trainer.estimated_stepping_batches
-        if not isinstance(data, FaceDataModule):
+        if not isinstance(data, FaceDataModule) or not data.loads_training:
             return
         ends_by_steps = final_step(trainer, *data.position) == trainer.max_steps != -1
         if ends_by_steps:
