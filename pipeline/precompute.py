@@ -54,6 +54,7 @@ from .planning.incremental import (
     Changes,
     absence_warnings,
     compare_with_plan,
+    divided_recordings,
     inputs_not_to_decode,
     next_plan_part,
 )
@@ -278,6 +279,7 @@ class _Run:
         changes = compare_with_plan(run_state, listing, job, self.progress.comparing)
         for text in (
             *absence_warnings(run_state, listing, changes),
+            *divided_recordings(run_state.plan.planned_videos(), changes.relinked),
             *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
         ):
             self.progress.warn(text)

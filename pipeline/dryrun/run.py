@@ -18,7 +18,13 @@ from ..planning.content_hash import conflicting_content_text, find_equal_content
 from ..planning.cost_model import MAX_HEADERS, CostModel
 from ..planning.damage_limits import damage_limit_warnings
 from ..planning.failure_limit import Failure, failures_in_source
-from ..planning.incremental import absence_warnings, compare_with_plan, inputs_not_to_decode, next_plan_part
+from ..planning.incremental import (
+    absence_warnings,
+    compare_with_plan,
+    divided_recordings,
+    inputs_not_to_decode,
+    next_plan_part,
+)
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..planning.run_state import RunState, plan_to_continue
@@ -119,6 +125,7 @@ def _dry_run(
         *([conflicting_content_text(equal.conflicting)] if equal.conflicting else []),
         *([repeated_content_text(equal.repeated)] if equal.repeated else []),
         *absence_warnings(run_state, listing, changes),
+        *divided_recordings(run_state.plan.planned_videos(), changes.relinked),
         *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry),
     ]
     plan_next = partial(

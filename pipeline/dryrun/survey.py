@@ -31,7 +31,8 @@ class Survey:
     `missing`. `fakes`: inputs that name an original to compare them with; `without_original`: of these, those whose
     original is not there. `own_masks`: inputs with a mask of their own; `whole_frames`: inputs that are cropped
     already. `caveats`: what the source does not say, which splits lack a class, people of several spellings, inputs of
-    OUT that it lacks or that are copies, and what OUT holds that another `--max-damaged` has decided.
+    OUT that it lacks, that are copies or that are of one recording in several splits, and what OUT holds that another
+    `--max-damaged` has decided.
     """
 
     layout: str

@@ -166,7 +166,8 @@ class RunState:
 
     def without_rows(self, gone: Collection[str]) -> set[str]:
         """Those of the inputs `gone` of which nothing stays: they have failed, or were never computed."""
-        outcomes = self.with_gone(gone).known_outcomes(gone)
+        state = self.with_gone(gone)
+        outcomes = state.known_outcomes(state.gone)
         return {*gone}.difference(outcome.video_id for outcome in outcomes if outcome.outcome != "failed")
 
     def parquet_files(self) -> list[tuple[Path, str]]:

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
+from ...console import first_names, plural
 from ...errors import RefusedError
 from ...sources import Entry, Listing
 from ...sources.clips.image_sequences import class_names
@@ -77,15 +78,43 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     return of_gone | {entry.video_id: old for entry in added if (old := same_clip(entry, gone_clips))}
 
 
-def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
+def divided_recordings(planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> list[str]:
+    """A warning of planned videos that are known now to show the same recording, and are in several splits.
+
+    Splits are fixed once planned, so that nothing else follows from such a link. `relinked`: see `Changes`.
+    """
+    inputs: dict[str, list[str]] = defaultdict(list)
+    divided = _divided_footages(planned, relinked)
+    for name, (entry, split) in sorted(_linked(planned, relinked).items()):
+        if entry.footage and entry.footage in divided:
+            inputs[entry.footage].append(f"{name} ({split})")
+    if not inputs:
+        return []
+    return [
+        f"{plural(len(inputs), 'recording')} in several splits: {first_names([' = '.join(e) for e in inputs.values()])}"
+        "; these inputs were planned before SRC showed that they belong together, and splits are fixed once planned; "
+        "a new OUT has each recording in one split"
+    ]
+
+
+def _with_new_links(
+    planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]
+) -> dict[str, tuple[Entry, str]]:
     """The planned videos with the footage of `relinked` ones, but for footage that would join two splits."""
-    linked = {entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}
+    divided = _divided_footages(planned, relinked)
+    return _linked(planned, [entry for entry in relinked if entry.footage not in divided])
+
+
+def _linked(planned: Mapping[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
+    return {**planned, **{entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}}
+
+
+def _divided_footages(planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> set[str | None]:
+    """Footage of `relinked` videos that would join two splits."""
     splits: dict[str | None, set[str]] = defaultdict(set)
-    for entry, split in (planned | linked).values():
+    for entry, split in _linked(planned, relinked).values():
         splits[entry.footage].add(split)
-    return planned | {
-        name: (entry, split) for name, (entry, split) in linked.items() if len(splits[entry.footage]) == 1
-    }
+    return {entry.footage for entry in relinked if len(splits[entry.footage]) > 1}
 
 
 def _refuse_moves(

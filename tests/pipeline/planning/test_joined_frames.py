@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import cv2
+import pyarrow.dataset as pads
 import pytest
+from assets_in_process import in_process, new_folder
+from assets_video import numbered, write_video
+from facefeed.pipeline.dryrun import run as dry_run_module
+from facefeed.pipeline.dryrun.run import dry_run
+from facefeed.pipeline.dryrun.trials import Trials
 from facefeed.pipeline.errors import RefusedError, UsageError
+from facefeed.pipeline.execution.progress import Progress
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning import image_clips
 from facefeed.pipeline.planning.image_clips import with_clips
 from facefeed.pipeline.planning.incremental.changes import find_changes
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
+from facefeed.pipeline.splits.assignment import SplitRatio
+from facefeed.pipeline.video import Sampling
+from rich.console import Console
 
 
 def lay(root: Path, names: Iterable[str]) -> Path:
@@ -47,6 +63,38 @@ def test_images_that_are_now_beside_a_single_video_are_no_change_of_what_is_plan
     changes = find_changes(clips(src, [entry for entry, _ in planned.values()]), planned)
     assert ([entry.video_id for entry in changes.relinked], changes.changed) == (["real/anna/talk.mp4"], [])
     assert changes.gone == ["real/anna/talk2.mp4"]
+
+
+def test_a_video_and_its_frames_that_are_in_two_splits_before_that_is_known_are_named_in_a_warning() -> None:
+    folder = new_folder()
+    src, out = folder / "source", folder / "out"
+    ratio = SplitRatio(train=50, val=0, test=50)
+    options = Options(sampling=Sampling(every=2), keep=FaceFilter(min_face_px=16), size_px=32, split_ratio=ratio)
+    settings: dict[str, Any] = {"options": options, "detector": FixedBoxDetector()}
+    people = [src / f"real/person{number}" for number in range(6)]
+    for number, person in enumerate(people):
+        person.mkdir(parents=True)
+        for start, name in enumerate(("talk", "other")):
+            write_video(person / f"{name}.mp4", [numbered(20 * number + 3 * start + frame, 64, 48) for frame in (0, 1)])
+        cv2.imwrite(str(person / "1.png"), numbered(200 + number, 64, 48))
+    write_video(src / "fake.mp4", [numbered(240, 64, 48)] * 2)
+    with in_process(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dry_run_module, "_try_and_forecast", lambda *_, **__: (Trials(), None))
+        precompute(src, out, **settings)
+        rows = pads.dataset(out / "faces", partitioning=None).to_table(columns=["video_id", "split"]).to_pylist()
+        split = {row["video_id"]: row["split"] for row in rows}
+        for person in people:  # now the frames may be of the one video that is left
+            (person / "other.mp4").unlink()
+        names = [(f"real/{person.name}", f"real/{person.name}/talk.mp4") for person in people]
+        apart = [f"{a} ({split[a]}) = {b} ({split[b]})" for a, b in names if split[a] != split[b]]
+        caveats = dry_run(src, out, **settings).survey.caveats
+        stream = io.StringIO()
+        progress = Progress(Console(file=stream, width=10_000, highlight=False))
+        precompute(src, out, progress=progress, **settings)
+    assert 1 < len(apart) < len(people)
+    text = f"{len(apart)} recordings in several splits: {', '.join(apart[:3])}"
+    assert [caveat for caveat in caveats if caveat.startswith(text)]
+    assert text in stream.getvalue()
 
 
 class PathsAlone:
