@@ -20,7 +20,7 @@ from ...pipeline.console import stderr_console
 from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
 from ...pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
-from ...pipeline.files import DISK_IS_FULL, make_folder, sync_folder, write_durably
+from ...pipeline.files import DISK_IS_FULL, make_folder, stop_on_any_disk_error, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
@@ -49,8 +49,13 @@ class RunFolder:
     def check(self, config: Config, out: str | Path) -> None:
         """Raises `RefusedError` if the folder holds another run, or other files.
 
-        A run without a checkpoint or result is not resumed but started again, with any settings.
+        A run without a checkpoint or result is not resumed but started again, with any settings. Raises `StoppedError`
+        where the disk fails.
         """
+        with stop_on_any_disk_error(self.root):
+            self._check(config, out)
+
+    def _check(self, config: Config, out: str | Path) -> None:
         if not self._config_path.exists():
             if self.root.is_dir() and not all(path.name.startswith(_BEFORE_CONFIG) for path in self.root.iterdir()):
                 raise RefusedError(
@@ -96,9 +101,10 @@ class RunFolder:
     @property
     def begun_levers(self) -> str | None:
         """The levers with which the run that can be resumed began; None if there is none."""
-        if not (self._config_path.exists() and self.is_resumable):
-            return None
-        return str(_read_config(self._config_path).config["levers"])
+        with stop_on_any_disk_error(self.root):
+            if not (self._config_path.exists() and self.is_resumable):
+                return None
+            return str(_read_config(self._config_path).config["levers"])
 
     @contextmanager
     def locked(self, config: Config, out: str | Path, notes: Sequence[str] = (), *, ranks: int) -> Iterator[None]:
@@ -121,13 +127,15 @@ class RunFolder:
                 raise UsageError(
                     f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
                 ) from error
-            earlier = _read(self._config_path, dict) if self._config_path.exists() else None
-            if self.is_resumable:
-                self._check_batch(config, ranks)
-            else:
-                self._write(self._config_path, {**_config_record(config, out, notes, ranks), "pipelines": pipelines})
-            self.checkpoints.mkdir(exist_ok=True)  # after config.json: what else a folder without it holds is refused
-            sync_folder(self.root)
+            with stop_on_any_disk_error(self.root):
+                earlier = _read(self._config_path, dict) if self._config_path.exists() else None
+                if self.is_resumable:
+                    self._check_batch(config, ranks)
+                else:
+                    record = {**_config_record(config, out, notes, ranks), "pipelines": pipelines}
+                    self._write(self._config_path, record)
+                self.checkpoints.mkdir(exist_ok=True)  # after config.json: a folder without it is refused
+                sync_folder(self.root)
             try:
                 yield
             except UsageError:

@@ -439,6 +439,30 @@ def test_a_run_that_was_killed_on_another_host_is_waited_for_and_then_taken_over
     assert 40 <= sum(slept) <= 45
 
 
+@pytest.mark.parametrize("looks", ["check", "begun_levers", "locked"])
+def test_a_folder_on_a_mount_that_fails_is_named_and_the_same_command_resumes(
+    looks: str, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> bool:
+        raise OSError(errno.ESTALE, os.strerror(errno.ESTALE), str(path))
+
+    def look() -> None:
+        folder = RunFolder(tmp_path)
+        if looks == "check":
+            folder.check(config(), out)
+        elif looks == "begun_levers":
+            assert folder.begun_levers is None
+        else:
+            with folder.locked(config(), out, ranks=1):
+                pass
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "exists", fail)
+        with pytest.raises(StoppedError, match=rf"^{tmp_path}/.*: Stale file handle; .* run the same command again$"):
+            look()
+    look()
+
+
 def test_a_rank_that_starts_late_leaves_the_folder_to_the_first(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
