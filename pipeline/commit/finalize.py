@@ -46,15 +46,22 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
     A unit that was split has no file: its worker may have published one and died before removing it, and all of its
     rows are in the files of its halves. Added columns of no unit are removed.
     """
-    known = {unit.unit_id for unit, receipt in _all_units(run_state) if receipt is None or receipt.outcome != "split"}
-    moved = []
+    known, moved = _units_with_files(run_state), []
     with stop_on_disk_error(run_state.paths.faces):
-        for path in files_below(run_state.paths.faces):
+        orphans = [path for path in files_below(run_state.paths.faces) if path.stem not in known]
+        if orphans:  # the first look may have missed that a unit was split
+            known |= _units_with_files(run_state)
+        for path in orphans:
             if path.stem not in known:
                 move_to_quarantine(path, run_state.paths)
                 moved.append(path.relative_to(run_state.paths.root).as_posix())
         remove_files_of(run_state.paths.root, sorted(units_with_columns(run_state.paths.root) - known))
     return moved
+
+
+def _units_with_files(run_state: RunState) -> set[str]:
+    """Ids of units that have a file, or may get one."""
+    return {unit.unit_id for unit, receipt in _all_units(run_state) if receipt is None or receipt.outcome != "split"}
 
 
 def quarantine_damaged(run_state: RunState) -> list[str]:
@@ -97,8 +104,9 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
 
 def superseded_units(run_state: RunState) -> list[Unit]:
     """Units that later ones replace, and the halves of those that were split: halves before their unit."""
-    current = {part.unit_id for unit in run_state.plan.units() for part, _ in _with_halves(run_state, unit)}
-    return [unit for unit, _ in reversed(list(_all_units(run_state))) if unit.unit_id not in current]
+    current = {unit.unit_id for unit in run_state.plan.units()}  # their halves, too, whatever a look at these misses
+    superseded = (unit for unit in run_state.plan.all_units() if unit.unit_id not in current)
+    return [part for part, _ in reversed([each for unit in superseded for each in _with_halves(run_state, unit)])]
 
 
 def remove_superseded(run_state: RunState) -> int:

@@ -49,7 +49,7 @@ def plan_compaction(run_state: RunState, target_bytes: int) -> PlanPart:
 def _groups(run_state: RunState, target_bytes: int) -> Iterator[list[_SmallUnit]]:
     open_groups: dict[str, list[_SmallUnit]] = {}
     for unit in run_state.plan.units():
-        small = _SmallUnit(unit, [receipt for _, receipt in run_state.leaf_units(unit) if receipt is not None])
+        small = _SmallUnit(unit, list(_receipts(run_state, unit)))
         if small.size_bytes * 2 >= target_bytes or not small.owns_all(run_state.unit_of_video):
             continue
         group = open_groups.setdefault(unit.split, [])
@@ -58,6 +58,13 @@ def _groups(run_state: RunState, target_bytes: int) -> Iterator[list[_SmallUnit]
             open_groups[unit.split] = group = []
         group.append(small)
     yield from open_groups.values()
+
+
+def _receipts(run_state: RunState, unit: Unit) -> Iterator[Receipt]:
+    for leaf, receipt in run_state.leaf_units(unit):
+        if receipt is None:  # merged without its rows, they would be removed
+            raise run_state.lost(leaf)
+        yield receipt
 
 
 def _merged(run_state: RunState, group: list[_SmallUnit], planned: dict[str, tuple[Entry, str]], salt: str) -> Unit:

@@ -220,6 +220,11 @@ class _Compaction:
             self._refuse_damaged()
         manifest = renewed_manifest(self.run_state, self._manifest, is_whole=True)
         if self._begun:
+            if manifest.rows != self._manifest.rows:
+                raise CorruptDataError(
+                    f"{self._paths.root}: has {manifest.rows:,} rows once merged, and {self._manifest.rows:,} now; no "
+                    f"file was removed; run `facefeed verify {self._paths.root}`"
+                )
             self._merge_columns()
             incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)
             publish_manifest(self._paths, manifest)

@@ -7,7 +7,6 @@ import shlex
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 
 from ..dataset.added_columns import read_column_sets
@@ -127,10 +126,14 @@ class RunState:
                 if receipt is not None:
                     yield planned, unit, receipt
                 elif all_are:
-                    raise StoppedError(
-                        f"{self.paths.receipt(unit.unit_id)}: a receipt, or its file, that this host saw is gone; run "
-                        "the same command again"
-                    )
+                    raise self.lost(unit)
+
+    def lost(self, unit: Unit) -> StoppedError:
+        """The error where a unit that was found to be finished is not, as on a network mount."""
+        return StoppedError(
+            f"{self.paths.receipt(unit.unit_id)}: a receipt, or its file, that this host saw is gone; run the same "
+            "command again"
+        )
 
     @cached_property
     def unit_of_video(self) -> dict[str, str]:
@@ -159,10 +162,13 @@ class RunState:
                         yield outcome
 
     def known_outcomes(self, names: Collection[str]) -> Iterator[InputOutcome]:
-        """Outcomes of the inputs `names`, also where their rows are still to be copied."""
-        if names:
-            outcomes = chain(self.outcomes_to_reuse(), (outcome for _, outcome in self.outcomes()))
-            yield from (outcome for outcome in outcomes if outcome.video_id in names)
+        """Outcomes of the inputs `names`, each once, also where their rows are still to be copied."""
+        copied = [outcome for outcome in self.outcomes_to_reuse() if outcome.video_id in names] if names else []
+        yield from copied
+        known = {outcome.video_id for outcome in copied}  # another part of the job may have copied them meanwhile
+        for _, outcome in self.outcomes() if names else ():
+            if outcome.video_id in names and outcome.video_id not in known:
+                yield outcome
 
     def without_rows(self, gone: Collection[str]) -> set[str]:
         """Those of the inputs `gone` of which nothing stays: they have failed, or were never computed."""

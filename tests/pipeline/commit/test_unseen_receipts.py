@@ -27,6 +27,7 @@ OPTIONS = Options(sampling=Sampling(every=2), keep=FaceFilter(min_face_px=16), s
 UNITS = (
     ("train", (Clip("real/anna.mp4", 3), Clip("fake/anna-swap.mp4", 2))),
     ("train", (Clip("real/emil.mp4", 1),)),
+    ("train", (Clip("real/finn.mp4", 2),)),
     ("val", (Clip("real/dora.mp4", 2),)),
 )
 
