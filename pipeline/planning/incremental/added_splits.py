@@ -69,9 +69,9 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     new = {entry.video_id for entry in added}
 
     def same_clip(entry: Entry, others: EntriesOfClips) -> str | None:
-        if is_image(entry.video_id):
-            return next((other.video_id for other in others.of_image(entry.video_id, classes)), None)
         found = next(iter(others.find(entry.video_id)), None) or others.in_folder(entry.video_id)
+        if found is None and is_image(entry.video_id):
+            found = next(iter(others.of_image(entry.video_id, classes)), None)
         return found.video_id if found else None
 
     of_gone = {video_id: entry.video_id for entry in gone if (video_id := same_clip(entry, clips)) in new}

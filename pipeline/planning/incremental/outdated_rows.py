@@ -39,7 +39,8 @@ def outdated_entries(
         elif outcome.source_sha256 is not None:
             compared.append((entry, outcome.source_sha256))
     for entry, compared_with in compared:
-        source_sha256 = source_hashes[entry.source_id]
+        # What the source does not name keeps its rows: what lies under that name now may be another file for good.
+        source_sha256 = source_hashes[entry.source_id] if entry.source_id in current else None
         if source_sha256 is not None and compared_with != source_sha256:
             outdated.append(entry)
     return outdated

@@ -274,6 +274,23 @@ def test_photos_that_come_where_one_is_gone_are_drawn_each_by_itself() -> None:
     assert {split_of(out)[f"real/{number}.jpg"] for number in range(4, 20)} == {"train", "val", "test"}
 
 
+def test_a_photo_that_was_saved_anew_with_a_name_in_other_case_is_in_the_split_that_it_was_in() -> None:
+    folder = new_folder()
+    source, out = folder / "source", folder / "out"
+    (source / "real").mkdir(parents=True)
+    for number in range(12):
+        cv2.imwrite(str(source / f"real/{chr(65 + number)}.PNG"), numbered(number, 64, 48))
+    run(source, out)
+    before = split_of(out)
+    assert {*before.values()} == {"train", "val", "test"}
+    for number in range(12):
+        (source / f"real/{chr(65 + number)}.PNG").unlink()
+        cv2.imwrite(str(source / f"real/{chr(97 + number)}.png"), numbered(50 + number, 64, 48))
+    run(source, out)
+    after = split_of(out)
+    assert {name: after[name.lower()] for name in before} == before
+
+
 def test_copies_of_a_video_under_two_labels_or_in_two_splits_are_named(capsys: pytest.CaptureFixture[str]) -> None:
     folder = new_folder()
     source, out = folder / "source", folder / "out"

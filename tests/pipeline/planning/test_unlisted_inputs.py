@@ -218,3 +218,17 @@ def test_one_that_became_a_link_out_of_the_source_before_it_was_computed_is_repo
     (source.folder / "c.mp4").symlink_to(source.out.parent / "c.mp4")
     summary = source.run(max_failed=FailureLimit(count=1))
     assert [(failure.video_id, failure.reason) for failure in summary.failures] == [("c.mp4", "outside_root")]
+
+
+def test_a_fake_of_an_original_that_the_source_names_no_more_is_computed_once_for_another_file_in_its_place() -> None:
+    source = Source()
+    source.put("a.mp4", 1)
+    source.put("b.mp4", 30)
+    source.put("c.mp4", 60)
+    source.list(ORIGINAL, FAKE, OTHER)
+    source.run()
+    source.put("a.mp4", 90)
+    source.put("b.mp4", 31)
+    source.list(FAKE, OTHER)
+    assert [entry.video_id for entry in source.run().changes.changed] == ["b.mp4"]
+    assert source.run().changes.changed == []
