@@ -167,7 +167,7 @@ def _inputs(manifest: Manifest) -> Table:
     if inputs["missing"]:
         table.add_row("[dim]listed, not on disk[/]", f"[dim]{inputs['missing']:,}[/]")
     if manifest.removed:
-        table.add_row("[dim]failed, removed from SRC[/]", f"[dim]{len(manifest.removed):,}[/]")
+        table.add_row("[dim]without rows, removed from SRC[/]", f"[dim]{len(manifest.removed):,}[/]")
     return table
 
 

@@ -111,7 +111,7 @@ def _failures_table(outcomes: Outcomes) -> Table:
         names = [failure.video_id for failure in outcomes.failures if failure.reason == reason]
         table.add_row(f"failed: {_escape(reason)}", f"{count:,}", _escape(first_names(names)))
     if removed := outcomes.manifest.removed:
-        table.add_row("failed, removed from SRC", f"{len(removed):,}", _escape(first_names(removed)))
+        table.add_row("without rows, removed from SRC", f"{len(removed):,}", _escape(first_names(removed)))
     return table
 
 

@@ -386,7 +386,7 @@ def test_what_failed_and_was_removed_from_the_source_no_longer_counts_as_failed_
     assert (summary.manifest.inputs["total"], summary.manifest.inputs["failed"]) == (2, {})
     report.print_summary(summary, source, out)
     text = capsys.readouterr().err
-    assert re.search("failed, removed from SRC .* 1", text)
+    assert re.search("without rows, removed from SRC .* 1", text)
     assert "rows were kept" not in text
     figures = report.summary_json(summary)
     assert (figures["removed"], figures["changes"]["gone"]) == (1, 0)
