@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from torch.utils.data import DataLoader, SequentialSampler
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
 from ...batching.batch_dataset import BatchDataset
 from ...batching.jpeg_batch_dataset import JpegBatchDataset
@@ -57,7 +57,9 @@ def has_fixed_order(loader: DataLoader[Any] | None) -> bool:
     """Whether every epoch has the order of the dataset; False where that is not known."""
     if isinstance(loader, FaceDataLoader):
         return loader.shuffle is False
-    return loader is not None and isinstance(loader.sampler, SequentialSampler)
+    if loader is None or type(loader.batch_sampler) not in (BatchSampler, type(None)):
+        return False
+    return isinstance(getattr(loader.batch_sampler, "sampler", loader.sampler), SequentialSampler)
 
 
 def torch_loader_of(loader: Any) -> DataLoader[Any] | None:

@@ -71,7 +71,8 @@ class LoaderMeasurement:
         device_batches = _batches_on_device(batches, self.device)
         replays = [self._replay(batches, device_batches)]
         max_hidden_batches, saw_batches = self._drain(float(replays[0][0].step_seconds.mean())), loop.sees_batches
-        num_before = loop.num_in_epoch
+        # Where batches came faster than steps take them, none of those before the run was slow.
+        num_before = 0 if max_hidden_batches is not None else loop.num_in_epoch
         live = self._without_transient(
             loop.record(
                 min(self.num_steps, _CHUNK_STEPS),
@@ -211,8 +212,11 @@ class LoaderMeasurement:
         # no limit: without them the loop would not arrive at it as in mid-epoch. Nor have those until the queue is
         # full, which are no part of the steady state either.
         max_steps = round(_MAX_SECONDS_AFTER_BOUNDARY / float(live.period_seconds[live.is_steady].mean()))
+        if any(boundary >= job_steps.num_transient_steps for boundary in boundaries):
+            num_settling_batches = 0  # the steady state has slow batches after a boundary, and an epoch is charged them
         num_wanted = min(2 * self.loop.max_in_flight + 1 + num_settling_batches, num_batches)
         num_start_steps = self.ranks.all_max(max(min(num_wanted, max_steps), self.loop.max_in_flight, 1))
+        num_left_out = max(min(num_settling_batches, num_batches) - num_start_steps, 0)
         start_wait_seconds = seen_start_waits(
             job_steps, boundaries, num_start_steps=num_start_steps, mean_wait_seconds=mean_wait_seconds
         )
@@ -232,7 +236,7 @@ class LoaderMeasurement:
         return EpochStarts(
             num_batches=num_batches,
             start_wait_seconds=start_wait_seconds,
-            num_steps_left_out=max(num_wanted - num_start_steps, 0),
+            num_steps_left_out=num_left_out if live.num_transient_steps else 0,
         )
 
     def _remarks_on_order(self, num_steps: int, epoch: EpochStarts) -> tuple[str, ...]:
