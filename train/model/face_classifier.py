@@ -138,7 +138,8 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """
         trainer, data = self.trainer, self.trainer.datamodule
         self._total_steps = trainer.estimated_stepping_batches
-        if not isinstance(data, FaceDataModule) or not data.loads_training:
+        has_own_loader = isinstance(data, FaceDataModule) and data.loads_training
+        if not has_own_loader or math.isinf(trainer.num_training_batches):  # of a loader within one without a length
             return
         ends_by_steps = final_step(trainer, *data.position) == trainer.max_steps != -1
         if ends_by_steps:

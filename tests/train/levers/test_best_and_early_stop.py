@@ -131,7 +131,7 @@ def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
     [
         ("val/loss", "min"), ("val/log_loss", "min"), ("logloss", "min"), ("val/video_auc", "max"), ("eer", "min"),
         ("accuracy", "max"), ("top-1-error", "min"), ("career_score", "max"), ("val/accuracy_method_mae", "max"),
-        ("val/accuracy_face-loss", "max"),
+        ("val/accuracy_face-loss", "max"), ("val/accuracy_method_swap/mae", "max"),
     ],
 )  # fmt: skip
 def test_the_name_of_a_metric_says_which_way_is_better(metric: str, expected: str) -> None:
