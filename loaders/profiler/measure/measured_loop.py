@@ -135,16 +135,15 @@ class MeasuredLoop:
                 return
 
     def _approach_epoch_end(self, step: Step, num_steps: int, all_max: Callable[[int], int]) -> int:
-        """Runs at least `num_steps` steps, or as many as fill the queue, to where the last batch of an epoch is not
-        requested yet; returns how many steps are left of it, of which the first is not judged.
+        """Runs at least `num_steps` steps to where the last batch of an epoch is not requested yet; returns how many
+        steps are left of it, of which the first is not judged.
         """
         sampler = self._face_sampler
         if isinstance(sampler.balance, RepeatedBalance):
             self._long_balance, sampler.balance = sampler.balance, sampler.balance.balance
         num_batches = len(sampler)
-        max_in_flight = all_max(self.max_in_flight)
-        num_left = min(max_in_flight + 2, -all_max(-num_batches))
-        num_to_end = min(num_steps, 2 * max_in_flight + 1) + num_left
+        num_left = min(all_max(self.max_in_flight) + 2, -all_max(-num_batches))
+        num_to_end = num_steps + num_left
         if num_to_end > num_batches:
             # Workers are several epochs ahead in training then: whole epochs come before.
             num_to_end = num_batches * math.ceil(num_to_end / num_batches)

@@ -212,7 +212,8 @@ class LoaderMeasurement:
         # no limit: without them the loop would not arrive at it as in mid-epoch. Nor have those until the queue is
         # full, which are no part of the steady state either.
         max_steps = round(_MAX_SECONDS_AFTER_BOUNDARY / float(live.period_seconds[live.is_steady].mean()))
-        if any(boundary >= job_steps.num_transient_steps for boundary in boundaries):
+        first, last = job_steps.num_transient_steps, len(live) - num_settling_batches
+        if any(first <= boundary <= last for boundary in boundaries):
             num_settling_batches = 0  # the steady state has slow batches after a boundary, and an epoch is charged them
         num_wanted = min(2 * self.loop.max_in_flight + 1 + num_settling_batches, num_batches)
         num_start_steps = self.ranks.all_max(max(min(num_wanted, max_steps), self.loop.max_in_flight, 1))

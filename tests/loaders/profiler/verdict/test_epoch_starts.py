@@ -250,6 +250,15 @@ def test_a_start_is_measured_until_the_queue_is_full_and_what_follows_is_said_to
     assert re.findall(r"not judged to their end: .* (\d+) more steps", "; ".join(verdict.remarks)) == said
 
 
+@pytest.mark.parametrize("num_batches", range(4060, 4200, 20))
+def test_slow_batches_of_an_epoch_that_begins_as_the_run_ends_are_charged_whole(clock: Clock, num_batches: int) -> None:
+    verdict = measured(clock, Warming(clock, num_batches)).verdict
+    truth = 120 * 1.5 / (120 * 1.5 + num_batches)
+    assert verdict.epoch_wait_share.lower <= truth <= verdict.epoch_wait_share.upper
+    assert 0.85 * truth < verdict.epoch_wait_share.value < 2 * truth  # the run may see two starts in 2.3 epochs
+    assert verdict.kind is not VerdictKind.FED
+
+
 def test_slow_batches_that_the_steady_state_has_are_not_charged_to_an_epoch_again(clock: Clock) -> None:
     """Of epochs of 1,000 batches, four begin in the run, of which the first is cut off."""
     verdict = measured(clock, Warming(clock, 1000)).verdict
