@@ -223,7 +223,8 @@ class _Compaction:
             if manifest.rows != self._manifest.rows:
                 raise CorruptDataError(
                     f"{self._paths.root}: has {manifest.rows:,} rows once merged, and {self._manifest.rows:,} now; no "
-                    f"file was removed; run `facefeed verify {self._paths.root}`"
+                    f"file was removed; run `facefeed precompute SRC {self._paths.root}`, which computes what is "
+                    "missing and finishes the compaction"
                 )
             self._merge_columns()
             incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)

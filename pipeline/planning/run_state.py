@@ -163,12 +163,12 @@ class RunState:
 
     def known_outcomes(self, names: Collection[str]) -> Iterator[InputOutcome]:
         """Outcomes of the inputs `names`, each once, also where their rows are still to be copied."""
-        copied = [outcome for outcome in self.outcomes_to_reuse() if outcome.video_id in names] if names else []
-        yield from copied
-        known = {outcome.video_id for outcome in copied}  # another part of the job may have copied them meanwhile
+        to_copy = {each.video_id: each for each in self.outcomes_to_reuse() if each.video_id in names} if names else {}
         for _, outcome in self.outcomes() if names else ():
-            if outcome.video_id in names and outcome.video_id not in known:
+            if outcome.video_id in names:
+                to_copy.pop(outcome.video_id, None)  # another part of the job may have copied it meanwhile
                 yield outcome
+        yield from to_copy.values()
 
     def without_rows(self, gone: Collection[str]) -> set[str]:
         """Those of the inputs `gone` of which nothing stays: they have failed, or were never computed."""

@@ -64,7 +64,8 @@ class EarlyStop(Lever, name="early_stop", form="early_stop:METRIC[:patience]"):
 
 def mode(metric: str) -> str:
     """Returns "min" if a lower value of a metric is better, else "max", by the words of its name."""
-    if any(part.startswith("accuracy") for part in metric.lower().split("/")):
+    parts = metric.lower().split("/")  # the name of a method may have slashes
+    if parts[-1].startswith("accuracy") or any(part.startswith("accuracy_method_") for part in parts):
         return "max"  # the other words are of a class or a method: accuracy_method_mae
     words = metric.lower().replace("/", "_").replace("-", "_").split("_")
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
