@@ -250,12 +250,12 @@ def test_a_start_is_measured_until_the_queue_is_full_and_what_follows_is_said_to
     assert re.findall(r"not judged to their end: .* (\d+) more steps", "; ".join(verdict.remarks)) == said
 
 
-@pytest.mark.parametrize("num_batches", range(4060, 4200, 20))
+@pytest.mark.parametrize("num_batches", [4060, 4100, *range(4110, 4130, 2), 4180])
 def test_slow_batches_of_an_epoch_that_begins_as_the_run_ends_are_charged_whole(clock: Clock, num_batches: int) -> None:
     verdict = measured(clock, Warming(clock, num_batches)).verdict
     truth = 120 * 1.5 / (120 * 1.5 + num_batches)
-    assert verdict.epoch_wait_share.lower <= truth <= verdict.epoch_wait_share.upper
-    assert 0.85 * truth < verdict.epoch_wait_share.value < 2 * truth  # the run may see two starts in 2.3 epochs
+    assert 0.85 * truth < verdict.epoch_wait_share.value < 1.15 * truth  # the run may see two starts in 2.3 epochs
+    assert truth < verdict.epoch_wait_share.upper
     assert verdict.kind is not VerdictKind.FED
 
 
