@@ -15,11 +15,11 @@ from typing import Any
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
-from ..dataset.added_columns import ColumnSet, read_column_sets
+from ..dataset.added_columns import ColumnSet, IncompleteSet, read_column_sets
 from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OtherVersionError, OutPaths
 from ..dataset.schema import DENSE_COLUMNS
-from ..errors import CorruptDataError, FacefeedError, RefusedError, UsageError
+from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
 from ..execution.cluster import exit_if_imported_by_worker
 from ..files import (
@@ -99,7 +99,8 @@ def add_columns(
         UsageError: `out` is no finished dataset, or the maker cannot be used; nothing was written.
         RefusedError: the set exists with another fingerprint, or another run is at work on `out`.
         CorruptDataError: an image is damaged.
-        StoppedError: the maker failed, a worker died, the disk is full; finished units are kept, the same call resumes.
+        StoppedError: the maker failed, a worker died, the disk is full, files of finished units were not found again;
+            finished units are kept, the same call resumes.
 
     """
     exit_if_imported_by_worker()
@@ -134,7 +135,9 @@ def add_columns(
                     on_progress(done, rows)
         lease.check()
         if pending or not _is_indexed(column_set):
-            _renew_index(run_state, manifest)
+            incomplete = {each.column_set.name: each for each in _renew_index(run_state, manifest)}
+            if column_set.name in incomplete:  # on a network mount, what one look finds another may miss
+                raise StoppedError(f"{column_set.folder}: files are not there any more: {incomplete[column_set.name]}")
         elif current_index_path(out) == run_state.paths.next_index:  # a run ended before it had installed that
             install_index(run_state.paths)
         return AddSummary(
@@ -277,9 +280,11 @@ def _is_indexed(column_set: ColumnSet) -> bool:
         return False
 
 
-def _renew_index(run_state: RunState, manifest: Manifest) -> None:
-    write_index_or_quarantine(run_state, manifest, redoes_units=False)
+def _renew_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
+    """Writes and installs the index; returns the sets of columns that lack files and so stay out."""
+    incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=False)
     install_index(run_state.paths)
+    return incomplete
 
 
 def _no_such_set(out: Path, name: str, manifest: Manifest) -> UsageError:

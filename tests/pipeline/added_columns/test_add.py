@@ -626,10 +626,11 @@ def test_a_precompute_meanwhile_is_told_which_command_it_is(
 
     refused: list[str] = []
 
-    def renew_index(*_: object) -> None:
+    def renew_index(*_: object) -> list[Any]:
         with pytest.raises(RefusedError) as raised, hold_lease(OutPaths(copy).lease):
             pytest.fail("both hold it")
         refused.append(str(raised.value))
+        return []
 
     monkeypatch.setattr(module, "_renew_index", renew_index)
     if command == "add":

@@ -15,6 +15,7 @@ from assets_in_process import Job, new_folder
 from assets_video import numbered, write_video
 from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.compaction.run import compact
+from facefeed.pipeline.dataset.added_columns import ColumnReceipt, ColumnSet
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, FacefeedError, StoppedError
 from facefeed.pipeline.faces import FaceFilter
@@ -103,3 +104,22 @@ def test_columns_are_added_and_files_are_merged_for_all_units_or_the_command_is_
         return add_columns(out, Colour(), workers=1) if name == "add" else compact(out, workers=1)
 
     check_every_look(before, out, command, (StoppedError, CorruptDataError))
+
+
+def test_columns_whose_receipt_is_missed_once_they_are_there_are_in_the_index_or_the_run_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_dataset(tmp_path, UNITS)
+    looks, find = list[str](), ColumnSet.receipt
+
+    def find_at_first(column_set: ColumnSet, unit: str) -> ColumnReceipt | None:
+        looks.append(unit)
+        return None if looks.count(unit) == 2 and unit == looks[0] else find(column_set, unit)
+
+    monkeypatch.setattr(ColumnSet, "receipt", find_at_first)
+    with pytest.raises(StoppedError, match=r"columns/colour: files are not there any more: .*rows? lacks? them; run"):
+        add_columns(tmp_path, Colour(), workers=1)
+    monkeypatch.undo()
+    assert [finding.detail for finding in verify(tmp_path).findings] == ["not in the index"]
+    assert add_columns(tmp_path, Colour(), workers=1).rows == 0
+    assert verify(tmp_path).findings == []
