@@ -76,11 +76,11 @@ class Summary:
     """Result of a run: the manifest and what this run did; `forecast`: that of a dry run of the same inputs.
 
     `part`: the part of the job that it did, None for all of it; `totals` and `seconds` are its own, everything else is
-    of OUT. `kept`: inputs that are gone from the source, whose rows stay. `incomplete_columns`: sets of added columns
-    that lack rows, and so are not in the index. `units_left`: of a part of a job, how many units other parts have not
-    finished; while there are any, `manifest` counts what is finished so far, and is not on disk. `parts_at_work`: how
-    many other parts were at work when this one ended. `equal_content`: inputs in OUT that have the same bytes,
-    whichever run did them.
+    of OUT. `kept`: inputs that are gone from the source, whose rows stay; `unreadable`: those that are there and cannot
+    be read, whose rows stay too. `incomplete_columns`: sets of added columns that lack rows, and so are not in the
+    index. `units_left`: of a part of a job, how many units other parts have not finished; while there are any,
+    `manifest` counts what is finished so far, and is not on disk. `parts_at_work`: how many other parts were at work
+    when this one ended. `equal_content`: inputs in OUT that have the same bytes, whichever run did them.
     """
 
     manifest: Manifest
@@ -91,6 +91,7 @@ class Summary:
     orphans: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
     kept: list[str] = field(default_factory=list)
+    unreadable: list[str] = field(default_factory=list)
     partial: list[str] = field(default_factory=list)
     dropped_identities: list[str] = field(default_factory=list)
     forecast: Forecast | None = None
@@ -227,11 +228,12 @@ class _Run:
             lease.check()
             parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
             manifest, incomplete_columns = self.finalize(run_state, changes, units_left)
+        with_rows = {*changes.gone} - run_state.without_rows(changes.gone)
         return Summary(
             manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,
             listing=self.listing, changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
             failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
-            kept=sorted({*changes.gone} - run_state.without_rows(changes.gone)),
+            kept=sorted(with_rows - changes.blocked), unreadable=sorted(with_rows & changes.blocked),
             partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
             dropped_identities=sorted(run_state.plan.dropped_identities()),
             equal_content=find_equal_content(run_state, manifest.labels),

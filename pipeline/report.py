@@ -66,6 +66,7 @@ def summary_json(summary: Summary) -> dict[str, Any]:
             "rejudged": len(changes.rejudged),
             "same_content": len(changes.touched),
             "gone": len(summary.kept),
+            "unreadable": len(summary.unreadable),
             "renamed": len(changes.renamed),
         },
         "forecast": summary.forecast.to_json() if summary.forecast else None,
@@ -209,6 +210,7 @@ def _changes(summary: Summary) -> list[str]:
         (changes.rejudged, "done again, since more of them was damaged than --max-damaged allows"),
         (changes.touched, "not done again, with new times but the same content"),
         (summary.kept, "no longer in the source, rows were kept"),
+        (summary.unreadable, "not readable in the source, rows were kept as they were; the same command looks again"),
     )
     lines = [f"{text}: {plural(len(inputs), 'input')}" for inputs, text in remarks if inputs]
     if changes.renamed:

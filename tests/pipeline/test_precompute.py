@@ -278,6 +278,30 @@ def test_rows_of_a_video_that_is_gone_are_kept(run: Run, make_source: MakeSource
     assert verify(out).findings == []
 
 
+def test_rows_of_a_video_that_cannot_be_looked_at_are_kept_and_reported_apart_from_those_that_are_gone(
+    run: Run, make_source: MakeSource, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, out = make_source("real/a.mp4", "real/b.mp4", "real/c.mp4"), tmp_path / "out"
+    run(source)
+    rows = table(out)
+    for name in ("real/b.mp4", "real/c.mp4"):
+        (source / name).unlink()
+    (source / "real/b.mp4").symlink_to("not-there-now.mp4")
+    summary = run(source)
+    assert table(out) == rows
+    assert (summary.unreadable, summary.kept) == (["real/b.mp4"], ["real/c.mp4"])
+    figures = report.summary_json(summary)["changes"]
+    assert (figures["unreadable"], figures["gone"]) == (1, 1)
+    report.print_summary(summary, source, out)
+    text = " ".join(capsys.readouterr().err.split())
+    assert "not readable in the source, rows were kept as they were; the same command looks again: 1 input" in text
+    assert "no longer in the source, rows were kept: 1 input" in text
+    (source / "real/b.mp4").unlink()
+    write_video(source / "real/b.mp4", [numbered(number, 160, 120) for number in range(12)])
+    assert run(source).unreadable == []
+    assert table(out).filter(pc.field("video_id") == "real/b.mp4")["frame_index"].to_pylist() == [0, 10, 5]
+
+
 def test_rows_of_a_gone_video_outlive_the_change_of_its_neighbour_in_the_unit(
     run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:

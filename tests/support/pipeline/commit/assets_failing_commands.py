@@ -138,7 +138,8 @@ class Precompute(Command):
         self._job.finished_here = 0
 
     def run(self) -> None:
-        self._job.run(max_failed=FailureLimit(count=0))
+        if self._job.run(max_failed=FailureLimit(count=0)).unreadable:  # what it advises
+            self._job.run(max_failed=FailureLimit(count=0))
 
     def resume(self, error: FacefeedError | None) -> None:
         retried = {"retry_failed": ""} if isinstance(error, TooManyFailedError) else {}

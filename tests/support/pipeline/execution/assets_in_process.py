@@ -31,7 +31,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, Unit
 from facefeed.pipeline.planning.run_state import RunState
-from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.precompute import Summary, precompute
 from facefeed.pipeline.rows import input_pipeline
 from facefeed.pipeline.video import DecoderLimits, MediaReader
 from facefeed.pipeline.video.child_process import DecoderProcess
@@ -165,10 +165,10 @@ class Job:
         self.stack = ExitStack()
         self._workers: dict[str, UnitWorker] = {}
 
-    def run(self, **arguments: Any) -> None:
+    def run(self, **arguments: Any) -> Summary:
         """Runs it once; `arguments`: further ones of `precompute`."""
         with _without_cluster(self._process):
-            precompute(self.source, self.out, options=self.options, detector=FixedBoxDetector(), **arguments)
+            return precompute(self.source, self.out, options=self.options, detector=FixedBoxDetector(), **arguments)
 
     def on_unit_finished(self) -> None:
         """Called after each unit."""
