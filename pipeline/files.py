@@ -38,7 +38,7 @@ def _stopped(path: Path, error: OSError) -> StoppedError:
     if error.errno in NO_MAPPING:
         remedy = "this file system cannot map files into memory: use another, or mount it without direct I/O,"
     reason = os.strerror(error.errno) if error.errno else str(error)
-    return StoppedError(f"{path}: {reason}; all finished units are kept; {remedy} and run the same command again")
+    return StoppedError(f"{path}: {reason}; finished work is kept; {remedy} and run the same command again")
 
 
 @contextmanager

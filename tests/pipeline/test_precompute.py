@@ -812,7 +812,7 @@ def test_a_full_disk_stops_the_run_and_after_making_room_nothing_is_missing(
     run: Run, make_source: MakeSource, small_disk: Path
 ) -> None:
     source, out = make_source(*(f"real/{number}.mp4" for number in range(12))), small_disk / "out"
-    with pytest.raises(StoppedError, match=r"No space left on device; all finished units are kept; make room and run"):
+    with pytest.raises(StoppedError, match=r"No space left on device; finished work is kept; make room and run"):
         run(source, out)
     assert not OutPaths(out).manifest.exists()
     subprocess.run(["mount", "-o", "remount,size=10m", small_disk], check=True)

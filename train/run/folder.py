@@ -5,6 +5,7 @@ RUN/config.json   RUN/checkpoints/{last,best}.ckpt   RUN/logs/   RUN/result.json
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,8 +20,8 @@ from typing import Any, TypeVar
 from ...pipeline.console import stderr_console
 from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
-from ...pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
-from ...pipeline.files import DISK_IS_FULL, make_folder, stop_on_any_disk_error, sync_folder, write_durably
+from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
+from ...pipeline.files import make_folder, stop_on_any_disk_error, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
 from ..config.recipes import Config
@@ -35,6 +36,13 @@ _RESUME_MAY_CHANGE = (
     "recipe", "data.num_workers", "data.cache", "data.cache_bytes", "save_every_minutes", "save_every_steps"
 )  # fmt: skip
 """Settings that may change on resume, since no weight depends on them; the last one is of runs of 0.1.0."""
+
+
+_NO_PLACE_TO_WRITE = {
+    errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
+    errno.ELOOP,
+}  # fmt: skip
+"""What another path helps against; others are a disk that fails or is full, or limits of the machine."""
 
 
 class RunFolder:
@@ -96,7 +104,8 @@ class RunFolder:
     @property
     def is_resumable(self) -> bool:
         """Whether there is a checkpoint to resume from, or a result."""
-        return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
+        with stop_on_any_disk_error(self.root):
+            return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
     @property
     def begun_levers(self) -> str | None:
@@ -118,16 +127,16 @@ class RunFolder:
         print_line = partial(stderr_console().print, markup=False)
         pipelines = pipeline_hashes(config.data)  # before the folder: refuses one without a file
         with ExitStack() as stack:
-            try:
-                make_folder(self.root)
-                stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
-            except OSError as error:
-                if error.errno in DISK_IS_FULL:
-                    raise StoppedError(f"--run {self.root}: {error.strerror}; make room and run it again") from error
-                raise UsageError(
-                    f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
-                ) from error
             with stop_on_any_disk_error(self.root):
+                try:
+                    make_folder(self.root)
+                    stack.enter_context(hold_lock(self.root / _LOCK, work="facefeed train", on_wait=print_line))
+                except OSError as error:
+                    if error.errno not in _NO_PLACE_TO_WRITE:
+                        raise
+                    raise UsageError(
+                        f"--run {self.root}: cannot be written ({error.strerror}); name a folder that can"
+                    ) from error
                 earlier = _read(self._config_path, dict) if self._config_path.exists() else None
                 if self.is_resumable:
                     self._check_batch(config, ranks)

@@ -167,7 +167,7 @@ def test_a_plan_number_is_given_once(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_a_clean_stop_that_names_its_reason(tmp_path: Path) -> None:
-    with pytest.raises(StoppedError, match=r"/dev/full: No space left on device; all finished units are kept"), \
+    with pytest.raises(StoppedError, match=r"/dev/full: No space left on device; finished work is kept"), \
             stop_on_disk_error(Path("/dev/full")), Path("/dev/full").open("w") as full:  # fmt: skip
         full.write("x" * 100_000)
 

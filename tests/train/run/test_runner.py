@@ -386,12 +386,20 @@ def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> N
         train(out, config(), tmp_path / "file" / "run")
 
 
-def test_a_full_disk_is_no_mistake_of_the_user(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+@pytest.mark.parametrize("name", ["make_folder", "hold_lock", "find_checkpoint"])
+@pytest.mark.parametrize(
+    ("error", "remedy"), [(errno.ENOSPC, "make room"), (errno.EIO, "fix that"), (errno.ESTALE, "fix that")]
+)
+def test_a_disk_that_is_full_or_fails_is_no_mistake_of_the_user(
+    name: str, error: int, remedy: str, out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(error, os.strerror(error))
 
-    monkeypatch.setattr("facefeed.train.run.folder.make_folder", full)
-    with pytest.raises(StoppedError, match=r"--run .*run: No space left on device; make room and run it again"):
+    monkeypatch.setattr(f"facefeed.train.run.folder.{name}", fail)
+    with pytest.raises(
+        StoppedError, match=rf"run: {os.strerror(error)}; finished work is kept; {remedy} and run the same command"
+    ):
         train(out, config(), tmp_path / "run")
 
 
