@@ -29,7 +29,7 @@ from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 os.environ.setdefault("NO_ALBUMENTATIONS_UPDATE", "1")
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
@@ -49,14 +49,14 @@ START_SECONDS = 60
 
 
 @contextmanager
-def s3_server() -> Iterator[dict[str, Any]]:
-    """Yields the storage_options of an S3 server in a process of its own."""
+def s3_server(log: IO[bytes] | int = subprocess.DEVNULL) -> Iterator[dict[str, Any]]:
+    """Yields the storage_options of an S3 server in a process of its own; `log` gets a line a request."""
     os.environ.update(AWS_ACCESS_KEY_ID="testing", AWS_SECRET_ACCESS_KEY="testing", AWS_DEFAULT_REGION="us-east-1")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [sys.executable, "-m", "moto.server", "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as server:
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log) as server:
         try:
             deadline = time.monotonic() + START_SECONDS
             while not answers(f"http://127.0.0.1:{port}/moto-api/") and time.monotonic() < deadline:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +21,11 @@ class Entry:
     """One long-living process with the workers it starts; a group of its own, so that all of it can be stopped."""
 
     def __init__(
-        self, python: Path, module: str, lane: str, folder: Path, *, workers: int = 2, whole: bool = True
-    ) -> None:
+        self, python: Path, module: str, lane: str, folder: Path, *, workers: int = 2, whole: bool = True,
+        arguments: Sequence[str] = (),
+    ) -> None:  # fmt: skip
         command = [str(python), str(_HERE / "serve.py"), "--peer", module, "--lane", lane, "--folder", str(folder)]
-        command += ["--workers", str(workers), *(["--whole"] if whole else [])]
+        command += ["--workers", str(workers), *(["--whole"] if whole else []), *arguments]
         quiet = {"HF_HUB_OFFLINE": "1", "NO_ALBUMENTATIONS_UPDATE": "1", "PYTHONWARNINGS": "ignore"}
         self.log = (folder / f"{module}-{lane.replace(chr(39), '_')}.log").open("a")
         self._process = subprocess.Popen(

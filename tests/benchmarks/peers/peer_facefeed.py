@@ -41,10 +41,15 @@ def loader(order: Order) -> Any:
         data = FaceDataset(out, image_size=16).with_wrapped_stages(_without_decoding)
     elif order.lane == "D":
         data = FaceDataset(out, image_size=256)
+    elif order.store:
+        data = FaceDataset(
+            f"s3://{order.store.BUCKET}/facefeed", transform=facefeed_augmentation(order), cache=order.store.cache,
+            cache_bytes=order.store.CACHE_BYTES, storage_options={"endpoint_url": order.store.endpoint_url},
+        )  # fmt: skip
     else:
         data = FaceDataset(out, transform=facefeed_augmentation(order))
     face_loader = FaceDataLoader(
-        data, order.batch, num_workers=order.workers, shuffle=order.random,
+        data, order.batch, num_workers=order.workers, shuffle="window" if order.store else order.random,
         fields=None if order.random else ("image", "row"), dtype="uint8" if order.lane in "CD" else "float32",
     )  # fmt: skip
     return face_loader if order.random else _Numbered(face_loader)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import litdata as ld
+from litdata.streaming import downloader
 from recipe import Order, OwnTransform, collate_of, from_bytes, rgb_by_cv2
 from torch.utils.data import default_collate
 
@@ -41,9 +42,14 @@ def _transformed(transform: Any, sample: dict[str, Any], *args: Any, **kwargs: A
 def loader(order: Order) -> Any:
     of_bytes = from_bytes(order)
     transform = of_bytes or partial(_own, OwnTransform(order))
+    name, stored = f"litdata-{'cv2' if of_bytes else DECODER}", dict[str, Any]()
+    if order.store:
+        downloader._OBSTORE_CLIENT_OPTIONS["allow_http"] = True  # it takes https alone, as real stores have it
+        stored = {"cache_dir": str(order.store.cache), "max_cache_size": order.store.CACHE_BYTES,
+                  "storage_options": {"endpoint_url": order.store.endpoint_url}}  # fmt: skip
     data = ld.StreamingDataset(
-        str(order.folder / f"litdata-{'cv2' if of_bytes else DECODER}"), shuffle=order.random,
-        transform=[partial(_transformed, transform)],
+        f"s3://{order.store.BUCKET}/{name}" if order.store else str(order.folder / name), shuffle=order.random,
+        transform=[partial(_transformed, transform)], **stored,
     )  # fmt: skip
     return ld.StreamingDataLoader(
         data, batch_size=order.batch, collate_fn=collate_of(order) or default_collate, **order.loading()

@@ -17,6 +17,7 @@ import webdataset as wds
 from recipe import Order, OwnTransform, collate_of, from_bytes, rgb_by_cv2
 
 SHARDS = 16
+SHARD_NAMES = [f"faces-{shard:06d}.tar" for shard in range(SHARDS)]
 
 
 def _apply(transform: Any, data: Any) -> Any:
@@ -24,9 +25,13 @@ def _apply(transform: Any, data: Any) -> Any:
 
 
 def loader(order: Order) -> Any:
-    shards = sorted(str(path) for path in (order.folder / "webdataset").glob("*.tar"))
+    shards, stored = [str(order.folder / "webdataset" / name) for name in SHARD_NAMES], dict[str, Any]()
+    if order.store:
+        shards = [f"{order.store.endpoint_url}/{order.store.BUCKET}/webdataset/{name}" for name in SHARD_NAMES]
+        order.store.cache.mkdir(exist_ok=True)
+        stored = {"cache_dir": str(order.store.cache), "cache_size": order.store.CACHE_BYTES}
     of_bytes = from_bytes(order)
-    data = wds.WebDataset(shards, shardshuffle=SHARDS if order.random else False)
+    data = wds.WebDataset(shards, shardshuffle=SHARDS if order.random else False, **stored)
     if order.random:
         data = data.shuffle(1000)
     decoder = wds.handle_extension("jpg", bytes if of_bytes else rgb_by_cv2)
@@ -38,8 +43,8 @@ def loader(order: Order) -> Any:
 def prepare(folder: Path) -> None:
     paths = sorted((folder / "files").iterdir())
     (folder / "webdataset").mkdir()
-    for shard in range(SHARDS):
-        with wds.TarWriter(str(folder / "webdataset" / f"faces-{shard:06d}.tar")) as writer:
+    for shard, name in enumerate(SHARD_NAMES):
+        with wds.TarWriter(str(folder / "webdataset" / name)) as writer:
             first, last = (len(paths) * end // SHARDS for end in (shard, shard + 1))
             for number in range(first, last):
                 writer.write({"__key__": f"{number:08d}", "jpg": paths[number].read_bytes(), "cls": number})

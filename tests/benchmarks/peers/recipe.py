@@ -31,14 +31,29 @@ _HERE = Path(__file__).resolve()
 
 
 @dataclass(frozen=True)
+class Store:
+    """An S3 server whose bucket `datasets` holds the containers of all peers; `cache`: a folder for what is fetched."""
+
+    endpoint_url: str
+    cache: Path
+
+    BUCKET = "datasets"
+    CACHE_BYTES = 8 << 30
+
+
+@dataclass(frozen=True)
 class Order:
-    """What to load: `folder` holds the containers of all peers. `random`: shuffled and augmented, else neither."""
+    """What to load: `folder` holds the containers of all peers. `random`: shuffled and augmented, else neither.
+
+    `store`: where they are read from in place of `folder`.
+    """
 
     folder: Path
     lane: str
     batch: int
     workers: int
     random: bool
+    store: Store | None = None
 
     def loading(self) -> dict[str, Any]:
         """Keywords for torch's DataLoader."""

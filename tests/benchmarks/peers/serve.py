@@ -38,7 +38,10 @@ class Server:
 
     def _make(self, *, random: bool) -> Any:
         arguments = self._given
-        order = self._recipe.Order(Path(arguments.folder), arguments.lane, arguments.batch, arguments.workers, random)
+        store = self._recipe.Store(arguments.endpoint, Path(arguments.cache)) if arguments.endpoint else None
+        order = self._recipe.Order(
+            Path(arguments.folder), arguments.lane, arguments.batch, arguments.workers, random, store
+        )
         return self._peer.loader(order)
 
     def first(self) -> dict[str, Any]:
@@ -46,12 +49,14 @@ class Server:
         started = time.perf_counter()
         self._loader = self._make(random=True)
         batches = iter(self._loader)
-        next(batches)
+        images = len(next(batches)[0])
         seconds = time.perf_counter() - started
         if self._given.whole:
-            for _ in batches:
-                pass
-        return {"first_batch_seconds": seconds, "import_seconds": self.import_seconds}
+            images += sum(len(batch[0]) for batch in batches)
+        return {
+            "first_batch_seconds": seconds, "import_seconds": self.import_seconds, "images": images,
+            "seconds": time.perf_counter() - started,
+        }  # fmt: skip
 
     def epoch(self) -> dict[str, Any]:
         """One epoch: images, seconds, and how many of these went by until its first batch."""
@@ -88,6 +93,8 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--whole", action="store_true", help="go on after the first batch")
+    parser.add_argument("--endpoint", help="of an S3 server that has the containers")
+    parser.add_argument("--cache", help="a folder for what is fetched from there")
     arguments = parser.parse_args()
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # what libraries print must not come between the answers
