@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.distributed.tensor import DTensor
 
+from ...pipeline.errors import StoppedError, UsageError
 from ...pipeline.files import sync_folder
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
@@ -208,7 +209,12 @@ class SafeCheckpointIO(PlainCheckpointIO):
         outcome = "the run begins anew, or name another folder by --run"
         if Path(path).name == BEST:
             outcome = "the last weights are tested"
-        return read_checkpoint(path, remedy=f"delete it, and {outcome}")
+        try:
+            return read_checkpoint(path, remedy=f"delete it, and {outcome}")
+        except UsageError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            raise StoppedError(f"{path}: was there, and is not now; run the same command again") from error
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Saves tensor by tensor, without a copy in memory. Raises `OSError` with the file name if writing fails."""

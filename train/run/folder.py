@@ -104,8 +104,7 @@ class RunFolder:
     @property
     def is_resumable(self) -> bool:
         """Whether there is a checkpoint to resume from, or a result."""
-        with stop_on_any_disk_error(self.root):
-            return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
+        return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
     @property
     def begun_levers(self) -> str | None:

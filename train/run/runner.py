@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ...pipeline.dataset.stores.address import as_out, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
+from ...pipeline.files import stop_on_any_disk_error
 from .. import levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
@@ -84,15 +85,17 @@ def train(
         data = FaceDataModule(out, config.data)
         config = replace(config, model=replace(config.model, classes=data.classes))
         is_first = is_first_rank()
-        if is_first:  # not on others: they may start after the first has created files
-            folder.check(config, out)
-        if (stored_result := folder.read_result()) is not None:
-            return Result.read(stored_result) if is_first else None
-        data.check()
-        keep_process_groups_at_exit()
-        session = _Session(
-            out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
-        )
+        with stop_on_any_disk_error(folder.root):
+            if is_first:  # not on others: they may start after the first has created files
+                folder.check(config, out)
+            if (stored_result := folder.read_result()) is not None:
+                return Result.read(stored_result) if is_first else None
+            data.check()
+            keep_process_groups_at_exit()
+            session = _Session(
+                out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json,
+                notes=notes,
+            )  # fmt: skip
         with session.converting_errors():
             return session.run()
 

@@ -386,7 +386,7 @@ def test_where_nothing_can_be_written_it_says_so(out: Path, tmp_path: Path) -> N
         train(out, config(), tmp_path / "file" / "run")
 
 
-@pytest.mark.parametrize("name", ["make_folder", "hold_lock", "find_checkpoint"])
+@pytest.mark.parametrize("name", ["make_folder", "hold_lock", "find_checkpoint", "RunFolder.read_result"])
 @pytest.mark.parametrize(
     ("error", "remedy"), [(errno.ENOSPC, "make room"), (errno.EIO, "fix that"), (errno.ESTALE, "fix that")]
 )
