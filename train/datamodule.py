@@ -17,6 +17,7 @@ from ..loaders.sampling.balance import BlendPairs, Pairs, Quotas, balance_from_n
 from ..pipeline.dataset.stores.address import as_out, without_credentials
 from ..pipeline.dataset.stores.opening import read_manifest
 from ..pipeline.errors import UsageError
+from .checkpoints.training_framing import framing_of
 from .checkpoints.training_videos import hash_videos
 from .config.options import DataOptions
 from .lightning_internals import AlignProgress
@@ -30,6 +31,8 @@ VIDEOS_KEY = "videos"
 """Key of the state that holds `hash_videos` of the training split."""
 PIPELINES_KEY = "pipelines"
 """Key of the state that holds `pipeline_hashes` of the options."""
+FRAMING_KEY = "framing"
+"""Key of the state that holds `framing_of` the dataset."""
 
 
 class EvaluationLoader(FaceDataLoader):
@@ -58,7 +61,8 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     The position within an epoch is saved in the Trainer's checkpoints. Training resumed from one (mid-epoch, after
     SIGKILL, on several ranks) continues at the very next image, also with another batch size or number of ranks.
     Resuming is refused if the dataset or the options that decide the order differ. Checkpoints also record hashes of
-    the training videos, see `hash_videos`, and of the files of pipelines, see `pipeline_hashes`.
+    the training videos, see `hash_videos`, and of the files of pipelines, see `pipeline_hashes`, and how crops were
+    stored, see `framing_of`.
 
     resumed_at: (epoch, step) at which training was resumed with another global batch size, else None.
     classes: names by label. Raises `UsageError` if `out` is not a finished dataset.
@@ -67,7 +71,9 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
     def __init__(self, out: str | Path, options: DataOptions = DataOptions()) -> None:  # noqa: B008 (frozen)
         super().__init__()
         self.out, self.options = as_out(out), options
-        self.classes: tuple[str, ...] = tuple(read_manifest(out, options.store).labels)
+        manifest = read_manifest(out, options.store)
+        self.classes: tuple[str, ...] = tuple(manifest.labels)
+        self._framing = framing_of(manifest)
         self.save_hyperparameters({"data": asdict(options)})
         self._loader: FaceDataLoader | None = None
         self._pending_state: dict[str, Any] | None = None
@@ -107,7 +113,9 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
         """Returns `FaceDataLoader.state_dict` and hashes of pipelines; on the first rank also those of videos."""
         if self._loader is None:
             return {}
-        state = {**self._loader.state_dict(), PIPELINES_KEY: self._pipeline_hashes}
+        state = {
+            **self._loader.state_dict(), PIPELINES_KEY: self._pipeline_hashes, FRAMING_KEY: self._framing
+        }  # fmt: skip
         return (
             {**state, VIDEOS_KEY: self._training_video_hashes}
             if self.trainer is None or self.trainer.is_global_zero

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,21 @@ import torch
 
 from ..loaders import FaceDataset
 from ..pipeline.console import plural
+from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.dataset.stores.address import as_out, is_address, name_of, without_credentials
 from ..pipeline.errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
+from .checkpoints.training_framing import framing_notes
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
-from .datamodule import PIPELINES_KEY, VIDEOS_KEY, EvaluationLoader, eval_transform_arguments, pipeline_sha256
+from .datamodule import (
+    FRAMING_KEY,
+    PIPELINES_KEY,
+    VIDEOS_KEY,
+    EvaluationLoader,
+    eval_transform_arguments,
+    pipeline_sha256,
+)
 from .metrics.eval_metrics import EvalMetrics
 from .model.face_classifier import FaceClassifier
 from .model.stored_classifier import load_classifier
@@ -101,7 +111,8 @@ def evaluate(
             if isinstance(dataset_or_error, FacefeedError):
                 raise dataset_or_error
             dataset, new_labels = dataset_or_error
-            notes = [f"{name}: {note}" for note in (*notes_of_images, *_training_overlap_notes(dataset, state))]
+            own_notes = _framing_notes(dataset, data, state), _training_overlap_notes(dataset, state)
+            notes = [f"{name}: {note}" for note in chain(notes_of_images, *own_notes)]
             evaluation = _evaluate_dataset(
                 model, dataset, data, new_labels, out=out, name=name, split=split, notes=notes, progress=progress
             )
@@ -151,6 +162,13 @@ def _pipeline_notes(data: DataOptions, state: dict[str, Any]) -> list[str]:
         f"warning: data.eval_transform={data.eval_transform} has other contents than in training, so images come "
         "otherwise than there; restore the file, or run the command in the folder of training if the path is relative"
     ]
+
+
+def _framing_notes(dataset: FaceDataset, data: DataOptions, state: dict[str, Any]) -> list[str]:
+    """Returns `framing_notes`, but where a crop is cut in the same way from whatever is stored."""
+    if data.crop is not None or not state:
+        return []
+    return framing_notes(state.get(FRAMING_KEY), Manifest.read(dataset.out), image_size=data.image_size)
 
 
 def _training_overlap_notes(dataset: FaceDataset, state: dict[str, Any]) -> list[str]:

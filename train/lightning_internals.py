@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from lightning.pytorch import Callback
+from lightning.pytorch import Callback, callbacks
 
 from ..loaders import FaceDataLoader
 
 CHECKED_LIGHTNING = "2.6"
 """The version with which these attributes were last read in Lightning's source."""
+
+_WeightAveraging: Any = getattr(callbacks, "WeightAveraging", ())  # since 2.6
 
 
 def logged_step(trainer: Any) -> int:
@@ -48,6 +50,17 @@ def detach_callbacks(trainer: Any) -> None:
     for callback in trainer.callbacks:
         for name in ("log", "log_dict"):
             vars(callback).pop(name, None)
+
+
+def release_averages(trainer: Any) -> None:
+    """Ends the averaging of weights of a finished fit, so that a checkpoint loaded from then on keeps its weights.
+
+    A checkpoint has the averaged ones. As long as the callback has its model, it puts those in their place that were
+    being trained, with which the fit would be resumed: a test would be of these.
+    """
+    for callback in trainer.callbacks:
+        if isinstance(callback, _WeightAveraging):
+            callback._average_model = None  # noqa: SLF001
 
 
 class AlignProgress(Callback):  # type: ignore[misc]  # Lightning is not followed

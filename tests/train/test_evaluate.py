@@ -27,6 +27,7 @@ from facefeed.pipeline import console
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
 from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.train.checkpoints.plain import read_checkpoint
 from facefeed.train.checkpoints.training_videos import hash_videos
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
@@ -229,6 +230,41 @@ def test_a_dataset_that_is_damaged_costs_the_others_nothing(
     assert str(damaged) in str(rows[1].reason)
     with pytest.raises(CorruptDataError, match=re.escape(str(damaged))):
         evaluate(result.checkpoint, [damaged])
+
+
+@pytest.mark.parametrize(
+    ("stored", "difference"),
+    [
+        ({"margin": 1.5}, "--margin 1.5, in training 0.3"),
+        ({"size_px": 16}, "--size 16, in training 32"),
+        ({"size_px": 64}, None),  # reduced to the 32 px of the network, as in training
+    ],
+    ids=str,
+)
+def test_a_dataset_whose_crops_show_faces_otherwise_than_in_training_is_named(
+    out: Path, result: Result, tmp_path: Path, stored: dict[str, Any], difference: str | None
+) -> None:
+    make_dataset(tmp_path / "other", (("test", (Clip("real/emil.mp4", 2), Clip("fake/emil-talk.mp4", 2))),), **stored)
+    notes = warnings_of(result.checkpoint, tmp_path / "other", "test")
+    expected = [] if difference is None else [f"other: warning: crops were stored with {difference}, so faces look"]
+    assert [note[: len(text)] for note, text in zip(notes, expected, strict=True)] == expected
+
+
+def test_with_a_crop_of_its_own_how_crops_were_stored_makes_no_difference(out: Path, tmp_path: Path) -> None:
+    make_dataset(tmp_path / "wide", (("test", (Clip("real/emil.mp4", 2), Clip("fake/emil-talk.mp4", 2))),), margin=1.5)
+    crop = {"margin": 0.2, "size": 32}
+    checkpoint = trained(out, tmp_path / "run", epochs=1, data={"crop": crop})[0].checkpoint
+    assert warnings_of(checkpoint, tmp_path / "wide", "test") == []
+
+
+def test_of_an_older_checkpoint_how_its_crops_were_stored_is_not_known(
+    out: Path, result: Result, tmp_path: Path
+) -> None:
+    contents = read_checkpoint(result.checkpoint)
+    del contents["FaceDataModule"]["framing"]
+    torch.save(contents, tmp_path / "older.ckpt")
+    (note,) = warnings_of(tmp_path / "older.ckpt", out, "test")
+    assert "it is not known how the crops of training were stored (--margin, --align and --size" in note
 
 
 def warnings_of(checkpoint: str | Path, out: Path, split: str) -> list[str]:

@@ -26,7 +26,7 @@ from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
-from ..lightning_internals import detach_callbacks
+from ..lightning_internals import detach_callbacks, release_averages
 from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
 from ..process_groups import destroy_process_groups_at_exit, keep_process_groups_at_exit
@@ -203,6 +203,7 @@ class _Session:
             trainer.fit(module, data, ckpt_path=find_checkpoint(folder.checkpoints / LAST))
             # Before the test, which loads the callbacks' states of the tested checkpoint.
             training_result = self._training_result()
+            release_averages(trainer)
             trainer.test(module, data, ckpt_path=training_result["checkpoint"], verbose=False)
             self._release_process_groups()
             if not is_first:

@@ -29,6 +29,7 @@ from facefeed.pipeline.console import printable
 from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
+from facefeed.train.evaluate import evaluate
 from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier, validation_metrics
 from facefeed.train.run import checkpointer
@@ -37,6 +38,7 @@ from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
 from facefeed.train.run.tables import show_result
+from lightning.pytorch.callbacks import EMAWeightAveraging
 from rich.console import Console
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
@@ -133,6 +135,13 @@ def test_a_run_on_a_gpu_is_validated_and_its_best_weights_are_tested(
     assert 0 < result.val["val/loss"] < 10
     assert result.test_faces == TEST_FACES
     assert 0 < result.test["test/loss"] < 10
+
+
+def test_with_averaged_weights_the_test_is_of_the_weights_in_the_best_checkpoint(out: Path, tmp_path: Path) -> None:
+    result, _ = trained(out, tmp_path / "run", EMAWeightAveraging(decay=0.8))
+    for split, metrics in (("val", result.val), ("test", result.test)):
+        (evaluation,) = evaluate(result.checkpoint, [out], split=split, num_workers=0)
+        assert metrics[f"{split}/log_loss"] == pytest.approx(evaluation.metrics["log_loss"], rel=1e-6)
 
 
 def test_a_finished_run_is_not_trained_again(out: Path, finished_run: tuple[Result, Path]) -> None:
