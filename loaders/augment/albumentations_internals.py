@@ -8,7 +8,7 @@ together, after reading its source and running the tests of augment/.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import albumentations
@@ -150,6 +150,17 @@ def resize_masks_by_centres(transform: Any) -> None:
     """Makes a transform that resizes take the nearest pixels of masks from their centres, as it does of images."""
     if scales_about_corner(transform) and getattr(transform, "mask_interpolation", None) == cv2.INTER_NEAREST:
         transform.mask_interpolation = cv2.INTER_NEAREST_EXACT
+
+
+def size_correction(transform: Any, params: Mapping[str, Any]) -> tuple[float, float]:
+    """By how much `RandomScale` makes an image's sides (width, height) smaller than by the scale of its points.
+
+    It cuts them to whole px. 1 for all others.
+    """
+    if not any(cls.__name__ == "RandomScale" for cls in type(transform).__mro__):
+        return 1.0, 1.0
+    height, width = (side * params["scale"] for side in params["shape"][:2])
+    return int(width) / width, int(height) / height
 
 
 def scales_about_corner(transform: Any) -> bool:

@@ -125,12 +125,9 @@ def draw_half(rng: random.Random, face: FacePoints) -> PolygonPart | None:
 
 def draw_block(rng: random.Random, size: tuple[int, int], mask: Mask, min_visible_px: int) -> Area | None:
     """One of the six blocks that keeps enough of a fake visible; nothing where five draws find none."""
-    blocks = half_image_blocks(*size)
-    for _ in range(_MAX_DRAWS):
-        block = rng.choice(blocks)
-        if keeps_enough_visible(block, mask, min_visible_px):
-            return block
-    return None
+    # All draws at once: the mask, which an original does not have, must not decide what the next transform draws.
+    blocks = rng.choices(half_image_blocks(*size), k=_MAX_DRAWS)
+    return next((block for block in blocks if keeps_enough_visible(block, mask, min_visible_px)), None)
 
 
 def keeps_enough_visible(area: Area, mask: Mask, min_visible_px: int) -> bool:

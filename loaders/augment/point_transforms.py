@@ -9,7 +9,8 @@ which are corrected here:
   points to the frame: here their map is inverted with subpixel precision.
 - `GridElasticDeform` clips points to the frame, `RandomGridShuffle` warns of those outside: these stay unchanged.
 - Resizing multiplies points by the scale alone, which is correct only for coordinates from the first pixel's corner:
-  here they are converted to these before and back after.
+  here they are converted to these before and back after. `RandomScale` cuts the image's sides to whole px, and not its
+  points.
 - Dropouts remove points in holes if the user's `keypoint_params` say so: never a face's.
 """
 
@@ -21,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
-from .albumentations_internals import FRAME_ONLY_PARAMS, preserving_all_points, scales_about_corner
+from .albumentations_internals import FRAME_ONLY_PARAMS, preserving_all_points, scales_about_corner, size_correction
 from .points import HALF_PX
 from .sampling_map import invert_map
 
@@ -49,6 +50,8 @@ def transform_points(transform: Any, points: NDArray[np.float32], /, **params: A
             f"{type(transform).__name__}: makes {len(moved)} points of {len(source)}, so a face cannot follow it; "
             "leave it out of FaceCompose, or apply it after, to the image alone"
         )
+    if (correction := size_correction(transform, params)) != (1.0, 1.0):
+        moved[:, :2] *= correction
     moved = _shifted(moved, -corner_offset)
     if in_frame is None:
         return moved

@@ -40,6 +40,7 @@ HALF_PX: Final = np.float32(0.5)
 count from its centre. `InitialPoints` converts from the first to the second, `FacePoints.in_crop` back."""
 
 _NUM_LANDMARKS: Final = 5
+_MIN_ASPECT: Final = 1e-4  # of the variances of points across a line and along it; below, they are taken to be on one
 
 
 class InitialPoints:
@@ -82,12 +83,27 @@ class InitialPoints:
     def is_reflected(self, current: NDArray[np.float32]) -> bool:
         """Whether the affine map that fits these points to the `current` ones (N, 2) contains a reflection.
 
-        The least-squares map is C S^-1 with C the cross-covariance and S the covariance of the initial points. S is
-        positive definite, so the sign of the map's determinant is that of C's; for C it suffices to centre one side.
+        The map of the five landmarks: of others some may be unknown (NaN), and a strong perspective may take some that
+        lie outside the image beyond its horizon. Of all known points where the five lie on a line, or are not known.
         """
         xy = self.points[:, :2]
-        (a, b), (c, d) = (current.T @ (xy - np.add.reduce(xy) / len(xy))).tolist()
-        return bool(a * d - b * c < 0)
+        determinant, size = _determinant(xy[:_NUM_LANDMARKS], current[:_NUM_LANDMARKS])
+        if not abs(determinant) > _MIN_ASPECT * size:  # NaN, too
+            known = np.isfinite(xy).all(axis=1) & np.isfinite(current).all(axis=1)
+            determinant, _ = _determinant(xy[known], current[known])
+        return determinant < 0
+
+
+def _determinant(initial: NDArray[np.float32], current: NDArray[np.float32]) -> tuple[float, float]:
+    """A number with the sign of the determinant of the least-squares affine map between points (N, 2); its scale.
+
+    The map is C S^-1 with C the cross-covariance and S the covariance of the initial points. S is positive definite, so
+    the sign of the map's determinant is that of C's; for C it suffices to centre one side.
+    """
+    if not len(initial):
+        return 0.0, 0.0
+    (a, b), (c, d) = (current.T @ (initial - np.add.reduce(initial) / len(initial))).tolist()
+    return a * d - b * c, a * a + b * b + c * c + d * d
 
 
 class FacePoints:

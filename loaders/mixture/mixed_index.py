@@ -79,9 +79,14 @@ class MixedIndex:
         return pa.schema([*fields, pa.field(DATASET_COLUMN, pa.int64(), nullable=False)])
 
     def _mixed_fingerprint(self) -> str:
-        """Of the datasets in their order and of what `rename` changes, but not of their names: folders may move."""
+        """Of the datasets in their order and of what `rename` changes, but not of their names: folders may move.
+
+        Of labels too whose real class has another name: earlier versions gave it the number of the fakes.
+        """
         renamed = [self.rename.get(name, {}) for name in self.names]
-        state = json.dumps([[index.fingerprint for index in self.indexes], renamed], sort_keys=True, default=dict)
+        parts: list[Any] = [[index.fingerprint for index in self.indexes], renamed]
+        parts += [self.labels] if "real" not in self.labels and "fake" in self.labels else []
+        state = json.dumps(parts, sort_keys=True, default=dict)
         return hashlib.sha256(state.encode()).hexdigest()
 
     def changed_columns(self) -> dict[str, str]:

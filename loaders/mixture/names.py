@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.errors import UsageError
 
@@ -18,7 +19,7 @@ ID_COLUMNS = ("video_id", "source_id", "identity")
 """Columns in which two datasets may use one name for two things."""
 
 _NOT_RENAMED = (*ID_COLUMNS, "file", "split")
-_FIRST_LABELS = ("real", "fake")  # 0 and 1 in every mixture, as in the published sets
+_FAKE = "fake"  # 1 in every mixture that has a real class, which is 0, as in the published sets
 
 
 def is_several(datasets: Any) -> bool:
@@ -114,8 +115,9 @@ def _is_mapping_of_mappings(rename: Any) -> bool:
 
 
 def merged_labels(labels: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """The labels of a mixture, of those of its datasets by name: real is 0, fake 1, others follow as they first occur.
+    """The labels of a mixture, of those of its datasets by name: the real class is 0, fake 1.
 
+    Others follow as they first occur, and so do all of them where no class is the real one, see `real_class`.
     Raises `UsageError` where names differ by upper and lower case alone.
     """
     found: dict[str, tuple[str, str]] = {}  # label and dataset by its lower case
@@ -127,5 +129,7 @@ def merged_labels(labels: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
                     f"labels: {dataset} has {name!r} and {first} has {known!r}; if they are the same, give "
                     f"rename={{{dataset!r}: {{'label': {{{name!r}: {known!r}}}}}}}"
                 )
-    first_labels = [found.pop(name)[0] for name in _FIRST_LABELS if name in found]
+    if (real := real_class([*found])) is None:
+        return tuple(name for name, _ in found.values())
+    first_labels = [found.pop(name)[0] for name in ([*found][real], _FAKE) if name in found]
     return (*first_labels, *(name for name, _ in found.values()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections import Counter
 from typing import Any
 
@@ -9,6 +10,7 @@ import albumentations as A  # noqa: N812 (as everyone calls it)
 import numpy as np
 import pytest
 from facefeed.loaders.augment import BlockMask, FaceCompose, FaceCutout, HullHalfBlackout, LandmarkBlackout
+from facefeed.loaders.augment.blackout import draw_block
 from facefeed.pipeline.errors import UsageError
 
 SIDE = 120
@@ -182,6 +184,19 @@ def test_a_fake_with_too_few_visible_pixels_is_unchanged_and_a_real_face_never_i
         assert block_of(compose(**a_face(mask=a_mask(slice(10, 12), slice(10, 20))))["image"]) == "none"
         assert block_of(compose(**a_face(mask=np.zeros((SIDE, SIDE), np.uint8)))["image"]) != "none"
         assert block_of(compose(**a_face())["image"]) != "none"
+
+
+def test_what_comes_after_is_drawn_alike_for_a_fake_and_its_original() -> None:
+    """A fake's mask rejects blocks; else a flip after that would be of one of the two, and show which."""
+    mask = np.zeros((SIDE, SIDE), np.uint8)
+    mask[: SIDE // 2] = 255
+    following = set()
+    for each in (mask, None):
+        rng = random.Random(7)
+        for _ in range(20):
+            draw_block(rng, (SIDE, SIDE), each, SIDE * SIDE // 3)
+        following.add(rng.random())
+    assert len(following) == 1
 
 
 def test_the_mask_shows_what_can_still_be_seen() -> None:

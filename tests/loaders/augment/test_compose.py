@@ -28,6 +28,7 @@ from facefeed.loaders.augment import (
     RegionDropout,
     SelfBlend,
 )
+from facefeed.loaders.augment.points import InitialPoints
 from facefeed.pipeline.errors import UsageError
 
 HEIGHT, WIDTH = 160, 200
@@ -88,6 +89,19 @@ def full_pipeline() -> FaceCompose:
 def mirrored(box: np.ndarray) -> list[float]:
     left, top, right, bottom = box.tolist()
     return [WIDTH - right, top, WIDTH - left, bottom]
+
+
+@pytest.mark.parametrize("points", ["hidden", "beyond the horizon"])
+def test_points_that_are_not_known_or_far_out_change_nothing_in_what_is_left_and_right(points: str) -> None:
+    initial = InitialPoints(LANDMARKS, HULL.copy(), REGIONS, np.tile(LANDMARKS[2], (68, 1)))
+    current = initial.points[:, :2].copy()
+    current[:, 0] = WIDTH - 1 - current[:, 0]
+    if points == "hidden":
+        initial.points[-1, :2] = np.nan  # of a landmarker that leaves it out
+        current[-1] = np.nan
+    else:
+        current[initial.hull_offset, 0] = -1e6  # a point of the left cheek, not to be seen in the image
+    assert initial.is_reflected(current)
 
 
 def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> None:

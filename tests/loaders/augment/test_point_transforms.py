@@ -96,6 +96,8 @@ EXACT = [
     A.Resize(320, 500, p=1),
     A.Resize(120, 100, p=1),
     A.LongestMaxSize(330, p=1),
+    A.RandomScale((-0.293, -0.293), p=1),
+    A.RandomScale((0.317, 0.317), p=1),
     A.RandomResizedCrop((200, 240), scale=(0.7, 0.9), p=1),
     A.CropAndPad(px=10, p=1),
     RegionCrop({"face": 1}, p=1),

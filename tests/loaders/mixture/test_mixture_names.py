@@ -13,12 +13,13 @@ import pytest
 import torch
 from assets_clips import write_clip
 from assets_columns import Returning
-from assets_dataset import DenseStandIn
+from assets_dataset import Clip, DenseStandIn, make_dataset
 from assets_in_process import in_process
 from assets_mixtures import make_one
 from assets_rows import make_of_schema
 from facefeed.loaders import FaceDataLoader, Quotas
 from facefeed.loaders.augment import MouthCrop, SelfBlend
+from facefeed.loaders.mixture.names import merged_labels
 from facefeed.loaders.workers.readahead import byte_runs
 from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.errors import UsageError
@@ -58,6 +59,15 @@ def labels_by_dataset(loader: FaceDataLoader) -> dict[tuple[int, str], set[str]]
         ):
             seen.setdefault((dataset, video.split("/")[0]), set()).add(names[label])
     return seen
+
+
+@pytest.mark.parametrize("real", ["original", "Pristine"])
+def test_the_real_class_is_0_and_fake_1_whatever_the_real_one_is_called(real: str, tmp_path: Path) -> None:
+    for name, labels in (("one", (real, "fake")), ("other", ("fake", real))):
+        make_dataset(tmp_path / name, (("train", (Clip("real/a.mp4", 2), Clip("fake/b.mp4", 2))),), labels=labels)
+    for names in (["one"], ["one", "other"], ["other"]):
+        assert loader_of(tmp_path, *names).dataset.labels == (real, "fake")
+    assert merged_labels({"a": ("fake", "swap")}) == ("fake", "swap"), "no class is the real one"
 
 
 def test_labels_are_matched_by_name_and_not_by_number(folder: Path) -> None:
