@@ -33,6 +33,16 @@ def train_iterator(trainer: Any) -> Any:
     return iterators[0] if len(iterators) == 1 else None
 
 
+def evaluation_loaders(trainer: Any) -> list[Any]:
+    """Returns the loaders that the running fit, validation or test is evaluated on; empty before these are created.
+
+    The public `val_dataloaders` are the last fit's also in a later validation on others.
+    """
+    loops = {"fit": trainer.fit_loop.epoch_loop.val_loop, "validate": trainer.validate_loop, "test": trainer.test_loop}
+    combined = getattr(loops.get(trainer.state.fn), "_combined_loader", None)
+    return [] if combined is None else list(combined.flattened)
+
+
 def validation_metrics(trainer: Any) -> dict[str, float]:
     """Returns the metrics that a validation has logged, by name; valid at its end, in `on_validation_end`.
 

@@ -13,14 +13,16 @@ from torch import Tensor
 from torch.optim.lr_scheduler import LambdaLR
 
 from ...loaders import FaceDataset
+from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
 from ..config.options import ModelOptions
 from ..datamodule import FaceDataModule
-from ..lightning_internals import final_step, logged_step, optimizer_steps_at
+from ..lightning_internals import evaluation_loaders, final_step, logged_step, optimizer_steps_at
 from ..metrics.defined_metrics import defined_metrics
 from ..metrics.eval_metrics import EvalMetrics
 from ..warning import warn
 from .backbone import Backbone
+from .loader_checks import check_videos
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
@@ -30,10 +32,10 @@ __all__ = ["FaceClassifier", "ModelOptions", "validation_metrics"]
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
     """Classifies faces: a timm backbone with a new classification head.
 
-    Batches are `(images, labels)`, or dicts with `image`, `label` and optionally `video_id`, `method`, `row`: images
-    float32 (N, 3, H, W), normalised by ImageNet's mean and standard deviation as by `FaceDataLoader`; labels int64
-    (N,), indices into `options.classes`, -1 (ignored) if unknown. With two classes a training label may be a float,
-    the probability of class 1.
+    Batches are `(images, labels)`, or dicts with `image`, `label` and optionally `video_id`, `method`, `row` and, of
+    mixtures, `dataset_index`: images float32 (N, 3, H, W), normalised by ImageNet's mean and standard deviation as by
+    `FaceDataLoader`; labels int64 (N,), indices into `options.classes`, -1 (ignored) if unknown. With two classes a
+    training label may be a float, the probability of class 1.
 
     Logs `train/loss` by step; after each validation `val/loss`, `val/auc`, `val/log_loss`, `val/accuracy` of all
     faces, `val/video_...` the same of videos (the mean probability of a video's faces), `val/accuracy_<class>`,
@@ -87,6 +89,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
     def on_train_start(self) -> None:
         """Reads the number of steps; any earlier, Lightning would start the epoch before restoring a checkpoint."""
         options, self._first_batch_checked = self.options, False
+        self._check_evaluation_loaders()
         self.realign_schedule()
         if options.schedule != "constant" and (math.isinf(self._total_steps) or self._total_steps < 0):
             raise UsageError(
@@ -161,6 +164,16 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 
     # ---- validation and test
 
+    def on_validation_start(self) -> None:
+        """Raises `UsageError` on a loader whose batches would be measured wrongly."""
+        self._check_evaluation_loaders()
+
+    on_test_start = on_validation_start
+
+    def _check_evaluation_loaders(self) -> None:
+        for loader in evaluation_loaders(self.trainer):
+            check_videos(loader)
+
     def on_validation_epoch_start(self) -> None:
         """Resets the metrics."""
         self._eval_metrics = EvalMetrics(self.options.classes)
@@ -169,7 +182,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """Adds the predictions for a batch to the metrics."""
         columns = _columns(batch)
         self._eval_metrics.add(
-            self(columns["image"]), columns["label"], columns.get("video_id"), columns.get("method"),
+            self(columns["image"]), columns["label"], _video_names(columns), columns.get("method"),
             rows=columns.get("row"),
         )  # fmt: skip
 
@@ -226,6 +239,16 @@ def _columns(batch: Any) -> Mapping[str, Any]:
         f"a batch is {type(batch).__name__}: must be (images, labels), or a dict with 'image' and 'label'; with "
         "FaceDataLoader leave fields out, or name both in it"
     )
+
+
+def _video_names(columns: Mapping[str, Any]) -> list[str | None] | None:
+    """Returns a name for the video of each face, unique also over the datasets of a mixture; None without names."""
+    names, datasets = columns.get("video_id"), columns.get(DATASET_COLUMN)
+    if names is None or datasets is None:
+        return names
+    return [
+        None if name is None else f"{dataset}/{name}" for dataset, name in zip(datasets.tolist(), names, strict=True)
+    ]
 
 
 def _refuse_clips(images: Tensor) -> None:

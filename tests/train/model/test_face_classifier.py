@@ -17,6 +17,7 @@ import pytest
 import torch
 from assets_dataset import Clip, make_dataset
 from assets_train import VAL_FACES, classifier, data, small_dataset, trainer
+from facefeed.loaders import FaceDataLoader
 from facefeed.loaders.augment import AlignedMixup, FaceCompose
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.config.options import ModelOptions
@@ -187,6 +188,31 @@ def test_figures_of_faces_videos_classes_and_methods_are_logged(out: Path, tmp_p
     assert float(validated["val/loss"]) > metrics["log_loss"] or metrics["log_loss"] > 0.7  # smoothed
     (tested,) = fit.test(model, data(out), verbose=False)
     assert {f"test/{name}" for name in (*named, "loss", "accuracy_method_talk")} <= tested.keys()
+
+
+def test_videos_of_equal_names_in_two_datasets_of_a_mixture_are_measured_apart(out: Path, tmp_path: Path) -> None:
+    others = (Clip("real/dora.mp4", 9), Clip("fake/dora-swap.mp4", 6), Clip("real/zoe.mp4", 4))
+    make_dataset(tmp_path / "other", (("train", (Clip("real/anna.mp4", 26),)), ("val", others)))
+    settings = {"split": "val", "batch_size": 8, "image_size": 32, "num_workers": 0}
+    fields = ("image", "label", "row", "video_id", "method")
+    mixture = FaceDataLoader([out, tmp_path / "other"], fields=(*fields, "dataset_index"), **settings)
+    model, fit = classifier(), trainer(max_steps=1)
+    fit.validate(model, mixture, verbose=False)
+    assert model.scores is not None
+    assert (len(model.scores.faces), len(model.scores.videos), model.scores.num_videos) == (VAL_FACES + 19, 6, 6)
+    without_datasets = FaceDataLoader([out, tmp_path / "other"], fields=fields, **settings)
+    message = "videos of equal names .* add 'dataset_index' to fields, or leave 'video_id' out"
+    with pytest.raises(UsageError, match=message):
+        fit.validate(model, without_datasets, verbose=False)
+    with pytest.raises(UsageError, match=message):
+        fit.test(model, without_datasets, verbose=False)
+    with pytest.raises(UsageError, match=message):
+        fit.fit(model, data(out).train_dataloader(), without_datasets)
+    assert fit.global_step == 0
+    fit = trainer(max_steps=1)
+    fit.fit(model, data(out).train_dataloader(), mixture)
+    with pytest.raises(UsageError, match=message):
+        fit.validate(model, without_datasets, verbose=False)
 
 
 @pytest.mark.parametrize("loss", ["bce", "ce", "focal"])
