@@ -22,7 +22,7 @@ from ..metrics.defined_metrics import defined_metrics
 from ..metrics.eval_metrics import EvalMetrics
 from ..warning import warn
 from .backbone import Backbone
-from .loader_checks import check_videos
+from .loader_checks import check_labels, check_videos
 from .losses import classification_loss
 from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
@@ -87,8 +87,12 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         self.backbone.check_size(data.options.image_size)
 
     def on_train_start(self) -> None:
-        """Reads the number of steps; any earlier, Lightning would start the epoch before restoring a checkpoint."""
+        """Reads the number of steps; any earlier, Lightning would start the epoch before restoring a checkpoint.
+
+        Raises `UsageError` on loaders whose batches would be learned or measured wrongly.
+        """
         options, self._first_batch_checked = self.options, False
+        check_labels(self.trainer.train_dataloader, options.classes)
         self._check_evaluation_loaders()
         self.realign_schedule()
         if options.schedule != "constant" and (math.isinf(self._total_steps) or self._total_steps < 0):
@@ -172,6 +176,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 
     def _check_evaluation_loaders(self) -> None:
         for loader in evaluation_loaders(self.trainer):
+            check_labels(loader, self.options.classes)
             check_videos(loader)
 
     def on_validation_epoch_start(self) -> None:

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+import numpy as np
 
 from ...loaders import FaceDataLoader
 from ...loaders.mixture.mixed_index import as_mixed
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
+from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import UsageError
+
+
+def check_labels(loader: Any, classes: Sequence[str]) -> None:
+    """Raises `UsageError` where a label in a loader's rows is the number of another class; accepts other loaders.
+
+    A `collate_fn` may renumber labels, so loaders with one are accepted.
+    """
+    if not isinstance(loader, FaceDataLoader) or loader.dataset.collate_fn is not None:
+        return
+    dataset = loader.dataset
+    labels, known = tuple(dataset.labels), tuple(classes)
+    if labels == known[: len(labels)]:
+        return
+    present = np.unique(dataset.index.numbers("label", dataset.rows)).tolist()
+    if any(labels[label : label + 1] != known[label : label + 1] for label in present if label >= 0):
+        raise UsageError(
+            f"classes={known}: the labels of {without_credentials(dataset.out)} are {labels}, and a label is a place "
+            f"among them, so faces would count as another class; make the classifier with classes={labels}, or "
+            "renumber the labels in a collate_fn"
+        )
 
 
 def check_videos(loader: Any) -> None:

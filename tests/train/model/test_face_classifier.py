@@ -164,7 +164,7 @@ def test_mixed_labels_of_two_classes_are_trained_on(out: Path, tmp_path: Path) -
         trainer(max_epochs=1, callbacks=[seen]).fit(classifier(loss=loss), module)
     assert np.isfinite(seen.losses).all()
     with pytest.raises(UsageError, match="between 3 classes a number does not say which; leave AlignedMixup out"):
-        trainer(max_epochs=1).fit(classifier(classes=("a", "b", "c")), module.train_dataloader())
+        trainer(max_epochs=1).fit(classifier(classes=("real", "fake", "c")), module.train_dataloader())
 
 
 # ---- it says how well
@@ -321,6 +321,36 @@ def test_a_size_classes_or_labels_that_do_not_fit_are_refused_before_the_first_s
     for columns in ((clips, torch.zeros(8)), (clips, torch.zeros(8), torch.ones(8, 4))):
         with pytest.raises(UsageError, match="FaceClassifier classifies single images, not clips; leave clip= out"):
             trainer(max_steps=1).fit(classifier(), DataLoader(TensorDataset(*columns), batch_size=4))
+
+
+def test_a_loader_of_labels_in_another_order_than_the_classes_is_refused(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 5), Clip("fake/anna-swap.mp4", 4))
+    make_dataset(tmp_path / "out", (("train", clips), ("val", (Clip("real/dora.mp4", 3),))), labels=("fake", "real"))
+    settings = {"batch_size": 4, "image_size": 32, "num_workers": 0}
+    training = FaceDataLoader(tmp_path / "out", **settings)
+    validation = FaceDataLoader(tmp_path / "out", split="val", **settings)
+    message = (
+        r"classes=\('real', 'fake'\): the labels of .*out are \('fake', 'real'\), .* "
+        r"make the classifier with classes=\('fake', 'real'\), or renumber"
+    )
+    fit = trainer(max_steps=1)
+    with pytest.raises(UsageError, match=message):
+        fit.fit(classifier(), training)
+    with pytest.raises(UsageError, match=message):
+        fit.fit(classifier(), batches(*noise(8, 2)), validation)
+    assert fit.global_step == 0
+    with pytest.raises(UsageError, match=message):
+        fit.validate(classifier(), validation, verbose=False)
+    with pytest.raises(UsageError, match=message):
+        fit.test(classifier(), validation, verbose=False)
+    trainer(max_steps=1).fit(classifier(classes=("fake", "real")), training, validation)
+    trainer(max_steps=1).fit(classifier(classes=("fake", "real", "talk")), training)
+    renumbered = FaceDataLoader(tmp_path / "out", **settings, collate_fn=swap_labels)
+    trainer(max_steps=1).fit(classifier(), renumbered)
+
+
+def swap_labels(items: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.stack([image for image, _ in items]), torch.tensor([1 - label for _, label in items])
 
 
 def test_a_run_without_an_end_needs_a_constant_rate_and_a_warm_up_that_fits(out: Path) -> None:
