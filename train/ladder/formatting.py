@@ -182,9 +182,12 @@ def note_text(row: RungResult, ladder: Ladder) -> str:
     return "" if over is None or row is ladder.naive else f"{_factor_phrase(over)} on the fly"
 
 
-def measurement_text(steps: int | None, repeats: int, seconds: float, parameters: int) -> str:
-    """Describes the measurement in a sentence."""
+def measurement_text(
+    steps: int | None, repeats: int, seconds: float, parameters: int, *, is_rounded: bool = False
+) -> str:
+    """Describes the measurement in a sentence. is_rounded: rungs that accumulate batches measured more steps."""
     what = "an epoch" if steps is None else f"{steps} steps"
+    what += ", more to the next optimizer step where batches are accumulated," if is_rounded else ""
     rounds = "once" if repeats == 1 else f"{repeats} times, in turn"
     return (
         f"Measured: {what} after a warm-up, {rounds}, each in a process of its own; a module of "

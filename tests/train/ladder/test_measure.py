@@ -248,8 +248,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return fake_clock
 
 
-def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -> Any:
-    """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save."""
+def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, accumulated: int = 1, **length: Any) -> Any:
+    """A fit whose first steps compile for 5 s, whose others take 10 ms, and whose checkpoint takes 2 s to save.
+
+    Where batches are accumulated, nothing compiles, and an optimizer step takes 1 s.
+    """
     import lightning  # noqa: PLC0415
     from facefeed.train.ladder.rung.stopwatch import MeasuredLength, Stopwatch  # noqa: PLC0415
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
@@ -260,8 +263,11 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -
             self.head = torch.nn.Linear(4, 1)
 
         def training_step(self, batch: torch.Tensor, number: int) -> torch.Tensor:
-            clock.pass_by(5.0 if self.global_step < 2 else 0.010)
+            clock.pass_by(5.0 if self.global_step < 2 and accumulated == 1 else 0.010)
             return self.head(batch).mean()  # type: ignore[no-any-return]
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            clock.pass_by(1.0 if accumulated > 1 else 0.0)
 
         def validation_step(self, batch: torch.Tensor, number: int) -> None:
             clock.pass_by(60.0)
@@ -279,6 +285,7 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, **length: Any) -
         accelerator="cpu",
         max_epochs=100,
         check_val_every_n_epoch=100,
+        accumulate_grad_batches=accumulated,
         callbacks=[watch, ModelCheckpoint(tmp_path)],
         **quiet,
     )
@@ -299,6 +306,23 @@ def test_where_an_epochs_end_is_measured_the_warm_up_has_seen_one(clock: Clock, 
     watch = timed(clock, tmp_path, item_seconds=0.0, steps=12)
     assert watch.seconds == pytest.approx(12 * 0.010 + 0)
     assert watch.warm_up_seconds == pytest.approx(2 * 5.0 + 13 * 0.010)
+
+
+@pytest.mark.parametrize(
+    ("accumulated", "steps", "measured", "optimizer_steps"),
+    [
+        (4, 5, 8, 2),  # batches 8 to 16 of an epoch of 15 batches would pass its end: those of the next epoch
+        (6, 5, 6, 1),
+        (32, 5, 15, 1),  # an epoch's end is an optimizer step too
+        (4, None, 15, 4),
+        (4, 20, 23, 6),  # an epoch, with its short last group, and two groups
+    ],
+)
+def test_steps_of_the_optimizer_are_measured_as_often_as_batches_are_accumulated(
+    clock: Clock, tmp_path: Path, accumulated: int, steps: int | None, measured: int, optimizer_steps: int
+) -> None:
+    watch = timed(clock, tmp_path, item_seconds=0.0, accumulated=accumulated, steps=steps)
+    assert (watch.steps, watch.seconds) == (measured, pytest.approx(measured * 0.010 + optimizer_steps))
 
 
 def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:

@@ -16,11 +16,15 @@ def write_page(report: Report, page: Path) -> int:
     Raises `UsageError` if it cannot be written.
     """
     shown = list(sections(report.ladder))
+    measured = [repeat.steps for row in report.ladder.rows for repeat in row.repeats.values()]
     return html.write_page(
         page, "page.html.jinja", __package__, command="ladder", title=formatting.headline(report.ladder),
         has_figures=any(section.plots for section in shown), sections=shown, complete=report.complete,
         not_run=[row for row in report.ladder.rows if row.reason],
         next_step=None if report.ladder.fastest is None else formatting.next_step(report.ladder, report.subject),
         context_rows=formatting.context_rows(report.subject, report.machine),
-        measurement_text=formatting.measurement_text(report.steps, report.repeats, report.seconds, report.parameters),
+        measurement_text=formatting.measurement_text(
+            report.steps, report.repeats, report.seconds, report.parameters,
+            is_rounded=report.steps is not None and max(measured, default=0) > report.steps,
+        ),
     )  # fmt: skip

@@ -37,11 +37,45 @@ class MeasuredLength:
     slow: bool = False
 
 
+@dataclass(frozen=True)
+class OptimizerSchedule:
+    """After which steps of a fit the optimizer steps: every `accumulated` batches of an epoch, and at its end.
+
+    steps_per_epoch: None where it is endless.
+    """
+
+    accumulated: int
+    steps_per_epoch: int | None
+
+    def window(self, warm_up_steps: int, measured_steps: int) -> tuple[int, int]:
+        """Returns the steps of the warm-up and the measured ones, raised so that both end with an optimizer step.
+
+        >>> OptimizerSchedule(32, 1000).window(5, 20), OptimizerSchedule(4, 10).window(5, 10)
+        ((32, 32), (10, 10))
+        """
+        epoch = self.steps_per_epoch or math.inf
+        group = int(min(self.accumulated, epoch))
+        warm_up_steps = _rounded_up(warm_up_steps, group)
+        if measured_steps != epoch:
+            measured_steps = _rounded_up(measured_steps, group)
+        if warm_up_steps + measured_steps > epoch:
+            warm_up_steps = self._next_end(max(warm_up_steps, int(epoch)))
+        return warm_up_steps, self._next_end(warm_up_steps + measured_steps) - warm_up_steps
+
+    def _next_end(self, step: int) -> int:
+        """Returns the first step from `step` on that the optimizer steps after."""
+        if self.steps_per_epoch is None:
+            return _rounded_up(step, self.accumulated)
+        epochs, in_epoch = divmod(step, self.steps_per_epoch)
+        return epochs * self.steps_per_epoch + min(_rounded_up(in_epoch, self.accumulated), self.steps_per_epoch)
+
+
 class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Stops a fit after a warm-up and the measured steps; the Trainer then validates, if it can, and ends.
 
     The warm-up is a few steps, plus the batches that may be prefetched at a fit's start, so that afterwards the loader
-    has to keep up. If the measured steps contain an epoch's end, so does the warm-up.
+    has to keep up. If the measured steps contain an epoch's end, so does the warm-up. Where batches are accumulated,
+    both end with an optimizer step, so that each measured one has all its batches.
 
     on_step: called after each step of training and validation, with the training steps done and their total.
     metrics: logged by the validation; empty without one.
@@ -89,9 +123,8 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
             measured_steps = self.length.steps or self.steps_per_epoch
             if measured_steps is None:
                 raise UsageError("--steps epoch: the module's loader has no length; take --steps 20")
-            self._warm_up_steps, self._measured_steps = prefetched + _SETTLING_STEPS, measured_steps
-            if self.steps_per_epoch and self._warm_up_steps + self._measured_steps > self.steps_per_epoch:
-                self._warm_up_steps = max(self._warm_up_steps, self.steps_per_epoch)
+            schedule = OptimizerSchedule(trainer.accumulate_grad_batches, self.steps_per_epoch)
+            self._warm_up_steps, self._measured_steps = schedule.window(prefetched + _SETTLING_STEPS, measured_steps)
         self.on_step(0, self._warm_up_steps + self._measured_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -153,6 +186,10 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         return (
             self.length.slow and self.steps % self._round_steps == 0 and clock() - self._measuring_since > _SLOW_SECONDS
         )
+
+
+def _rounded_up(steps: int, group: int) -> int:
+    return math.ceil(steps / group) * group
 
 
 def _synchronize(device: torch.device) -> None:
