@@ -150,6 +150,24 @@ def test_an_optimizer_that_cannot_become_so_is_refused_before_the_first_step(
     assert module.losses == []
 
 
+def test_bitsandbytes_is_refused_an_adam_whose_decay_it_would_decouple(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("bitsandbytes", reason="bitsandbytes is not installed")
+    from facefeed.train.levers.optimizers import eightbit  # noqa: PLC0415
+
+    monkeypatch.setattr(eightbit, "_uses_bitsandbytes", lambda optimizer: True)  # as on a GPU
+    module = Foreign(perceptron(), adamw)
+    first, *rest = module.parameters()
+    groups: list[Any] = [{"params": [first], "weight_decay": 0.0}, {"params": rest, "weight_decay": 0.1}]
+    with pytest.raises(LeverError, match=r"weight_decay=0\.1 of Adam is added .* take torch\.optim\.AdamW"):
+        eightbit.ReplaceByEightBit(module)(torch.optim.Adam(groups))
+    for optimizer in (torch.optim.AdamW(groups), torch.optim.Adam(groups, decoupled_weight_decay=True)):
+        eightbit.ReplaceByEightBit(module)(optimizer)
+        assert type(optimizer).__name__ == "AdamW8bit"
+    undecayed = torch.optim.Adam(module.parameters())
+    eightbit.ReplaceByEightBit(module)(undecayed)
+    assert type(undecayed).__name__ == "Adam8bit"
+
+
 class Words(Foreign):
     """Learns a vector for each of 64 words, and a layer of 8,192 weights."""
 

@@ -71,26 +71,39 @@ class ReplaceByEightBit:
             raise LeverError(
                 f"adamw8bit: {optimizer_class} has no 8-bit form here; take torch.optim.AdamW, or leave it out"
             )
-        for group in optimizer.param_groups:
-            for option in ("amsgrad", "maximize", "differentiable"):
-                if group.get(option):
-                    raise LeverError(f"adamw8bit: has no {option}=True; leave one of them out")
         decoupled = isinstance(optimizer, AdamW) or bool(optimizer.defaults.get("decoupled_weight_decay"))
+        create = _create_bitsandbytes if _uses_bitsandbytes(optimizer) else _create_torchao
+        _check_options(optimizer, is_torch_decay=decoupled or create is _create_torchao)
         for group in optimizer.param_groups:
             for option in _UNSUPPORTED_OPTIONS:
                 group.pop(option, None)
         defaults = {name: optimizer.defaults[name] for name in ("lr", "betas", "eps", "weight_decay")}
-        replace_in_place(optimizer, self._create(optimizer, decoupled, defaults))
-
-    def _create(self, optimizer: Optimizer, decoupled: bool, defaults: dict[str, Any]) -> Optimizer:
         embeddings: list[Any] = [submodule for submodule in self.module.modules() if isinstance(submodule, _EMBEDDINGS)]
-        device = next(
-            (parameter.device.type for group in optimizer.param_groups for parameter in group["params"]), "cpu"
-        )
-        create = _create_bitsandbytes if device == "cuda" and find_spec("bitsandbytes") else _create_torchao
         replacement = create(optimizer.param_groups, defaults, decoupled, embeddings)
         replacement.is_eight_bit = True  # type: ignore[attr-defined]  # so that it is not replaced twice
-        return replacement
+        replace_in_place(optimizer, replacement)
+
+
+def _check_options(optimizer: Optimizer, *, is_torch_decay: bool) -> None:
+    """Raises `LeverError` on options that the 8-bit form does not have, or has otherwise.
+
+    is_torch_decay: whether weight decay stays as it is in torch. bitsandbytes' Adam decouples it as AdamW does.
+    """
+    for group in optimizer.param_groups:
+        for option in ("amsgrad", "maximize", "differentiable"):
+            if group.get(option):
+                raise LeverError(f"adamw8bit: has no {option}=True; leave one of them out")
+        if group["weight_decay"] and not is_torch_decay:
+            raise LeverError(
+                f"adamw8bit: weight_decay={group['weight_decay']:g} of Adam is added to the gradient, and bitsandbytes "
+                "has that of AdamW alone, which trains otherwise; take torch.optim.AdamW, or weight_decay=0"
+            )
+
+
+def _uses_bitsandbytes(optimizer: Optimizer) -> bool:
+    """Whether bitsandbytes replaces an optimizer, by the device of its parameters; else torchao does."""
+    device = next((parameter.device.type for group in optimizer.param_groups for parameter in group["params"]), "cpu")
+    return device == "cuda" and find_spec("bitsandbytes") is not None
 
 
 def _create_bitsandbytes(groups: Any, defaults: Any, decoupled: bool, embeddings: list[Any]) -> Optimizer:
