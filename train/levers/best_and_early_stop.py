@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,15 +12,19 @@ from lightning.pytorch.callbacks import Callback
 
 from .lever import Lever, LeverError, require_int, require_name
 
-_LOWER_IS_BETTER = ("loss", "error", "perplexity", "mae", "mse", "rmse", "wer", "eer")
+_LOWER_IS_BETTER = (
+    "loss", "error", "perplexity", "nll", "ce", "bce", "brier", "ece", "mae", "mse", "rmse", "mape", "wer",
+    "eer", "hter", "acer", "apcer", "bpcer", "far", "frr", "fpr", "fnr",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Best(Lever, name="best", form="best:METRIC"):
     """Keeps the checkpoint with the best value of a metric that the module logs in validation, as `best.ckpt`.
 
-    Lower is better for names with loss, error, perplexity, mae, mse, rmse, wer or eer in them, higher for all others
-    and for accuracies, whatever the class or method is called.
+    Lower is better for names with one of these words in them: loss, error, perplexity, nll, ce, bce, brier, ece, mae,
+    mse, rmse, mape, wer, eer, hter, acer, apcer, bpcer, far, frr, fpr, fnr. Higher is better for all others, whatever
+    they are measured at (`tpr_at_fpr`), and for accuracies, whatever the class or method is called.
     A validation in which the metric is NaN is never the best.
     Gives: the weights before they overfit (a BERT's accuracy, with determinism: 91.43 -> 92.0 %);
     `trainer.test(ckpt_path="best")` tests them. Costs: the time to write a checkpoint at each improvement.
@@ -67,7 +72,8 @@ def mode(metric: str) -> str:
     parts = metric.lower().split("/")  # the name of a method may have slashes
     if parts[-1].startswith("accuracy") or any(part.startswith("accuracy_method_") for part in parts):
         return "max"  # the other words are of a class or a method: accuracy_method_mae
-    words = metric.lower().replace("/", "_").replace("-", "_").split("_")
+    named = [re.split("@|[_-]at[_-]", part)[0] for part in parts]  # what follows is a rate that is held: tpr_at_fpr
+    words = re.split("[_-]", "_".join(named))
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
 

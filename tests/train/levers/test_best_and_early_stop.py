@@ -132,6 +132,12 @@ def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
         ("val/loss", "min"), ("val/log_loss", "min"), ("logloss", "min"), ("val/video_auc", "max"), ("eer", "min"),
         ("accuracy", "max"), ("top-1-error", "min"), ("career_score", "max"), ("val/accuracy_method_mae", "max"),
         ("val/accuracy_face-loss", "max"), ("val/accuracy_method_swap/mae", "max"),
+        *((f"val/{name}", "min") for name in (
+            "nll", "ce", "bce", "brier", "ece", "mape", "hter", "acer", "apcer", "bpcer", "far", "frr", "fpr", "fnr",
+        )),
+        ("brier-score", "min"), ("val/FRR_at_far", "min"), ("bpcer@apcer=0.1", "min"), ("val@night/loss", "min"),
+        ("val/faces", "max"), ("reduced_force", "max"), ("tpr_at_fpr_0.01", "max"), ("val/tar@far=1e-3", "max"),
+        ("val/accuracy_far", "max"),
     ],
 )  # fmt: skip
 def test_the_name_of_a_metric_says_which_way_is_better(metric: str, expected: str) -> None:
