@@ -50,7 +50,10 @@ class Backbone(nn.Module):
         return logits
 
     def no_weight_decay(self) -> set[str]:
-        """Returns names of parameters that timm excludes from weight decay, such as tokens and position embeddings."""
+        """Returns names of parameters that timm excludes from weight decay, such as tokens and position embeddings.
+
+        They may be shell patterns, as `net.pos_embed.*` of XCiT.
+        """
         names: set[str] = getattr(self.net, "no_weight_decay", set)()
         return {f"net.{name}" for name in names}
 

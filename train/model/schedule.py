@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection
+from fnmatch import fnmatchcase
 from typing import Any
 
 from torch import nn
@@ -33,11 +34,13 @@ def decaying_parameters(module: nn.Module, excluded: Collection[str] = ()) -> fr
     """Returns full names of the parameters that weight decay applies to; call it before parameters are sharded.
 
     Norms, biases and scalars, which have one dimension or none, do not decay (as in Goyal et al., Accurate, Large
-    Minibatch SGD, 2017), nor do the full names in `excluded`, such as tokens and position embeddings.
+    Minibatch SGD, 2017), nor do tokens, position embeddings and the like, whose full names match one of `excluded`:
+    shell patterns, as timm's `no_weight_decay` may have them.
     """
     return frozenset(
-        name for name, parameter in module.named_parameters() if parameter.ndim > 1 and name not in excluded
-    )
+        name for name, parameter in module.named_parameters()
+        if parameter.ndim > 1 and not any(fnmatchcase(name, pattern) for pattern in excluded)
+    )  # fmt: skip
 
 
 def decay_groups(module: nn.Module, weight_decay: float, decays: Collection[str]) -> list[dict[str, Any]]:

@@ -130,6 +130,16 @@ def test_norms_biases_and_what_is_frozen_do_not_decay() -> None:
         model.configure_optimizers()
 
 
+def test_position_embeddings_that_timm_names_by_a_pattern_do_not_decay() -> None:
+    model = classifier(backbone="xcit_nano_12_p16_224", weight_decay=0.2)
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decaying, others = model.configure_optimizers()["optimizer"].param_groups
+    assert {"backbone.net.cls_token", "backbone.net.pos_embed.token_projection.weight"} <= {
+        names[id(parameter)] for parameter in others["params"]
+    }
+    assert not [name for parameter in decaying["params"] if "pos_embed" in (name := names[id(parameter)])]
+
+
 def test_faces_of_unknown_label_change_nothing() -> None:
     images, labels = noise(8, 2)
     results = []
