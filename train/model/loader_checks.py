@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...loaders import FaceDataLoader
+from ...loaders.batching.batch_dataset import BatchDataset
 from ...loaders.mixture.mixed_index import as_mixed
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.dataset.stores.address import without_credentials
@@ -19,9 +20,9 @@ def check_labels(loader: Any, classes: Sequence[str]) -> None:
 
     A `collate_fn` may renumber labels, so loaders with one are accepted.
     """
-    if not isinstance(loader, FaceDataLoader) or loader.dataset.collate_fn is not None:
+    dataset = _face_dataset(loader)
+    if dataset is None or dataset.collate_fn is not None:
         return
-    dataset = loader.dataset
     labels, known = tuple(dataset.labels), tuple(classes)
     if labels == known[: len(labels)]:
         return
@@ -39,7 +40,8 @@ def check_videos(loader: Any) -> None:
 
     `video_id` is the dataset's own there, and two datasets may use one name for two videos.
     """
-    if not isinstance(loader, FaceDataLoader) or as_mixed(loader.dataset.index) is None:
+    dataset = _face_dataset(loader)
+    if dataset is None or as_mixed(dataset.index) is None:
         return
     fields = loader.fields or ()
     if "video_id" in fields and DATASET_COLUMN not in fields:
@@ -47,3 +49,9 @@ def check_videos(loader: Any) -> None:
             f"fields={tuple(fields)}: videos of equal names in different datasets of the mixture would be measured as "
             f"one; add {DATASET_COLUMN!r} to fields, or leave 'video_id' out"
         )
+
+
+def _face_dataset(loader: Any) -> BatchDataset | None:
+    """Returns the dataset of a `FaceDataLoader`; None of another loader."""
+    dataset = loader.dataset if isinstance(loader, FaceDataLoader) else None
+    return dataset if isinstance(dataset, BatchDataset) else None
