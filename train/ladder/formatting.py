@@ -187,7 +187,7 @@ def measurement_text(
 ) -> str:
     """Describes the measurement in a sentence. is_rounded: rungs that accumulate batches measured more steps."""
     what = "an epoch" if steps is None else f"{steps} steps"
-    what += ", more to the next optimizer step where batches are accumulated," if is_rounded else ""
+    what += ", or more to the next optimizer step where batches are accumulated," if is_rounded else ""
     rounds = "once" if repeats == 1 else f"{repeats} times, in turn"
     return (
         f"Measured: {what} after a warm-up, {rounds}, each in a process of its own; a module of "

@@ -175,6 +175,16 @@ def test_the_page_tells_what_came_of_it_and_of_every_rung(pages: dict[str, Path]
         assert reason in words
 
 
+def test_the_page_tells_that_rungs_which_accumulate_measured_more_steps(tmp_path: Path) -> None:
+    rung = Rung(name="accumulate:32", data="own", levers="accumulate:32")
+    accumulated = RungResult(rung, {0: measured(90, steps=32)})
+    report = report_of(Ladder([*on_a_gpu().ladder.rows, accumulated]))
+    write_page(report, tmp_path / "page.html")
+    assert "20 steps, or more to the next optimizer step where batches are accumulated, after a warm-up" in (
+        Page(tmp_path / "page.html").words
+    )
+
+
 def test_bars_are_as_long_as_what_they_stand_for() -> None:
     sections_by_key = {section.key: section for section in sections(on_a_gpu().ladder)}
     values = {}
