@@ -30,8 +30,8 @@ def check_labels(loader: Any, classes: Sequence[str]) -> None:
     if any(labels[label : label + 1] != known[label : label + 1] for label in present if label >= 0):
         raise UsageError(
             f"classes={known}: the labels of {without_credentials(dataset.out)} are {labels}, and a label is a place "
-            f"among them, so faces would count as another class; make the classifier with classes={labels}, or "
-            "renumber the labels in a collate_fn"
+            f"among them, so faces would count as another class; make the classifier with classes={labels}, "
+            "renumber the labels in a collate_fn, or measure by `facefeed evaluate`, which matches names"
         )
 
 

@@ -341,7 +341,7 @@ def test_a_loader_of_labels_in_another_order_than_the_classes_is_refused(tmp_pat
     validation = FaceDataLoader(tmp_path / "out", split="val", **settings)
     message = (
         r"classes=\('real', 'fake'\): the labels of .*out are \('fake', 'real'\), .* "
-        r"make the classifier with classes=\('fake', 'real'\), or renumber"
+        r"make the classifier with classes=\('fake', 'real'\), renumber"
     )
     fit = trainer(max_steps=1)
     with pytest.raises(UsageError, match=message):
