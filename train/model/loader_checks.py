@@ -11,6 +11,7 @@ from ...loaders import FaceDataLoader
 from ...loaders.batching.batch_dataset import BatchDataset
 from ...loaders.mixture.mixed_index import as_mixed
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
+from ...pipeline.dataset.schema import real_class
 from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import UsageError
 
@@ -18,7 +19,8 @@ from ...pipeline.errors import UsageError
 def check_labels(loader: Any, classes: Sequence[str]) -> None:
     """Raises `UsageError` where a label in a loader's rows is the number of another class; accepts other loaders.
 
-    A `collate_fn` may renumber labels, so loaders with one are accepted.
+    Names that the classes do not have fit any of them, but the real class. A `collate_fn` may renumber labels, so
+    loaders with one are accepted.
     """
     dataset = _face_dataset(loader)
     if dataset is None or dataset.collate_fn is not None:
@@ -26,8 +28,11 @@ def check_labels(loader: Any, classes: Sequence[str]) -> None:
     labels, known = tuple(dataset.labels), tuple(classes)
     if labels == known[: len(labels)]:
         return
+    places = {name: place for place, name in enumerate(known)}
+    if (real := real_class(labels)) is not None and (known_real := real_class(known)) is not None:
+        places[labels[real]] = known_real
     present = np.unique(dataset.index.numbers("label", dataset.rows)).tolist()
-    if any(labels[label : label + 1] != known[label : label + 1] for label in present if label >= 0):
+    if any(places.get(labels[label], label) != label for label in present if label >= 0):
         raise UsageError(
             f"classes={known}: the labels of {without_credentials(dataset.out)} are {labels}, and a label is a place "
             f"among them, so faces would count as another class; make the classifier with classes={labels}, "

@@ -174,7 +174,7 @@ def test_mixed_labels_of_two_classes_are_trained_on(out: Path, tmp_path: Path) -
         trainer(max_epochs=1, callbacks=[seen]).fit(classifier(loss=loss), module)
     assert np.isfinite(seen.losses).all()
     with pytest.raises(UsageError, match="between 3 classes a number does not say which; leave AlignedMixup out"):
-        trainer(max_epochs=1).fit(classifier(classes=("real", "fake", "c")), module.train_dataloader())
+        trainer(max_epochs=1).fit(classifier(classes=("a", "b", "c")), module.train_dataloader())
 
 
 # ---- it says how well
@@ -355,6 +355,9 @@ def test_a_loader_of_labels_in_another_order_than_the_classes_is_refused(tmp_pat
         fit.test(classifier(), validation, verbose=False)
     trainer(max_steps=1).fit(classifier(classes=("fake", "real")), training, validation)
     trainer(max_steps=1).fit(classifier(classes=("fake", "real", "talk")), training)
+    trainer(max_steps=1).fit(classifier(classes=("swap", "original")), training)  # other names of the same
+    with pytest.raises(UsageError, match=r"classes=\('pristine', 'swap'\): the labels of"):
+        trainer(max_steps=1).fit(classifier(classes=("pristine", "swap")), training)
     renumbered = FaceDataLoader(tmp_path / "out", **settings, collate_fn=swap_labels)
     trainer(max_steps=1).fit(classifier(), renumbered)
 
