@@ -25,7 +25,7 @@ HIGH_THRESHOLD: Final = 7.0
 LOW_NOISE_RATIO: Final = 1.5
 HIGH_NOISE_RATIO: Final = 6.0
 """The same two as multiples of the encoding noise at pixels of like gradient around the face; the larger counts."""
-METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-face-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}"
+METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-all-faces-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}"
 """Name of the method and its thresholds; part of a job's config, since masks of two methods must not be mixed."""
 
 _COMPARED_MARGIN: Final = 0.3  # around the face's box; lengths go by this square, however wide the crop is
@@ -79,7 +79,8 @@ def manipulation_mask(
         square: the crop around the face, `frame` px.
         box_xyxy: (4,), `frame` px, the box of that face.
         size_px: largest side of a crop.
-        faces_xyxy: (N, 4), `frame` px, boxes of all faces of the frame; each may be manipulated.
+        faces_xyxy: (N, 4), `frame` px, boxes of all faces of the frame, also of those that become no rows; each may
+            be manipulated.
 
     Raises:
         UsageError: the frames differ in size.

@@ -29,10 +29,22 @@ _ROUNDING_PX: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class TrackedFaces:
-    """The N faces of a frame that become rows, in `frame` px; `track_ids` (N,) int32: their identities."""
+    """The N faces of a frame that become rows, in `frame` px; `track_ids` (N,) int32: their identities.
+
+    `detected_xyxy`: (M, 4) float32, boxes of all detected faces of the frame, also of those that become no rows.
+    """
 
     faces: Faces
     track_ids: NDArray[np.int32]
+    detected_xyxy: NDArray[np.float32]
+
+    def select(self, index: NDArray[np.intp]) -> TrackedFaces:
+        """The faces at indices (K,); the others stay in `detected_xyxy`."""
+        return TrackedFaces(self.faces.select(index), self.track_ids[index], self.detected_xyxy)
+
+    def scaled(self, factor: float) -> TrackedFaces:
+        """The same faces in a frame that is `factor` times as large."""
+        return TrackedFaces(self.faces.scaled(factor), self.track_ids, self.detected_xyxy * np.float32(factor))
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +197,7 @@ def _resized(rgb: NDArray[np.uint8], tracked: TrackedFaces | None, size: tuple[i
     scale = width / source_width
     interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
     resized = cv2.resize(rgb, (width, height), interpolation=interpolation).astype(np.uint8, copy=False)
-    return AlignedSourceFrame(resized, tracked and TrackedFaces(tracked.faces.scaled(scale), tracked.track_ids))
+    return AlignedSourceFrame(resized, tracked and tracked.scaled(scale))
 
 
 class CurrentSource:

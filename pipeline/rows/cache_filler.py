@@ -12,7 +12,7 @@ from ..faces.identity.appearance import Appearance
 from ..faces.identity.tracker import Tracker
 from ..manipulation.source_frames import SourceFrameCache, TrackedFaces
 from ..video import Frame
-from .face_search import FaceSearch
+from .face_search import Boxes, FaceSearch
 
 _FaceIds = tuple[int, int | None]
 """Joint id of a face, and the own id that its joint track had in the latest own frame; None before its first one."""
@@ -23,6 +23,7 @@ class _ExtraFrame:
     frame_index: int
     pts_seconds: float
     faces: Faces
+    detected_xyxy: Boxes
     appearance: Appearance
 
 
@@ -57,9 +58,9 @@ class CacheFiller:
         self._cache.add(frame, None)
         if self._search is None:
             return
-        (faces,) = self._search.faces([frame.rgb])
+        ((faces, detected_xyxy),) = self._search.faces([frame.rgb])
         appearance = Appearance.of(frame.rgb, faces.boxes_xyxy)
-        self._waiting.append(_ExtraFrame(frame.frame_index, frame.pts_seconds, faces, appearance))
+        self._waiting.append(_ExtraFrame(frame.frame_index, frame.pts_seconds, faces, detected_xyxy, appearance))
 
     def finish(self) -> None:
         """Stores the faces of extra frames."""
@@ -89,7 +90,7 @@ class _JointTracks:
         self._tracker = Tracker()
         self._own_ids: dict[int, int] = {}  # of the latest own frame, by joint id
         self._first_own_ids: dict[int, int] = {}  # by joint id
-        self._extra_faces: dict[int, tuple[Faces, list[_FaceIds]]] = {}  # by frame index
+        self._extra_faces: dict[int, tuple[Faces, list[_FaceIds], Boxes]] = {}  # by frame index
 
     def add(self, appearance: Appearance, tracked: TrackedFaces, pts_seconds: float) -> None:
         """Adds an own frame."""
@@ -102,18 +103,18 @@ class _JointTracks:
         """Adds an extra frame; frames are added in order."""
         joint_ids = self._tracker.update_seen(extra.appearance, extra.faces, extra.pts_seconds).tolist()
         face_ids = [(joint_id, self._own_ids.get(joint_id)) for joint_id in joint_ids]
-        self._extra_faces[extra.frame_index] = extra.faces, face_ids
+        self._extra_faces[extra.frame_index] = extra.faces, face_ids, extra.detected_xyxy
 
     def tracked_faces(self, first_new_id: int) -> dict[int, TrackedFaces]:
         """The faces of all extra frames, by frame index; `first_new_id`: above all own ids."""
         new_ids: dict[int, int] = {}  # by joint id
         tracked: dict[int, TrackedFaces] = {}
-        for frame_index, (faces, face_ids) in self._extra_faces.items():
+        for frame_index, (faces, face_ids, detected_xyxy) in self._extra_faces.items():
             ids: list[int] = []
             for joint_id, own_id in face_ids:
                 track_id = self._first_own_ids.get(joint_id) if own_id is None else own_id
                 if track_id is None or track_id in ids:  # two joint tracks may be one in own frames
                     track_id = new_ids.setdefault(joint_id, first_new_id + len(new_ids))
                 ids.append(track_id)
-            tracked[frame_index] = TrackedFaces(faces, np.array(ids, np.int32))
+            tracked[frame_index] = TrackedFaces(faces, np.array(ids, np.int32), detected_xyxy)
         return tracked

@@ -15,7 +15,10 @@ from ..faces.landmarks import FaceShape
 from ..planning.options import JobSpec
 
 Frames = Sequence[NDArray[np.uint8]]
-LocatedFaces = tuple[Faces, list[FaceShape]]
+Boxes = NDArray[np.float32]
+"""(M, 4), `frame` px: all detected faces of a frame, also those that are not kept."""
+LocatedFaces = tuple[Faces, list[FaceShape], Boxes]
+"""The faces of a frame to keep, their shapes, and the boxes of all detected ones."""
 
 
 class FaceSearch:
@@ -36,18 +39,22 @@ class FaceSearch:
     def __call__(self, frames: Frames) -> list[LocatedFaces]:
         """The faces to keep of each frame, with their shapes."""
         detections = run_detector(self._detector, frames)
+        boxes = [faces.boxes_xyxy for faces in detections]
         if not self._min_landmark_score:
             kept = [self._keep(faces) for faces in detections]
-            return list(zip(kept, self.shapes(frames, kept), strict=True))
+            return list(zip(kept, self.shapes(frames, kept), boxes, strict=True))
         # The most confident ones are chosen among those that pass.
         candidates = [replace(self._keep, max_faces=None)(faces) for faces in detections]
-        return [self._passing(*located) for located in zip(candidates, self.shapes(frames, candidates), strict=True)]
+        shapes = self.shapes(frames, candidates)
+        return [
+            (*self._passing(*located), detected) for *located, detected in zip(candidates, shapes, boxes, strict=True)
+        ]
 
-    def faces(self, frames: Frames) -> list[Faces]:
-        """The faces to keep of each frame."""
+    def faces(self, frames: Frames) -> list[tuple[Faces, Boxes]]:
+        """The faces to keep of each frame, and the boxes of all detected ones."""
         if self._min_landmark_score:
-            return [faces for faces, _ in self(frames)]
-        return [self._keep(faces) for faces in run_detector(self._detector, frames)]
+            return [(faces, detected) for faces, _, detected in self(frames)]
+        return [(self._keep(faces), faces.boxes_xyxy) for faces in run_detector(self._detector, frames)]
 
     def shapes_of_known_faces(self, rgb: NDArray[np.uint8], faces: Faces) -> tuple[NDArray[np.intp], list[FaceShape]]:
         """The indices of those of a frame's known faces that pass, and their shapes."""
@@ -64,7 +71,7 @@ class FaceSearch:
             raise UsageError(f"{problem} of {len(frames)} frames: must give one for each, in their order")
         return shapes
 
-    def _passing(self, faces: Faces, shapes: list[FaceShape]) -> LocatedFaces:
+    def _passing(self, faces: Faces, shapes: list[FaceShape]) -> tuple[Faces, list[FaceShape]]:
         indices = self._passing_indices(shapes)
         indices = indices[self._keep.passing_indices(faces.select(indices))]
         return faces.select(indices), [shapes[index] for index in indices]

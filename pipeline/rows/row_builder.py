@@ -34,7 +34,7 @@ from ..planning.options import JobSpec
 from ..sources import Entry
 from ..video import Frame
 from .cache_filler import CacheFiller
-from .face_search import FaceSearch
+from .face_search import Boxes, FaceSearch
 from .frame_batches import frame_batches
 from .landmark_columns import dense_columns, points_columns
 from .prefetch import prefetch_one
@@ -45,7 +45,7 @@ _BATCH_FRAMES = 16
 @dataclass(frozen=True, slots=True, eq=False)
 class _FrameFaces:
     frame: Frame
-    faces: Faces
+    tracked: TrackedFaces
     shapes: list[FaceShape]
     source_frame: AlignedSourceFrame | None
 
@@ -94,8 +94,8 @@ class RowBuilder:
                 if batch[0].frame_index in cache.extra_indices:
                     filler.add_extra(*batch)
                     continue
-                for frame, faces in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
-                    filler.add(frame, _track(frame, faces, tracker))
+                for frame, found in zip(batch, search.faces([frame.rgb for frame in batch]), strict=True):
+                    filler.add(frame, _track(frame, *found, tracker))
         filler.finish()
 
     def _detector_batches(self, frames: Iterable[Frame], extra_indices: frozenset[int]) -> Iterator[list[Frame]]:
@@ -185,15 +185,15 @@ class RowBuilder:
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
             if known is not None:
                 passing, shapes = search.shapes_of_known_faces(frame.rgb, known.faces)
-                tracked = TrackedFaces(known.faces.select(passing), known.track_ids[passing])
+                tracked = known.select(passing)
                 tracker.update_with_ids(frame.rgb, tracked.faces, tracked.track_ids, frame.pts_seconds)
             else:
-                faces, shapes = next(located)
-                tracked = _track(frame, faces, tracker)
+                faces, shapes, detected_xyxy = next(located)
+                tracked = _track(frame, faces, detected_xyxy, tracker)
             if filler is not None:
                 filler.add(frame, tracked)
             frame_boxes = self._frame_boxes(frame, tracked, tracker.num_cuts)
-            yield _FrameFaces(frame, tracked.faces, shapes, source_frame), frame_boxes
+            yield _FrameFaces(frame, tracked, shapes, source_frame), frame_boxes
 
     def _search_of(self, whole_frame: bool) -> FaceSearch:
         return self._whole_frame_search if whole_frame else self._search
@@ -213,7 +213,7 @@ class RowBuilder:
             return None
         tracked = source_frame.tracked
         kept = self._options.keep.passing_indices(tracked.faces)  # filtered anew: a fake may be smaller than its source
-        return TrackedFaces(tracked.faces.select(kept), tracked.track_ids[kept])
+        return tracked.select(kept)
 
     def _masks(
         self,
@@ -224,9 +224,9 @@ class RowBuilder:
     ) -> Iterator[ManipulationMask | None]:
         """Yields the mask of each box's square: the own one where the input has one, else by comparison, else None."""
         frame, size_px = frame_faces.frame, self._options.size_px
-        own = own_mask.for_frame(frame) if own_mask is not None and len(frame_faces.faces) else None
+        own = own_mask.for_frame(frame) if own_mask is not None and len(frame_faces.tracked.faces) else None
         source = frame_faces.source_frame if own_mask is None else None
-        faces_xyxy = frame_faces.faces.boxes_xyxy
+        faces_xyxy = frame_faces.tracked.detected_xyxy
         for box, square in zip(frame_boxes.boxes_xyxy, squares, strict=True):
             if own is not None:
                 yield crop_own_mask(own, square, size_px=size_px)
@@ -260,7 +260,7 @@ class RowBuilder:
         frame_boxes: FrameBoxes,
         own_mask: OwnMaskFrames | None,
     ) -> Iterator[dict[str, Any]]:
-        options, frame, faces = self._options, frame_faces.frame, frame_faces.faces
+        options, frame, faces = self._options, frame_faces.frame, frame_faces.tracked.faces
         squares = [*map(CropSquare.around, frame_boxes.boxes_xyxy, repeat(self._margin(entry)), frame_boxes.degrees)]
         masks = self._masks(frame_faces, frame_boxes, squares, own_mask)
         frame_height, frame_width = frame.rgb.shape[:2]
@@ -296,5 +296,5 @@ class RowBuilder:
             }
 
 
-def _track(frame: Frame, faces: Faces, tracker: Tracker) -> TrackedFaces:
-    return TrackedFaces(faces, tracker.update(frame.rgb, faces, frame.pts_seconds))
+def _track(frame: Frame, faces: Faces, detected_xyxy: Boxes, tracker: Tracker) -> TrackedFaces:
+    return TrackedFaces(faces, tracker.update(frame.rgb, faces, frame.pts_seconds), detected_xyxy)

@@ -200,7 +200,7 @@ def frame(number: int, rgb: NDArray[np.uint8]) -> Frame:
 def test_an_original_of_another_size_is_brought_to_the_fake_s(tmp_path: Path) -> None:
     faces = FixedBoxDetector(((0.25, 0.25, 0.75, 0.75),)).detect([picture(0, 64)])[0]
     cache = SourceFrameCache("a.mp4", tmp_path, {"fake.mp4": {0: 0}})
-    cache.add(frame(0, picture(0, 64)), TrackedFaces(faces, np.array([7], np.int32)))
+    cache.add(frame(0, picture(0, 64)), TrackedFaces(faces, np.array([7], np.int32), faces.boxes_xyxy))
     aligned = AlignedSourceFrames(cache, "fake.mp4").for_frame(frame(0, picture(9, 128)))
     assert aligned is not None
     assert aligned.rgb.shape == (128, 128, 3)

@@ -110,7 +110,7 @@ def test_a_minimum_score_drops_false_faces_before_the_best_are_chosen(portrait: 
     assert (first["hull_method"], best["hull_method"]) == ("template5", "mesh")
     job = job_of(mesh_landmarker(), [FLAG, FACE], min_landmark_score=0.5)
     search = FaceSearch(job, job.detector)
-    assert [len(faces) for faces in search.faces([portrait, np.zeros_like(portrait)])] == [1, 0]
+    assert [len(faces) for faces, _ in search.faces([portrait, np.zeros_like(portrait)])] == [1, 0]
 
 
 def test_a_landmarker_of_ones_own_gives_the_points_that_it_has(portrait: Rgb) -> None:

@@ -149,6 +149,33 @@ def test_a_minimum_landmark_score_drops_faces_of_a_fake_too(tmp_path: Path) -> N
     assert [row["frame_index"] for row in everything] == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("boxes", ["own", "source"])
+@pytest.mark.parametrize(
+    "keep",
+    [FaceFilter(max_faces=1, min_score=0.0), FaceFilter(min_face_px=80, min_score=0.0), FaceFilter(min_face_px=8)],
+    ids=["faces", "min face", "min score"],
+)
+def test_the_mask_of_a_face_does_not_depend_on_which_other_faces_are_kept(
+    tmp_path: Path, keep: FaceFilter, boxes: str
+) -> None:
+    """The other face is changed, too: taken for surroundings, it would count as encoding noise."""
+    pair = faces_at((X, Y), (X + 115, Y))
+    pair.boxes_xyxy[1] += np.float32([15, 15, -15, -15])
+    pair.scores[1] = 0.5
+    original, fake = video(range(3)), video(range(3))
+    for frame in fake:
+        for x in (int(X), int(X) + 115):
+            frame.rgb[int(Y) - 25 : int(Y) + 25, x - 25 : x + 25] ^= 64
+    every = FaceFilter(min_face_px=8, min_score=0.0)
+    rows = {
+        name: pair_rows(tmp_path, Scripted([pair] * 3), original, fake, extra=[1], boxes=boxes, keep=chosen)[1]
+        for name, chosen in (("all", every), ("some", keep))
+    }
+    assert [row["track_id"] for row in rows["all"]] == [0, 1] * 3
+    assert rows["some"] == rows["all"][::2]
+    assert all(row["manipulated"] > 0.05 for row in rows["some"])
+
+
 @pytest.mark.parametrize("extra", [[], [1, 2, 5], [2, 9, 10]], ids=["none", "between", "to the end"])
 def test_the_rows_of_an_original_are_the_same_whichever_fakes_come_with_it(tmp_path: Path, extra: list[int]) -> None:
     """The fakes need further frames of it: there, somebody appears who is in none of its own."""
