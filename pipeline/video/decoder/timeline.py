@@ -19,6 +19,9 @@ import numpy as np
 FALLBACK_RATE = Fraction(25)
 """Frames per second of raw streams that state none; FFmpeg's default."""
 
+_NO_TIMESTAMPS = 0x80
+"""FFmpeg's AVFMT_NOTIMESTAMPS, a flag of formats that are a codec's stream without a container."""
+
 DEMUX_ERRORS = (av.error.InvalidDataError, av.error.OSError)
 """Errors of demuxers on malformed data. Errors of the operating system are raised as InputError instead."""
 
@@ -134,6 +137,16 @@ def must_decode_to_count(
         or context.codec.canonical_name in _COUNTED_CODECS
         or str(getattr(context, "field_order", "progressive")).lower() not in _PROGRESSIVE
     )
+
+
+def frame_rate(container: av.container.InputContainer, stream: av.video.VideoStream) -> Fraction:
+    """Return the frames per second that count frames without times.
+
+    The average rate of a raw stream is FFmpeg's default; the rate that it guesses is the one in the bitstream, if any.
+    """
+    rates = (stream.average_rate, stream.guessed_rate)
+    is_raw = bool(container.format.flags & _NO_TIMESTAMPS)
+    return next((rate for rate in (reversed(rates) if is_raw else rates) if rate), FALLBACK_RATE)
 
 
 def seconds_of_frames(pts: Sequence[int | None], time_base: Fraction, rate: Fraction) -> list[float]:

@@ -18,7 +18,7 @@ from .decoding import DecoderHealth, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import RgbConverter
 from .sniffing import MediaFile
-from .timeline import FALLBACK_RATE, PacketTable, must_decode_to_count, read_packets, seconds_of_frames
+from .timeline import PacketTable, frame_rate, must_decode_to_count, read_packets, seconds_of_frames
 from .truncation import check_not_truncated
 from .wanted_frames import DamageBudget, FrameRequest
 
@@ -95,7 +95,7 @@ class VideoFile:
                 raise InputError("no_frames", health.first_error or "its video stream holds no frame")
             rgb = self._converter(stream).convert(frame)
             duration_seconds = _duration_seconds(container, stream)
-            rate = stream.average_rate or stream.guessed_rate or FALLBACK_RATE
+            rate = frame_rate(container, stream)
             return MediaInfo(
                 width=rgb.shape[1],
                 height=rgb.shape[0],
@@ -125,7 +125,7 @@ class VideoFile:
             for frame, _ in decoded:
                 keys += [len(times)] if frame.key_frame else []
                 times.append(frame.pts)
-            rate = stream.average_rate or stream.guessed_rate or FALLBACK_RATE
+            rate = frame_rate(container, stream)
         _check_decoded(health)
         if health.num_errors:
             raise InputError("decode_error", health.first_error)
