@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-_SLACK_SECONDS: Final = 1e-9
+from .sampling import ROUNDED_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +45,11 @@ class Frame:
 
     @property
     def elapsed_seconds(self) -> float:
-        """Time since the video's first frame, as frame numbers count it, and at most 1 ns more."""
-        # Floats do not subtract exactly, and a frame at the start of a segment must not come to lie before it.
-        return self.pts_seconds - self.start_seconds + _SLACK_SECONDS if self.start_seconds else self.pts_seconds
+        """Time since the video's first frame, as frame numbers count it, and 1 ms, by which it may have been rounded.
+
+        So a frame at the start of a segment does not come to lie before it, nor one at its end within it.
+        """
+        return self.pts_seconds - self.start_seconds + ROUNDED_SECONDS
 
     @property
     def height(self) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 from ..errors import UsageError
 from .image_folder import frame_step
 
-_ROUNDED_SECONDS = 1e-3
+ROUNDED_SECONDS = 1e-3
 """How far times may be from the true ones of an even rate: Matroska, WebM, FLV and ASF round them to milliseconds."""
 _DEFAULT_EVERY = 10
 
@@ -139,7 +139,7 @@ class Sampling:
 def _select_at_fps(pts_seconds: Sequence[float], fps: float) -> list[int]:
     chosen: list[int] = []
     due_number = 0
-    tolerance_seconds = min(_ROUNDED_SECONDS, 0.25 / fps)
+    tolerance_seconds = min(ROUNDED_SECONDS, 0.25 / fps)
     steps = [0.0, *(later - earlier for earlier, later in pairwise(pts_seconds))]
     longest_step = 1.5 * median(steps)
     for index, seconds in enumerate(pts_seconds):

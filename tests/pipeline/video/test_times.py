@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from assets_video import numbered, read_number, write_video
+from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.video import MediaReader, Sampling
 
 
@@ -40,3 +41,20 @@ def test_a_frame_rate_that_the_container_states_is_kept(reader: MediaReader, tmp
     path = write_video(tmp_path / f"a.{suffix}", map(numbered, range(20)), codec=codec, rate=50)
     times = [frame.pts_seconds for frame in reader.frames(path, Sampling(every=1))]
     assert [seconds - times[0] for seconds in times] == pytest.approx([index / 50 for index in range(20)], abs=1e-3)
+
+
+@pytest.mark.parametrize("digits", [3, 4, 15])
+@pytest.mark.parametrize(
+    ("suffix", "codec"), [("mp4", "libx264"), ("mkv", "libx264"), ("flv", "flv"), ("ts", "libx264")]
+)
+def test_a_segment_begins_and_ends_with_the_same_frame_in_each_container(
+    reader: MediaReader, tmp_path: Path, suffix: str, codec: str, digits: int
+) -> None:
+    """At 30 frames per second no frame but every third is at a whole millisecond, as Matroska and FLV round times."""
+    path = write_video(tmp_path / f"a.{suffix}", map(numbered, range(40)), codec=codec, rate=30)
+    frames = list(reader.frames(path, Sampling(every=1)))
+    for first, end in ((7, 11), (20, 37), (8, 16)):
+        segment = round(first / 30, digits), round(end / 30, digits)
+        entry = Entry(video_id=path.name, label=1, fake_segments=(segment,), outside_label=0)
+        fakes = [frame.frame_index for frame in frames if entry.label_at(frame.elapsed_seconds)]
+        assert fakes == list(range(first, end)), segment
