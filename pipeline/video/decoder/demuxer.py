@@ -10,6 +10,7 @@ import av
 import av.container
 import av.error
 import av.video
+from av.stream import Disposition
 
 from ...errors import InputError
 from .sniffing import MediaFile, unreadable_error
@@ -85,19 +86,25 @@ def choose_stream(container: av.container.InputContainer) -> av.video.VideoStrea
     """Return the video stream that FFmpeg ranks best, never a cover picture.
 
     The ranking: default flag, then most frames probed, then highest bit rate. Attached pictures do not count as video,
-    so a song with a cover is audio.
+    so a song with a cover is audio; nor do parts of a picture, such as the tiles of a photo in HEIC.
 
     Raises InputError: audio_only, not_video, no_frames, unsupported.
     """
     streams = [
         stream
         for stream in container.streams.video
-        if not stream.disposition & (av.stream.Disposition.attached_pic | av.stream.Disposition.timed_thumbnails)
+        if not stream.disposition & (Disposition.attached_pic | Disposition.timed_thumbnails)
     ]
     if not streams:
         if container.streams.audio:
             raise InputError("audio_only", f"{len(container.streams.audio)} audio stream(s) and no video")
         raise InputError("not_video", f"a {container.format.name} file without a video stream")
+    if any(stream.disposition & Disposition.dependent for stream in streams):
+        # Beside tiles, a stream that is not the default is their thumbnail.
+        complete = Disposition.default | Disposition.dependent
+        streams = [stream for stream in streams if stream.disposition & complete == Disposition.default]
+        if not streams:
+            raise InputError("unsupported", "it is a picture in tiles, as photos in HEIC; convert it to JPEG or PNG")
     best = container.streams.best("video")
     stream = next((stream for stream in streams if best is not None and stream.index == best.index), streams[0])
     if stream.codec_context is None:
