@@ -223,4 +223,4 @@ def _by_number(content: MediaFile, frame_index: int) -> Rgb:
 
 
 def _upright(frame: av.video.VideoFrame, stream: av.video.VideoStream) -> Rgb:
-    return RgbConverter(stream.sample_aspect_ratio, _MAX_PIXELS).convert(frame)
+    return RgbConverter(_MAX_PIXELS).convert(frame, stream.sample_aspect_ratio)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import TypeAlias
 
 import av.container
@@ -66,6 +67,29 @@ class DecoderHealth:
         return not self._is_suspect
 
 
+class SampleAspectRatios:
+    """Sample aspect ratios of the frames of a stream that `configure_codec` set up; create it before the first packet.
+
+    The container's ratio, where it differs from the codec's; else the codec's, which may change between frames.
+    """
+
+    def __init__(self, stream: av.video.VideoStream) -> None:
+        self._of_stream = stream.sample_aspect_ratio
+        self._may_change = stream.codec_context.sample_aspect_ratio == self._of_stream
+
+    def of(self, frame: av.video.VideoFrame) -> Fraction | None:
+        """Width of a pixel of the frame over its height; None if unknown."""
+        coded = frame.opaque if self._may_change else None
+        return (coded.sample_aspect_ratio if isinstance(coded, _CodedPicture) else None) or self._of_stream
+
+
+@dataclass(slots=True)
+class _CodedPicture:
+    """What holds for the frame that a packet becomes, which decoders may return many packets later."""
+
+    sample_aspect_ratio: Fraction | None = None
+
+
 def configure_codec(stream: av.video.VideoStream, *, threads: int, max_pixels: int) -> None:
     """Set the codec's options; call it before the first packet.
 
@@ -73,6 +97,7 @@ def configure_codec(stream: av.video.VideoStream, *, threads: int, max_pixels: i
     them.
     """
     context = stream.codec_context
+    context.copy_opaque = True  # from packets to their frames, for `SampleAspectRatios`
     context.thread_count = threads
     context.thread_type = "AUTO" if threads > 1 else "SLICE"
     context.options = {"err_detect": "crccheck+explode", "max_pixels": str(max_pixels)}
@@ -137,8 +162,11 @@ def _packets_and_gaps(
 def _decode(
     stream: av.video.VideoStream, packet: VideoPacket | None, index: int, health: DecoderHealth
 ) -> list[av.video.VideoFrame]:
+    coded, context = _CodedPicture(), stream.codec_context
+    if packet is not None:
+        packet.opaque = coded
     try:
-        return stream.codec_context.decode(packet)
+        frames = context.decode(packet)
     except (av.error.MemoryError, MemoryError):
         raise InputError("too_large", "its frames need more memory than the decoder may use") from None
     except av.error.EOFError:
@@ -147,6 +175,8 @@ def _decode(
         health.num_errors += 1
         health.record_error(f"packet {index} cannot be decoded ({error_text(error)})")
         return []
+    coded.sample_aspect_ratio = context.sample_aspect_ratio
+    return frames
 
 
 def _delay_frames(stream: av.video.VideoStream) -> int:

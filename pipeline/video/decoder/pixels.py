@@ -43,25 +43,23 @@ _EXACT_CONVERSION = Interpolation.ACCURATE_RND | Interpolation.FULL_CHR_H_INT | 
 class RgbConverter:
     """Converts decoded frames to RGB uint8 (H, W, 3); caches swscale's tables between frames.
 
-    sample_aspect_ratio: width of a pixel over its height. The shorter side is enlarged, so no resolution is lost.
     max_pixels: limit on the size of a converted frame.
     """
 
-    def __init__(self, sample_aspect_ratio: Fraction | None, max_pixels: int) -> None:
-        ratio = sample_aspect_ratio or Fraction(1)
-        plausible = Fraction(1, _MAX_SAMPLE_ASPECT_RATIO) <= ratio <= _MAX_SAMPLE_ASPECT_RATIO
-        self._ratio = ratio if plausible else Fraction(1)
+    def __init__(self, max_pixels: int) -> None:
         self._max_pixels = max_pixels
         self._reformatter = VideoReformatter()
         self._rotation: int | None = None
         self._matrix = (1, 0, 0, 1)
 
-    def convert(self, frame: av.video.VideoFrame) -> Rgb:
+    def convert(self, frame: av.video.VideoFrame, sample_aspect_ratio: Fraction | None) -> Rgb:
         """Return the frame as contiguous full-range RGB for BT.709: upright, tone-mapped and deinterlaced.
+
+        sample_aspect_ratio: width of a pixel over its height. The shorter side is enlarged, so no resolution is lost.
 
         Raises InputError: too_large, unsupported.
         """
-        width, height = self._square_pixel_size(frame)
+        width, height = _square_pixel_size(frame, sample_aspect_ratio)
         if width * height > self._max_pixels:
             raise InputError("too_large", f"{width} x {height} pixels: more than {self._max_pixels} are allowed")
         keeps_size = (width, height) == (frame.width, frame.height)
@@ -87,11 +85,6 @@ class RgbConverter:
         stored: Rgb = np.asarray(rgb, np.uint8)
         return np.ascontiguousarray(apply_display_matrix(stored, self._display_matrix(frame)))
 
-    def _square_pixel_size(self, frame: av.video.VideoFrame) -> tuple[int, int]:
-        if self._ratio >= 1:
-            return round(frame.width * self._ratio), frame.height
-        return frame.width, round(frame.height / self._ratio)
-
     def _display_matrix(self, frame: av.video.VideoFrame) -> tuple[int, int, int, int]:
         """Return (a, b, c, d) of ISO/IEC 14496-12, 8.2.2: a point (x, y) goes to (a x + c y, b x + d y).
 
@@ -105,6 +98,15 @@ class RgbConverter:
             a, b, _, c, d = struct.unpack("=5i", bytes(data)[:20]) if data is not None else (1, 0, 0, 0, 1)
             self._matrix = (a, b, c, d)
         return self._matrix
+
+
+def _square_pixel_size(frame: av.video.VideoFrame, sample_aspect_ratio: Fraction | None) -> tuple[int, int]:
+    ratio = sample_aspect_ratio or Fraction(1)
+    if not Fraction(1, _MAX_SAMPLE_ASPECT_RATIO) <= ratio <= _MAX_SAMPLE_ASPECT_RATIO:
+        ratio = Fraction(1)
+    if ratio >= 1:
+        return round(frame.width * ratio), frame.height
+    return frame.width, round(frame.height / ratio)
 
 
 def _source_matrix(frame: av.video.VideoFrame) -> Colorspace:

@@ -14,7 +14,7 @@ import numpy as np
 from ...errors import InputError
 from ..frame import Frame, FrameTimes, MediaInfo
 from ..sampling import Sampling
-from .decoding import DecoderHealth, configure_codec, decode_frames
+from .decoding import DecoderHealth, SampleAspectRatios, configure_codec, decode_frames
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import RgbConverter
 from .sniffing import MediaFile
@@ -88,12 +88,12 @@ class VideoFile:
         check_not_truncated(self.file, self.heartbeat)
         with self._open_stream() as (container, stream):
             configure_codec(stream, threads=self.threads, max_pixels=self.max_pixels)
-            health = DecoderHealth()
+            health, ratios = DecoderHealth(), SampleAspectRatios(stream)
             decoded = decode_frames(container, stream, health, heartbeat=self.heartbeat)
             frame = next((frame for frame, _ in decoded), None)
             if frame is None:
                 raise InputError("no_frames", health.first_error or "its video stream holds no frame")
-            rgb = self._converter(stream).convert(frame)
+            rgb = RgbConverter(self.max_pixels).convert(frame, ratios.of(frame))
             duration_seconds = _duration_seconds(container, stream)
             rate = frame_rate(container, stream)
             return MediaInfo(
@@ -110,9 +110,6 @@ class VideoFile:
             stream = choose_stream(container)
             check_size(stream, self.max_pixels)
             yield container, stream
-
-    def _converter(self, stream: av.video.VideoStream) -> RgbConverter:
-        return RgbConverter(stream.sample_aspect_ratio, self.max_pixels)
 
     def _timeline_by_decoding(self, packets: PacketTable) -> Timeline:
         """Number the frames by decoding all of them. After an error the numbers would be unknown, so it is raised."""
@@ -166,7 +163,7 @@ class VideoFile:
         health = DecoderHealth()
         with self._open_stream() as (container, stream):
             configure_codec(stream, threads=self.threads, max_pixels=self.max_pixels)
-            converter = self._converter(stream)
+            converter, ratios = RgbConverter(self.max_pixels), SampleAspectRatios(stream)
             decoded = decode_frames(
                 container, stream, health, packets.corrupt, needed_packets=needed_packets, heartbeat=self.heartbeat
             )
@@ -176,7 +173,7 @@ class VideoFile:
                     continue
                 damage.drop_due(due, health.first_error, before=index + (not is_intact))
                 if is_intact:
-                    rgb = converter.convert(frame)
+                    rgb = converter.convert(frame, ratios.of(frame))
                     due.popleft()
                     yield Frame(index, timeline.pts_seconds[index], rgb, start_seconds=timeline.pts_seconds[0])
         _check_decoded(health)

@@ -12,7 +12,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 import pytest
-from assets_video import mark_corner, with_mark, write_video
+from assets_video import mark_corner, numbered, read_number, with_mark, write_video
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.video import MediaReader, Sampling
 from facefeed.pipeline.video.decoder.deinterlace import bob_upper_field
@@ -84,6 +84,36 @@ def test_pixels_that_are_not_square_are_made_so(
     assert first(reader, path).shape[:2] == shape
     info = reader.probe(path)
     assert (info.height, info.width) == shape
+
+
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [("mpeg2video", {"bf": "2"}), ("libx264", {"bf": "3"}), ("libx265", {"x265-params": "log-level=none:bframes=3"})],
+)
+def test_pixels_whose_shape_changes_in_mid_video_are_square_in_each_frame(
+    reader: MediaReader, tmp_path: Path, codec: str, options: dict[str, str]
+) -> None:
+    """As in recordings of television, from 4:3 to 16:9; frames that the decoder returns late keep their own shape."""
+    parts = [
+        write_video(tmp_path / f"{number}.ts", map(numbered, range(10 * number, 10 * number + 10)), codec=codec,
+                    options=options, sample_aspect_ratio=ratio)
+        for number, ratio in enumerate((Fraction(1), Fraction(2)))
+    ]  # fmt: skip
+    joined = tmp_path / "joined.ts"
+    with av.open(str(joined), "w") as target:
+        stream: Any = None
+        for number, part in enumerate(parts):
+            with av.open(str(part)) as source:
+                stream = stream or target.add_stream_from_template(source.streams.video[0])
+                for packet in source.demux(video=0):
+                    if packet.pts is not None and packet.dts is not None:
+                        packet.pts, packet.dts = packet.pts + number * 36_000, packet.dts + number * 36_000
+                        packet.stream = stream
+                        target.mux(packet)
+    later = next(iter(reader.frames(parts[1], Sampling(every=1)))).rgb.shape
+    assert later[1] > 128
+    shapes = {read_number(frame.rgb): frame.rgb.shape for frame in reader.frames(joined, Sampling(every=1))}
+    assert shapes == {number: (64, 128, 3) if number < 10 else later for number in range(20)}
 
 
 def test_a_rotated_video_with_non_square_pixels(reader: MediaReader, tmp_path: Path) -> None:
