@@ -139,6 +139,23 @@ def must_decode_to_count(
     )
 
 
+def may_have_decode_order_times(
+    container: av.container.InputContainer, stream: av.video.VideoStream, packets: PacketTable
+) -> bool:
+    """Return whether times rise from packet to packet although the codec may reorder its frames.
+
+    Then either it does not, or times are those of other frames, as in streams that were copied from AVI or from raw
+    H.264, which lack times, into a container that has some. Only decoding shows which. AVI itself is not included.
+    """
+    return (
+        bool(stream.codec_context.has_b_frames)
+        and "avi" not in container.format.name.split(",")
+        and packets.has_unique_pts
+        and not all(packets.key)
+        and all(earlier < later for earlier, later in pairwise(packets.pts))
+    )
+
+
 def frame_rate(container: av.container.InputContainer, stream: av.video.VideoStream) -> Fraction:
     """Return the frames per second that count frames without times.
 

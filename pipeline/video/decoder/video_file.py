@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import av.container
 import av.video
@@ -18,7 +19,14 @@ from .decoding import DecoderHealth, SampleAspectRatios, configure_codec, decode
 from .demuxer import check_size, choose_stream, open_video
 from .pixels import RgbConverter
 from .sniffing import MediaFile
-from .timeline import PacketTable, frame_rate, must_decode_to_count, read_packets, seconds_of_frames
+from .timeline import (
+    PacketTable,
+    frame_rate,
+    may_have_decode_order_times,
+    must_decode_to_count,
+    read_packets,
+    seconds_of_frames,
+)
 from .truncation import check_not_truncated
 from .wanted_frames import DamageBudget, FrameRequest
 
@@ -72,7 +80,8 @@ class VideoFile:
         num_blocks = check_not_truncated(self.file, self.heartbeat)
         with self._open_stream() as (container, stream):
             packets = read_packets(container, stream, self.heartbeat)
-            must_decode = must_decode_to_count(container, stream, packets)
+            must_count = must_decode_to_count(container, stream, packets)
+            may_be_misplaced = may_have_decode_order_times(container, stream, packets)
             ordinal = container.streams.video.index(stream)
         if packets.ends_in_error:
             raise InputError("truncated", f"reading broke off in packet {len(packets)}")
@@ -81,7 +90,9 @@ class VideoFile:
             raise InputError("decode_error", f"of its {num_indexed} packets only {len(packets)} can be read")
         if not any(packets.visible):
             raise InputError("no_frames", "its video stream holds no frame")
-        return packets, self._timeline_by_decoding(packets) if must_decode else _timeline_from_packets(packets)
+        if not (must_count or may_be_misplaced):
+            return packets, _timeline_from_packets(packets)
+        return packets, self._timeline_by_decoding(packets, must_count=must_count, may_be_misplaced=may_be_misplaced)
 
     def probe(self) -> MediaInfo:
         """Return the metadata from the header and the first frame."""
@@ -111,8 +122,12 @@ class VideoFile:
             check_size(stream, self.max_pixels)
             yield container, stream
 
-    def _timeline_by_decoding(self, packets: PacketTable) -> Timeline:
-        """Number the frames by decoding all of them. After an error the numbers would be unknown, so it is raised."""
+    def _timeline_by_decoding(self, packets: PacketTable, *, must_count: bool, may_be_misplaced: bool) -> Timeline:
+        """Number the frames by decoding all of them. After an error the numbers would be unknown, so it is raised.
+
+        must_count, may_be_misplaced: what `must_decode_to_count` and `may_have_decode_order_times` return.
+        Misplaced times are sorted; where none is and frames need not be counted, the numbers are those of the packets.
+        """
         times: list[int | None] = []
         keys: list[int] = []
         health = DecoderHealth()
@@ -124,6 +139,11 @@ class VideoFile:
                 times.append(frame.pts)
             rate = frame_rate(container, stream)
         _check_decoded(health)
+        if may_be_misplaced:
+            known = [pts for pts in times if pts is not None]
+            if not must_count and all(earlier < later for earlier, later in pairwise(known)):
+                return _timeline_from_packets(packets)
+            times = [*sorted(known)] if len(known) == len(times) else times
         if health.num_errors:
             raise InputError("decode_error", health.first_error)
         return Timeline(seconds_of_frames(times, packets.time_base, rate), keys)

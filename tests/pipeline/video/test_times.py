@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 
+import av
 import pytest
-from assets_video import numbered, read_number, write_video
+from assets_video import numbered, read_number, spoil, write_video
 from facefeed.pipeline.sources import Entry
-from facefeed.pipeline.video import MediaReader, Sampling
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, MediaReader, Sampling
 
 
 @pytest.fixture(scope="module")
@@ -58,3 +60,53 @@ def test_a_segment_begins_and_ends_with_the_same_frame_in_each_container(
         entry = Entry(video_id=path.name, label=1, fake_segments=(segment,), outside_label=0)
         fakes = [frame.frame_index for frame in frames if entry.label_at(frame.elapsed_seconds)]
         assert fakes == list(range(first, end)), segment
+
+
+def copied_without_times(path: Path, source: Path, milliseconds: list[int]) -> Path:
+    """The packets of `source`, whose times are replaced by `milliseconds` in decode order."""
+    with av.open(str(source)) as original, av.open(str(path), "w") as target:
+        stream = target.add_stream_from_template(original.streams.video[0])
+        for packet, time in zip(original.demux(video=0), milliseconds, strict=False):
+            packet.stream, packet.time_base, packet.pts, packet.dts = stream, Fraction(1, 1000), time, time
+            target.mux(packet)
+    return path
+
+
+UNEVEN = [40 * index + 7 * (index % 3) for index in range(40)]
+
+
+@pytest.mark.parametrize("sampling", [Sampling(every=1), Sampling(every=7), Sampling(frames=3), Sampling(fps=3)])
+@pytest.mark.parametrize("suffix", ["mkv", "mp4"])
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        ("libx264", {"bf": "3", "g": "15"}),
+        ("libx265", {"x265-params": "log-level=none:bframes=3:keyint=15"}),
+        ("mpeg2video", {"bf": "2"}),
+    ],
+)
+def test_frames_that_were_copied_without_their_times_have_the_sorted_ones(
+    reader: MediaReader, tmp_path: Path, codec: str, options: dict[str, str], suffix: str, sampling: Sampling
+) -> None:
+    """As from AVI or raw H.264: the n-th picture in decode order bears the n-th time."""
+    sound = write_video(tmp_path / "sound.mkv", map(numbered, range(40)), codec=codec, options=options)
+    path = copied_without_times(tmp_path / f"copied.{suffix}", sound, UNEVEN)
+    times, summary = reader.times(path, sampling), DecodeSummary()
+    frames = list(reader.frames(path, sampling, summary=summary))
+    assert [read_number(frame.rgb) for frame in frames] == [frame.frame_index for frame in frames]
+    assert [frame.frame_index for frame in frames] == times.wanted_indices.tolist()
+    assert times.pts_seconds.tolist() == pytest.approx([time / 1000 for time in UNEVEN], abs=1e-3)
+    assert [frame.pts_seconds for frame in frames] == times.pts_seconds[times.wanted_indices].tolist()
+    assert (summary.frames_decoded, summary.damage) == (len(frames), "")
+
+
+def test_a_damaged_frame_costs_no_others_where_the_codec_might_reorder_frames_and_does_not(tmp_path: Path) -> None:
+    """MPEG-2 of a decoder's delay, and without B-frames: times rise in decode order, and are right."""
+    sound = write_video(tmp_path / "sound.mkv", map(numbered, range(40)), codec="mpeg2video", options={"bf": "0"})
+    with av.open(str(sound)) as container:
+        assert container.streams.video[0].codec_context.has_b_frames
+    path, summary = spoil(tmp_path / "spoiled.mkv", sound, range(35, 36)), DecodeSummary()
+    with MediaReader(DecoderLimits(max_damaged_percent=50)) as reader:
+        frames = list(reader.frames(path, Sampling(every=1), summary=summary))
+    assert [read_number(frame.rgb) for frame in frames] == [frame.frame_index for frame in frames] == list(range(34))
+    assert summary.damage
