@@ -2,8 +2,9 @@
 
 Both videos were encoded lossily and independently, perhaps at very different qualities, so hardly any pixel is equal.
 Smoothing removes most of the encoding noise; the rest depends on both qualities and on the image content, and is
-largest at edges and in texture. Since a manipulation is local, the differences around the face show how much of the
-difference in the face is encoding noise.
+largest at edges and in texture. A colour shift of the whole frame, by another YUV matrix or a grade, is neither: it is
+measured outside the faces and removed first. Since a manipulation is local, the differences around the face show how
+much of the difference in the face is encoding noise.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from ..errors import UsageError
 from ..faces.geometry.crop import CropSquare
+from .colour_map import fit_colour_map
 
 LOW_THRESHOLD: Final = 3.0
 """Minimum smoothed difference of a changed pixel, in L*a*b* on OpenCV's scale of 0 to 255."""
@@ -25,7 +27,7 @@ HIGH_THRESHOLD: Final = 7.0
 LOW_NOISE_RATIO: Final = 1.5
 HIGH_NOISE_RATIO: Final = 6.0
 """The same two as multiples of the encoding noise at pixels of like gradient around the face; the larger counts."""
-METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-all-faces-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}"
+METHOD: Final = f"lab-{LOW_THRESHOLD:g}-{HIGH_THRESHOLD:g}-all-faces-{LOW_NOISE_RATIO:g}-{HIGH_NOISE_RATIO:g}-colour"
 """Name of the method and its thresholds; part of a job's config, since masks of two methods must not be mixed."""
 
 _COMPARED_MARGIN: Final = 0.3  # around the face's box; lengths go by this square, however wide the crop is
@@ -37,6 +39,7 @@ _BLUR_FRACTION: Final = 0.25  # of the maximum within 1.5 sigma: weaker differen
 
 _BOX_MARGIN: Final = 0.1  # of its sides: manipulations reach a little beyond the face's box
 _EDGE_FRACTION: Final = 1 / 16  # of the frame's sides: its edge, of which swapped faces seldom reach much
+_BORDER_PX: Final = 3  # of the crop, at the frame's border, where its colours may fade into the zeros beyond
 _GRADIENT_EDGES: Final = np.array([0.5, 1, 1.5, 2.2, 3.2, 4.7, 7, 10], np.float32)  # L* per px
 _QUANTILE: Final = 0.9  # of the differences in a gradient class; some of them are manipulated pixels beyond the box
 _MIN_CLASS_FRACTION: Final = 0.002  # of the pixels; a smaller class takes the noise of the class below
@@ -64,6 +67,7 @@ def manipulation_mask(
 ) -> ManipulationMask | None:
     """Compares the crop of two matching frames, (H, W, 3) uint8 RGB; the mask's side is min(square side, `size_px`).
 
+    A colour shift of the whole frame is applied to the source first; see `colour_map`.
     The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the
     crop, where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient
     magnitude. A region is changed if some channel differs everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO` times
@@ -88,6 +92,7 @@ def manipulation_mask(
     """
     if fake.shape != source.shape:
         raise UsageError(f"fake={fake.shape}, source={source.shape}: must be frames of one size")
+    frame_xyxy = np.array([[0, 0, *fake.shape[1::-1]]], np.float32)
     # No longer than the frame, which may be a face's crop already.
     compared_side_px = min(CropSquare.around(box_xyxy, _COMPARED_MARGIN).side, max(fake.shape[:2]))
     context_side = compared_side_px + 2 * (compared_side_px // 2)
@@ -96,18 +101,22 @@ def manipulation_mask(
     work_side = max(1, round(_WORK_SIDE_PX * context.side / context_side))
     (fake_crop, scale), (source_crop, _) = context.crop(fake, work_side), context.crop(source, work_side)
     sigma = max(1.0, _SIGMA_FRACTION * compared_side_px * scale, _MIN_SIGMA_PX * scale)
+    colour_map = fit_colour_map(source, fake, faces_xyxy)
+    if colour_map is not None:
+        inner_xyxy = frame_xyxy + np.array([1, 1, -1, -1], np.float32) * (_BORDER_PX / scale)
+        beyond = _outside(context, scale, inner_xyxy, 0.0)[..., None]
+        source_crop = np.where(beyond, fake_crop, colour_map(source_crop))
     fake_lab, source_lab = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) for rgb in (fake_crop, source_crop))
+    in_frame = (fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0)
     channels = cv2.split(np.abs(cv2.GaussianBlur(fake_lab - source_lab, (0, 0), sigma)))
     strength = np.maximum(np.maximum(*channels[:2]), channels[2])  # many times faster than max(axis=2)
     gradient = np.maximum(_gradient_magnitude(fake_lab, sigma), _gradient_magnitude(source_lab, sigma))
-    in_frame = (fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0)
     outside_faces = in_frame & _outside(context, scale, faces_xyxy, _BOX_MARGIN)
     noise = cv2.GaussianBlur(_encoding_noise(strength, gradient, outside_faces), (0, 0), sigma)
     start = round((context.side - compared_side_px) / 2 * scale)
     center = slice(start, max(round((context.side + compared_side_px) / 2 * scale), start + 1))
     around = noise[center, center]
     if not noise.any():
-        frame_xyxy = np.array([[0, 0, *fake.shape[1::-1]]], np.float32)
         around = strength[in_frame & _outside(context, scale, frame_xyxy, -2 * _EDGE_FRACTION)]
     if around.size and np.median(around) >= _INCOMPARABLE_NOISE:
         return None
