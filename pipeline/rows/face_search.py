@@ -47,7 +47,8 @@ class FaceSearch:
         candidates = [replace(self._keep, max_faces=None)(faces) for faces in detections]
         shapes = self.shapes(frames, candidates)
         return [
-            (*self._passing(*located), detected) for *located, detected in zip(candidates, shapes, boxes, strict=True)
+            (*self._passing(faces, of_faces), detected)
+            for faces, of_faces, detected in zip(candidates, shapes, boxes, strict=True)
         ]
 
     def faces(self, frames: Frames) -> list[tuple[Faces, Boxes]]:
