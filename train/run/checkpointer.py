@@ -212,9 +212,11 @@ class SafeCheckpointIO(PlainCheckpointIO):
         try:
             return read_checkpoint(path, remedy=f"delete it, and {outcome}")
         except UsageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
+            if not isinstance(error.__cause__, FileNotFoundError | PermissionError):
                 raise
-            raise StoppedError(f"{path}: was there, and is not now; run the same command again") from error
+            raise StoppedError(
+                f"{path}: was there, and now {error.__cause__.strerror}; fix that, and run the same command again"
+            ) from error
 
     def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
         """Saves tensor by tensor, without a copy in memory. Raises `OSError` with the file name if writing fails."""

@@ -117,7 +117,11 @@ def _problem_of_error(command: Command, fault: Fault, error: BaseException) -> s
     refusals = (UsageError, CorruptDataError) if fault.error == errno.ENOENT else (UsageError,)
     if not isinstance(error, StoppedError) and (fault.error in DISK_IS_FULL or not isinstance(error, refusals)):
         return f"raises {error!r}"
-    is_reason_known = fault.error not in _OTHER_WORDS and fault.call.kind != "close"  # Arrow: "error closing file"
+    is_reason_known = (
+        fault.error not in _OTHER_WORDS
+        and fault.call.kind != "close"  # Arrow: "error closing file"
+        and not isinstance(error.__cause__, FileExistsError)  # `os.makedirs` does not say why it could not look
+    )
     if is_reason_known and os.strerror(fault.error) not in text:
         return f"says no reason: {text}"
     return "" if any(str(folder) in text for folder in command.folders) else f"names no path: {text}"
