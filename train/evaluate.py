@@ -166,7 +166,7 @@ def _pipeline_notes(data: DataOptions, state: dict[str, Any]) -> list[str]:
 
 def _framing_notes(dataset: FaceDataset, data: DataOptions, state: dict[str, Any]) -> list[str]:
     """Returns `framing_notes`, but where a crop is cut in the same way from whatever is stored."""
-    if data.crop is not None or not state:
+    if data.crop is not None or not state or state.get("fingerprint") == dataset.index.fingerprint:
         return []
     return framing_notes(state.get(FRAMING_KEY), Manifest.read(dataset.out), image_size=data.image_size)
 

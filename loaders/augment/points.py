@@ -40,7 +40,7 @@ HALF_PX: Final = np.float32(0.5)
 count from its centre. `InitialPoints` converts from the first to the second, `FacePoints.in_crop` back."""
 
 _NUM_LANDMARKS: Final = 5
-_MIN_ASPECT: Final = 1e-4  # of the variances of points across a line and along it; below, they are taken to be on one
+_MIN_ASPECT: Final = 0.1  # of the variances of the five, about; less has a face in profile, which a warp may turn over
 
 
 class InitialPoints:
@@ -84,7 +84,7 @@ class InitialPoints:
         """Whether the affine map that fits these points to the `current` ones (N, 2) contains a reflection.
 
         The map of the five landmarks: of others some may be unknown (NaN), and a strong perspective may take some that
-        lie outside the image beyond its horizon. Of all known points where the five lie on a line, or are not known.
+        lie outside the image beyond its horizon. Of all known points where the five are near a line, or not known.
         """
         xy = self.points[:, :2]
         determinant, size = _determinant(xy[:_NUM_LANDMARKS], current[:_NUM_LANDMARKS])

@@ -81,11 +81,12 @@ class MixedIndex:
     def _mixed_fingerprint(self) -> str:
         """Of the datasets in their order and of what `rename` changes, but not of their names: folders may move.
 
-        Of labels too whose real class has another name: earlier versions gave it the number of the fakes.
+        Of the labels too where earlier versions had another order: fake first, where no class is called real.
         """
         renamed = [self.rename.get(name, {}) for name in self.names]
         parts: list[Any] = [[index.fingerprint for index in self.indexes], renamed]
-        parts += [self.labels] if "real" not in self.labels and "fake" in self.labels else []
+        lower = [label.lower() for label in self.labels]
+        parts += [self.labels] if "real" not in lower and "fake" in lower[1:] else []
         state = json.dumps(parts, sort_keys=True, default=dict)
         return hashlib.sha256(state.encode()).hexdigest()
 

@@ -257,13 +257,15 @@ def test_with_a_crop_of_its_own_how_crops_were_stored_makes_no_difference(out: P
     assert warnings_of(checkpoint, tmp_path / "wide", "test") == []
 
 
-def test_of_an_older_checkpoint_how_its_crops_were_stored_is_not_known(
+def test_of_an_older_checkpoint_how_its_crops_were_stored_is_not_known_but_by_the_dataset_of_training(
     out: Path, result: Result, tmp_path: Path
 ) -> None:
+    make_dataset(tmp_path / "other", (("test", (Clip("real/emil.mp4", 2), Clip("fake/emil-talk.mp4", 2))),))
     contents = read_checkpoint(result.checkpoint)
     del contents["FaceDataModule"]["framing"]
     torch.save(contents, tmp_path / "older.ckpt")
-    (note,) = warnings_of(tmp_path / "older.ckpt", out, "test")
+    assert warnings_of(tmp_path / "older.ckpt", out, "test") == []
+    (note,) = warnings_of(tmp_path / "older.ckpt", tmp_path / "other", "test")
     assert "it is not known how the crops of training were stored (--margin, --align and --size" in note
 
 

@@ -27,7 +27,7 @@ def framing_notes(trained: Any, manifest: Manifest, *, image_size: int) -> list[
     if not isinstance(trained, dict):
         return [
             "it is not known how the crops of training were stored (--margin, --align and --size of precompute): the "
-            "checkpoint has no record of it, as those of older versions"
+            "checkpoint has no record of it, as those of older versions; a run that resumes with this version keeps one"
         ]
     here = framing_of(manifest)
     differences = [

@@ -16,6 +16,7 @@ _LOWER_IS_BETTER = (
     "loss", "error", "perplexity", "nll", "ce", "bce", "brier", "ece", "mae", "mse", "rmse", "mape", "wer",
     "eer", "hter", "acer", "apcer", "bpcer", "far", "frr", "fpr", "fnr",
 )  # fmt: skip
+_OF_DISTANCES = {"recall", "precision", "ap", "map", "auc", "f1", "iou"}  # beside which "far" is no rate
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,10 @@ def mode(metric: str) -> str:
     parts = metric.lower().split("/")  # the name of a method may have slashes
     if parts[-1].startswith("accuracy") or any(part.startswith("accuracy_method_") for part in parts):
         return "max"  # the other words are of a class or a method: accuracy_method_mae
-    named = [re.split("@|[_-]at[_-]", part)[0] for part in parts]  # what follows is a rate that is held: tpr_at_fpr
+    named = [re.sub("(?:@|[_-]at[_-])[^_-]*", "", part) for part in parts]  # a rate that is held: tpr_at_fpr
     words = re.split("[_-]", "_".join(named))
+    if not _OF_DISTANCES.isdisjoint(words):
+        words = [word for word in words if word != "far"]  # recall_far
     return "min" if any(word in _LOWER_IS_BETTER or word.endswith("loss") for word in words) else "max"
 
 

@@ -92,7 +92,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         Raises `UsageError` on loaders whose batches would be learned or measured wrongly.
         """
         options, self._first_batch_checked = self.options, False
-        check_labels(self.trainer.train_dataloader, options.classes)
+        check_labels(self.trainer.train_dataloader, options.classes, is_training=True)
         self._check_evaluation_loaders()
         self.realign_schedule()
         if options.schedule != "constant" and (math.isinf(self._total_steps) or self._total_steps < 0):
@@ -176,7 +176,7 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
 
     def _check_evaluation_loaders(self) -> None:
         for loader in evaluation_loaders(self.trainer):
-            check_labels(loader, self.options.classes)
+            check_labels(loader, self.options.classes, is_training=self.trainer.state.fn == "fit")
             check_videos(loader)
 
     def on_validation_epoch_start(self) -> None:
@@ -252,7 +252,8 @@ def _video_names(columns: Mapping[str, Any]) -> list[str | None] | None:
     if names is None or datasets is None:
         return names
     return [
-        None if name is None else f"{dataset}/{name}" for dataset, name in zip(datasets.tolist(), names, strict=True)
+        None if name is None else f"{dataset}/{name}"
+        for dataset, name in zip(torch.as_tensor(datasets).tolist(), names, strict=True)
     ]
 
 

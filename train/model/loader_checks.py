@@ -16,7 +16,7 @@ from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import UsageError
 
 
-def check_labels(loader: Any, classes: Sequence[str]) -> None:
+def check_labels(loader: Any, classes: Sequence[str], *, is_training: bool) -> None:
     """Raises `UsageError` where a label in a loader's rows is the number of another class; accepts other loaders.
 
     Names that the classes do not have fit any of them, but the real class. A `collate_fn` may renumber labels, so
@@ -33,23 +33,27 @@ def check_labels(loader: Any, classes: Sequence[str]) -> None:
         places[labels[real]] = known_real
     present = np.unique(dataset.index.numbers("label", dataset.rows)).tolist()
     if any(places.get(labels[label], label) != label for label in present if label >= 0):
+        remedy = "renumber the labels in a collate_fn, or measure by `facefeed evaluate`, which matches names"
+        if is_training:
+            remedy = f"make the classifier with classes={labels}, or renumber the labels in a collate_fn"
         raise UsageError(
             f"classes={known}: the labels of {without_credentials(dataset.out)} are {labels}, and a label is a place "
-            f"among them, so faces would count as another class; make the classifier with classes={labels}, "
-            "renumber the labels in a collate_fn, or measure by `facefeed evaluate`, which matches names"
+            f"among them, so faces would count as another class; {remedy}"
         )
 
 
 def check_videos(loader: Any) -> None:
     """Raises `UsageError` on a mixture whose batches name videos and not their datasets; accepts other loaders.
 
-    `video_id` is the dataset's own there, and two datasets may use one name for two videos.
+    `video_id` is the dataset's own there: only where two datasets use one name for two videos.
     """
     dataset = _face_dataset(loader)
-    if dataset is None or as_mixed(dataset.index) is None:
+    mixed = None if dataset is None else as_mixed(dataset.index)
+    fields = loader.fields or () if mixed is not None else ()
+    if mixed is None or "video_id" not in fields or DATASET_COLUMN in fields:
         return
-    fields = loader.fields or ()
-    if "video_id" in fields and DATASET_COLUMN not in fields:
+    names = [{*index.categories("video_id")} for index in mixed.indexes]
+    if sum(map(len, names)) > len(set[str]().union(*names)):
         raise UsageError(
             f"fields={tuple(fields)}: videos of equal names in different datasets of the mixture would be measured as "
             f"one; add {DATASET_COLUMN!r} to fields, or leave 'video_id' out"

@@ -40,7 +40,7 @@ _RESUME_MAY_CHANGE = (
 
 _NO_PLACE_TO_WRITE = {
     errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENAMETOOLONG,
-    errno.ELOOP,
+    errno.ELOOP, errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENODEV,
 }  # fmt: skip
 """What another path helps against; others are a disk that fails or is full, or limits of the machine."""
 
@@ -104,7 +104,8 @@ class RunFolder:
     @property
     def is_resumable(self) -> bool:
         """Whether there is a checkpoint to resume from, or a result."""
-        return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
+        with stop_on_any_disk_error(self.root):
+            return self._result_path.exists() or find_checkpoint(self.checkpoints / LAST) is not None
 
     @property
     def begun_levers(self) -> str | None:

@@ -88,14 +88,14 @@ def train(
         with stop_on_any_disk_error(folder.root):
             if is_first:  # not on others: they may start after the first has created files
                 folder.check(config, out)
-            if (stored_result := folder.read_result()) is not None:
-                return Result.read(stored_result) if is_first else None
-            data.check()
-            keep_process_groups_at_exit()
-            session = _Session(
-                out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json,
-                notes=notes,
-            )  # fmt: skip
+            stored_result = folder.read_result()
+        if stored_result is not None:
+            return Result.read(stored_result) if is_first else None
+        data.check()
+        keep_process_groups_at_exit()
+        session = _Session(
+            out, config, folder, signals, data=data, callbacks=callbacks, console=console, as_json=as_json, notes=notes
+        )
         with session.converting_errors():
             return session.run()
 

@@ -223,6 +223,7 @@ def test_videos_of_equal_names_in_two_datasets_of_a_mixture_are_measured_apart(o
     fit.fit(model, data(out).train_dataloader(), mixture)
     with pytest.raises(UsageError, match=message):
         fit.validate(model, without_datasets, verbose=False)
+    fit.validate(model, FaceDataLoader([out], fields=fields, **settings), verbose=False)  # has each name once
 
 
 @pytest.mark.parametrize("loss", ["bce", "ce", "focal"])
@@ -339,19 +340,17 @@ def test_a_loader_of_labels_in_another_order_than_the_classes_is_refused(tmp_pat
     settings = {"batch_size": 4, "image_size": 32, "num_workers": 0}
     training = FaceDataLoader(tmp_path / "out", **settings)
     validation = FaceDataLoader(tmp_path / "out", split="val", **settings)
-    message = (
-        r"classes=\('real', 'fake'\): the labels of .*out are \('fake', 'real'\), .* "
-        r"make the classifier with classes=\('fake', 'real'\), renumber"
-    )
+    message = r"classes=\('real', 'fake'\): the labels of .*out are \('fake', 'real'\), .* as another class; "
+    of_training, of_trained = r"make the classifier with classes=\('fake', 'real'\)", "renumber .*facefeed evaluate"
     fit = trainer(max_steps=1)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message + of_training):
         fit.fit(classifier(), training)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message + of_training):
         fit.fit(classifier(), batches(*noise(8, 2)), validation)
     assert fit.global_step == 0
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message + of_trained):
         fit.validate(classifier(), validation, verbose=False)
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message + of_trained):
         fit.test(classifier(), validation, verbose=False)
     trainer(max_steps=1).fit(classifier(classes=("fake", "real")), training, validation)
     trainer(max_steps=1).fit(classifier(classes=("fake", "real", "talk")), training)

@@ -158,7 +158,7 @@ def test_best_weights_that_cannot_be_found_again_stop_the_run_resumably(out: Pat
     with pytest.raises(
         StoppedError, match=r"best.ckpt: was there, and now No such file .*; fix that, and run the same"
     ):
-        trained(out, run, CallAtHook("on_fit_end", 1, best.unlink))
+        trained(out, run, CallAtHook("setup", 2, best.unlink))  # for the test
     assert trained(out, run)[0].best_step == 2 * STEPS
 
 

@@ -16,7 +16,8 @@ def write_page(report: Report, page: Path) -> int:
     Raises `UsageError` if it cannot be written.
     """
     shown = list(sections(report.ladder))
-    measured = [repeat.steps for row in report.ladder.rows for repeat in row.repeats.values()]
+    rungs = [row for row in report.ladder.rows if row is not report.ladder.naive]  # which has a length of its own
+    measured = [repeat.steps for row in rungs for repeat in row.repeats.values()]
     return html.write_page(
         page, "page.html.jinja", __package__, command="ladder", title=formatting.headline(report.ladder),
         has_figures=any(section.plots for section in shown), sections=shown, complete=report.complete,
