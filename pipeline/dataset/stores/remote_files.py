@@ -16,6 +16,7 @@ from .address import StoreAddress
 from .concurrent import map_on_threads
 from .counts import StoreCounter
 from .failures import code_of, is_missing_bucket, is_of_credentials, kind_of_failure
+from .filesystem import open_filesystem
 from .stored_file import StoredFile
 
 _log = logging.getLogger("facefeed.stores")
@@ -26,10 +27,6 @@ REQUEST_TIMEOUT_SECONDS = 60.0
 WEB = ("http", "https")
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
-_PACKAGES = {
-    "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
-    "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
-}  # fmt: skip
 _Result = TypeVar("_Result")
 
 
@@ -140,7 +137,7 @@ class RemoteFiles:
         if self.address.protocol in WEB:
             return self._filesystem()[1], self._find_by_pages(below)
         if self._listing is None or self._listing[0] != os.getpid():
-            self._listing = (os.getpid(), *_open_filesystem(self.address, repeats_requests=True))
+            self._listing = (os.getpid(), *open_filesystem(self.address, repeats_requests=True))
         _, files, root = self._listing
         self.counter.add(requests=1)
         try:
@@ -245,7 +242,7 @@ class RemoteFiles:
                 self._lock = threading.Lock()  # a thread of the process before the fork may have held it
             with self._lock:
                 if self._opened is None or self._opened[0] != os.getpid():
-                    self._opened = (os.getpid(), *_open_filesystem(self.address))
+                    self._opened = (os.getpid(), *open_filesystem(self.address))
                 opened = self._opened
         return opened[1], opened[2]
 
@@ -254,29 +251,3 @@ def _is_folder(name: str, info: Mapping[str, Any]) -> bool:
     """Whether it is no file: of a web server, what leads to an address with a slash, or to a page and has no suffix."""
     is_page = info.get("mimetype") == "text/html" and "." not in name.rpartition("/")[2]
     return is_page or info.get("type") == "directory" or str(info.get("url", "")).endswith("/")
-
-
-def _open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) -> tuple[Any, str]:
-    import fsspec  # noqa: PLC0415 (only who reads from a store needs it)
-
-    protocol, options = address.protocol, dict(address.options)
-    is_single = protocol in ("s3", "s3a") and not repeats_requests
-    if is_single:  # each attempt is counted here, so neither s3fs nor botocore repeats any
-        config = options.get("config_kwargs") or {}
-        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **config}
-    try:
-        files, path = fsspec.url_to_fs(address.url, skip_instance_cache=True, use_listings_cache=False, **options)
-        if is_single:
-            files.retries = 1
-    except ImportError as error:
-        package = _PACKAGES.get(protocol, f"the package of fsspec's {protocol}://")
-        raise UsageError(
-            f"{address}: {protocol}:// needs a package that is not installed ({error}); run `pip install {package}`"
-        ) from error
-    except (TypeError, ValueError) as error:
-        known = "s3, gs, az, hf, file"
-        raise UsageError(
-            f"{address}: cannot be opened ({address.redact(str(error))}); check the address, such as "
-            f"s3://bucket/faces ({known} and others of fsspec), and to storage_options"
-        ) from None
-    return files, str(path).rstrip("/")

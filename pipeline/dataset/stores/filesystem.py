@@ -1,0 +1,71 @@
+"""`open_filesystem`: opens fsspec's file system of an address."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...errors import UsageError
+from .address import StoreAddress
+
+_PACKAGES = {
+    "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
+    "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
+}  # fmt: skip
+
+
+def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) -> tuple[Any, str]:
+    """Opens the file system of a store; returns it and the path of the address in it.
+
+    Args:
+        address: of a folder.
+        repeats_requests: whether the store's library may repeat requests that fail; those are not counted.
+
+    Raises:
+        UsageError: the package of the store is not installed, or its library does not accept the address or an option.
+
+    """
+    protocol = address.protocol
+    try:
+        if address.url.startswith(("gs://", "gcs://")):
+            files, path = _open_google(address)
+        else:
+            files, path = _open_registered(address, repeats_requests=repeats_requests)
+    except ImportError as error:
+        package = _PACKAGES.get(protocol, f"the package of fsspec's {protocol}://")
+        raise UsageError(
+            f"{address}: {protocol}:// needs a package that is not installed ({error}); run `pip install {package}`"
+        ) from error
+    except (TypeError, ValueError) as error:
+        known = "s3, gs, az, hf, file"
+        raise UsageError(
+            f"{address}: cannot be opened ({address.redact(str(error))}); check the address, such as "
+            f"s3://bucket/faces ({known} and others of fsspec), and to storage_options"
+        ) from None
+    return files, path.rstrip("/")
+
+
+def _open_registered(address: StoreAddress, *, repeats_requests: bool) -> tuple[Any, str]:
+    import fsspec  # noqa: PLC0415 (only who reads from a store needs it)
+
+    options = dict(address.options)
+    is_single = address.protocol in ("s3", "s3a") and not repeats_requests
+    if is_single:  # each attempt is counted by facefeed, so neither s3fs nor botocore repeats any
+        config = options.get("config_kwargs") or {}
+        options["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **config}
+    files, path = fsspec.url_to_fs(address.url, skip_instance_cache=True, use_listings_cache=False, **options)
+    if is_single:
+        files.retries = 1
+    return files, str(path)
+
+
+def _open_google(address: StoreAddress) -> tuple[Any, str]:
+    """Opens gcsfs's plain file system.
+
+    The one that gcsfs registers asks for the type of the bucket by gRPC: where gRPC is not reachable, each request
+    waits for up to 60 s, and processes forked from one that uses gRPC crash or hang.
+    """
+    from gcsfs.core import GCSFileSystem  # noqa: PLC0415 (an optional package)
+
+    options = {**GCSFileSystem._get_kwargs_from_urls(address.url), **address.options}  # noqa: SLF001 (as fsspec does)
+    files = GCSFileSystem(skip_instance_cache=True, use_listings_cache=False, **options)
+    return files, str(GCSFileSystem._strip_protocol(address.url))  # noqa: SLF001
