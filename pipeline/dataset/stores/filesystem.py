@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MethodType
 from typing import Any
 
 from ...errors import UsageError
@@ -27,7 +28,7 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
     protocol = address.protocol
     try:
         if address.url.startswith(("gs://", "gcs://")):
-            files, path = _open_google(address)
+            files, path = _open_google(address, repeats_requests=repeats_requests)
         else:
             files, path = _open_registered(address, repeats_requests=repeats_requests)
     except ImportError as error:
@@ -58,7 +59,7 @@ def _open_registered(address: StoreAddress, *, repeats_requests: bool) -> tuple[
     return files, str(path)
 
 
-def _open_google(address: StoreAddress) -> tuple[Any, str]:
+def _open_google(address: StoreAddress, *, repeats_requests: bool) -> tuple[Any, str]:
     """Opens gcsfs's plain file system.
 
     The one that gcsfs registers asks for the type of the bucket by gRPC: where gRPC is not reachable, each request
@@ -68,4 +69,7 @@ def _open_google(address: StoreAddress) -> tuple[Any, str]:
 
     options = {**GCSFileSystem._get_kwargs_from_urls(address.url), **address.options}  # noqa: SLF001 (as fsspec does)
     files = GCSFileSystem(skip_instance_cache=True, use_listings_cache=False, **options)
+    once = getattr(GCSFileSystem._request, "__wrapped__", None)  # noqa: SLF001 (without gcsfs's decorator that repeats)
+    if once is not None and not repeats_requests:
+        files._request = MethodType(once, files)  # noqa: SLF001
     return files, str(GCSFileSystem._strip_protocol(address.url))  # noqa: SLF001

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -11,11 +13,28 @@ from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.filesystem import open_filesystem
 
 
+def repeating(request: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(request)
+    def repeated(self: Any, *arguments: Any) -> Any:
+        try:
+            return request(self, *arguments)
+        except ConnectionError:
+            return request(self, *arguments)
+
+    return repeated
+
+
 class PlainGoogle:
     """Stands in for `gcsfs.core.GCSFileSystem`."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options
+        self.requests: list[str] = []
+
+    @repeating
+    def _request(self, path: str) -> None:
+        self.requests.append(path)
+        raise ConnectionError
 
     @classmethod
     def _strip_protocol(cls, url: str) -> str:
@@ -42,3 +61,13 @@ def test_google_cloud_is_read_without_grpc(google: type[PlainGoogle], protocol: 
     assert type(files) is google
     assert path == "bucket/faces"
     assert files.options == {"skip_instance_cache": True, "use_listings_cache": False, "token": "anon"}
+
+
+@pytest.mark.parametrize(("repeats_requests", "requests"), [(False, 1), (True, 2)])
+def test_gcsfs_repeats_only_the_requests_of_listings(
+    google: type[PlainGoogle], repeats_requests: bool, requests: int
+) -> None:
+    files, _ = open_filesystem(StoreAddress("gs://bucket/faces"), repeats_requests=repeats_requests)
+    with pytest.raises(ConnectionError):
+        files._request("bucket/faces/index.arrow")
+    assert len(files.requests) == requests
