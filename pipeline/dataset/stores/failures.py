@@ -42,11 +42,16 @@ def kind_of_failure(error: BaseException) -> Kind:
     kind = next((kind for kind in kinds if kind is not None), None)
     if kind is not None:
         return kind
-    if isinstance(error, PermissionError):
+    if isinstance(error, PermissionError) or is_forbidden_by_google(error):
         return "refused"
     if isinstance(error, _NOT_THERE):
         return "transient" if _is_of_connection(error.__cause__) else "missing"
     return "unusable" if isinstance(error, (TypeError, ValueError, NotImplementedError)) else "transient"
+
+
+def is_forbidden_by_google(error: BaseException) -> bool:
+    """Whether gcsfs raised it from a 403: an error without a status, with the URL and the store's reason as lines."""
+    return type(error) is OSError and str(error).startswith("Forbidden: ")
 
 
 def _is_of_connection(cause: BaseException | None) -> bool:

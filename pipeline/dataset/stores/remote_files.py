@@ -15,7 +15,7 @@ from ..byte_ranges import RETRY_DELAYS_SECONDS
 from .address import StoreAddress
 from .concurrent import map_on_threads
 from .counts import StoreCounter
-from .failures import code_of, is_missing_bucket, is_of_credentials, kind_of_failure
+from .failures import code_of, is_forbidden_by_google, is_missing_bucket, is_of_credentials, kind_of_failure
 from .filesystem import open_filesystem
 from .stored_file import StoredFile
 
@@ -231,7 +231,8 @@ class RemoteFiles:
 
     def _reason(self, error: Exception) -> str:
         code, text = code_of(error.__cause__ or error), str(error).strip().splitlines()
-        first = text[0] if text else type(error).__name__
+        num_lines = 2 if is_forbidden_by_google(error) else 1
+        first = ": ".join(filter(None, text[:num_lines])) or type(error).__name__
         return self.address.redact(first if code is None or code in first else f"{code}: {first}")
 
     def _filesystem(self) -> tuple[Any, str]:
