@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, quote_plus
 
 from ...errors import UsageError
 
@@ -83,8 +84,9 @@ class StoreAddress:
 
     def redact(self, text: str) -> str:
         """A text of somebody else's error without the values of options that may be credentials."""
-        for secret in filter(None, [*_secrets(self.options), _user_of(self.url)]):
-            text = text.replace(secret, "***")
+        secrets = filter(None, [*_secrets(self.options), _user_of(self.url)])
+        for form in sorted({form for secret in secrets for form in _written(secret)}, key=len, reverse=True):
+            text = text.replace(form, "***")
         return text
 
 
@@ -98,9 +100,16 @@ def _user_of(url: str) -> str:
     return found[0] if found else ""
 
 
+def _written(secret: str) -> Iterator[str]:
+    """A secret as it is, as in a URL, and as in the `repr` of a string."""
+    yield from (secret, quote(secret), quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1])
+
+
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:
     for name, value in options.items():
         if isinstance(value, Mapping):
             yield from _secrets(value)
+        elif isinstance(value, (list, tuple)):
+            yield from _secrets({f"{name}[{index}]": each for index, each in enumerate(value)})
         elif isinstance(value, str) and name not in _SHOWN_OPTIONS and len(value) >= _SHORTEST_SECRET:
             yield value

@@ -27,6 +27,10 @@ _NO_CREDENTIALS = {
     "CredentialRetrievalError", "DefaultCredentialsError", "GatedRepoError", "NoCredentialsError",
     "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "UnauthorizedSSOTokenError",
 }  # fmt: skip
+_NO_CONNECTION = {  # of Python, aiohttp, requests, botocore, google.auth and azure.core, with their subclasses
+    "ClientConnectionError", "ConnectionError", "HTTPClientError", "ServiceRequestError", "ServiceResponseError",
+    "Timeout", "TimeoutError", "TransportError", "gaierror",
+}  # fmt: skip
 
 _NOT_THERE = (FileNotFoundError, NotADirectoryError, IsADirectoryError)
 
@@ -47,6 +51,11 @@ def kind_of_failure(error: BaseException) -> Kind:
     if isinstance(error, _NOT_THERE):
         return "transient" if _is_of_connection(error.__cause__) else "missing"
     return "unusable" if isinstance(error, (TypeError, ValueError, NotImplementedError)) else "transient"
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Whether an error, of whichever library, is one of a connection that cannot be made, or that breaks."""
+    return not _NO_CONNECTION.isdisjoint(each.__name__ for each in type(error).__mro__)
 
 
 def is_forbidden_by_google(error: BaseException) -> bool:

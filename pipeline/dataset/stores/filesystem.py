@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from types import MethodType
 from typing import Any
 
-from ...errors import UsageError
+from ...errors import StoppedError, UsageError
 from .address import StoreAddress
+from .failures import is_unreachable
 
 _PACKAGES = {
     "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
     "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
+_QUERY = re.compile(r"\?[^\s'\")]+")
 
 
 def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) -> tuple[Any, str]:
@@ -22,7 +25,9 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
         repeats_requests: whether the store's library may repeat requests that fail; those are not counted.
 
     Raises:
-        UsageError: the package of the store is not installed, or its library does not accept the address or an option.
+        UsageError: the package of the store is not installed, or its library does not accept the address, an option
+            or the credentials.
+        StoppedError: what checks the credentials cannot be reached.
 
     """
     protocol = address.protocol
@@ -36,13 +41,34 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
         raise UsageError(
             f"{address}: {protocol}:// needs a package that is not installed ({error}); run `pip install {package}`"
         ) from error
-    except (TypeError, ValueError) as error:
-        known = "s3, gs, az, hf, file"
-        raise UsageError(
-            f"{address}: cannot be opened ({address.redact(str(error))}); check the address, such as "
-            f"s3://bucket/faces ({known} and others of fsspec), and to storage_options"
-        ) from None
+    except Exception as error:  # each store's library has errors of its own
+        raise _not_opened(address, error) from None
     return files, path.rstrip("/")
+
+
+def _not_opened(address: StoreAddress, error: Exception) -> UsageError | StoppedError:
+    reason = _reason(address, error)
+    if is_unreachable(error):
+        return StoppedError(
+            f"{address}: cannot be opened ({reason}); check the store, the network and endpoint_url, then run the same "
+            "command again"
+        )
+    return UsageError(
+        f"{address}: cannot be opened ({reason}); check the address, such as s3://bucket/faces (s3, gs, az, hf, file "
+        "and others of fsspec), the credentials and storage_options"
+    )
+
+
+def _reason(address: StoreAddress, error: Exception) -> str:
+    """The error's first line; without what storage_options, fsspec's configuration or a URL's query hold."""
+    from fsspec.config import conf  # noqa: PLC0415 (only who reads from a store needs it)
+
+    options = {"configured": conf, **address.options}
+    text = _QUERY.sub("?***", StoreAddress(address.url, options).redact(str(error).strip()))
+    name, first = type(error).__name__, text.partition("\n")[0]
+    if type(error) in (TypeError, ValueError) and first:  # what was given wrong, in words
+        return first
+    return f"{name}: {first}" if first else name
 
 
 def _open_registered(address: StoreAddress, *, repeats_requests: bool) -> tuple[Any, str]:

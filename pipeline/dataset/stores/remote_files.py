@@ -230,10 +230,10 @@ class RemoteFiles:
         return delay_seconds
 
     def _reason(self, error: Exception) -> str:
-        code, text = code_of(error.__cause__ or error), str(error).strip().splitlines()
+        code, text = code_of(error.__cause__ or error), self.address.redact(str(error)).strip().splitlines()
         num_lines = 2 if is_forbidden_by_google(error) else 1
         first = ": ".join(filter(None, text[:num_lines])) or type(error).__name__
-        return self.address.redact(first if code is None or code in first else f"{code}: {first}")
+        return first if code is None or code in first else f"{code}: {first}"
 
     def _filesystem(self) -> tuple[Any, str]:
         """The file system of this process and the dataset's path in it; created on first use, again after a fork."""

@@ -37,3 +37,8 @@ def test_an_address_that_is_none_is_shown_as_it_is_and_refused_where_it_is_opene
 def test_a_librarys_error_is_shown_without_the_password_of_an_address() -> None:
     address = StoreAddress("https://me:hid@den@host/videos")
     assert address.redact("404: https://me:hid@den@host/videos") == "404: https://***host/videos"
+
+
+def test_a_librarys_error_is_shown_without_options_however_they_are_written() -> None:
+    address = StoreAddress("gs://bucket", {"token": {"keys": ["a/b+c=", "line\none"]}})
+    assert address.redact("a/b+c= a%2Fb%2Bc%3D 'line\\none' line\none") == "*** *** '***' ***"

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.filesystem import open_filesystem
+from facefeed.pipeline.errors import FacefeedError, StoppedError, UsageError
+from fsspec.config import conf
 
 
 def repeating(request: Callable[..., Any]) -> Callable[..., Any]:
@@ -71,3 +73,57 @@ def test_gcsfs_repeats_only_the_requests_of_listings(
     with pytest.raises(ConnectionError):
         files._request("bucket/faces/index.arrow")
     assert len(files.requests) == requests
+
+
+class DefaultCredentialsError(Exception):
+    """Named as google.auth's."""
+
+
+SECRET = "ya29.a0/b+c"
+
+
+@pytest.mark.parametrize(
+    ("error", "expected", "message"),
+    [
+        (DefaultCredentialsError("none found\nSee ..."), UsageError, r"\(DefaultCredentialsError: none found\);"),
+        (KeyError("refresh_token"), UsageError, r"\(KeyError: 'refresh_token'\); check .* credentials and storage_opt"),
+        (FileNotFoundError(2, "No such file", SECRET), UsageError, r"\(FileNotFoundError: .*'\*\*\*'\)"),
+        (ValueError(), UsageError, r"\(ValueError\)"),
+        (ValueError(f"no token: {SECRET}"), UsageError, r"\(no token: \*\*\*\)"),
+        (
+            ConnectionError("url: /info?access_token=ya29.a0%2Fb%2Bc (reset)"),
+            StoppedError,
+            r"\(ConnectionError: url: /info\?\*\*\* \(reset\)\);",
+        ),
+        (ConnectionError("token ya29.a0%2Fb%2Bc"), StoppedError, r"\(ConnectionError: token \*\*\*\); check the store"),
+        (TimeoutError(), StoppedError, r"\(TimeoutError\); check the store, the network"),
+    ],
+)
+def test_a_library_that_does_not_open_is_reported_without_credentials(
+    google: type[PlainGoogle],
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    expected: type[FacefeedError],
+    message: str,
+) -> None:
+    def raise_error(self: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(google, "__init__", raise_error)
+    with pytest.raises(expected, match=rf"gs://bucket/faces: cannot be opened {message}") as raised:
+        open_filesystem(StoreAddress("gs://bucket/faces", {"token": SECRET}))
+    assert raised.value.__cause__ is None
+    assert raised.value.__suppress_context__
+    assert "ya29" not in str(raised.value)
+
+
+def test_a_token_of_fsspecs_configuration_is_not_shown(
+    google: type[PlainGoogle], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_error(self: Any, **options: Any) -> None:
+        raise RuntimeError(f"bad {SECRET}")
+
+    monkeypatch.setattr(google, "__init__", raise_error)
+    monkeypatch.setitem(conf, "gs", {"token": SECRET})
+    with pytest.raises(UsageError, match=r"RuntimeError: bad \*\*\*"):
+        open_filesystem(StoreAddress("gs://bucket/faces"))
