@@ -34,7 +34,8 @@ class DecoderLimits:
         cpu_seconds: CPU time of the child on one file, all threads together.
         memory_bytes: address space of the child (RLIMIT_AS), including about 600 MB of its libraries.
         max_pixels: pixels of one frame, stored or upright, checked before anything is decoded.
-        threads: codec threads; each keeps one more frame in memory.
+        threads: codec threads; each keeps one more frame in memory. With more than one, a pixel aspect ratio that
+            changes in mid-video is not followed.
         max_damaged_percent: share of the sampled frames of a video that may be damaged, rounded up, but never all. With
             more the file fails; 0 allows none.
         command: command line of the child; None runs facefeed's own child with the current Python interpreter.

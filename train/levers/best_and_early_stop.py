@@ -16,6 +16,10 @@ _LOWER_IS_BETTER = (
     "loss", "error", "perplexity", "nll", "ce", "bce", "brier", "ece", "mae", "mse", "rmse", "mape", "wer",
     "eer", "hter", "acer", "apcer", "bpcer", "far", "frr", "fpr", "fnr",
 )  # fmt: skip
+_HELD_RATE = re.compile(
+    r"(?:@|[_-]at[_-])(?:[\d.]+(?:e-?\d+)?%?|[^_-]*)(?:[_-](?:far|frr|fpr|fnr|apcer|bpcer)(?![a-z]))?"
+)
+"""What the value is measured at, no word for the value itself: tpr_at_fpr, tpr_at_0.01_fpr."""
 _OF_DISTANCES = {"recall", "precision", "ap", "map", "auc", "f1", "iou"}  # beside which "far" is no rate
 
 
@@ -73,7 +77,7 @@ def mode(metric: str) -> str:
     parts = metric.lower().split("/")  # the name of a method may have slashes
     if parts[-1].startswith("accuracy") or any(part.startswith("accuracy_method_") for part in parts):
         return "max"  # the other words are of a class or a method: accuracy_method_mae
-    named = [re.sub("(?:@|[_-]at[_-])[^_-]*", "", part) for part in parts]  # a rate that is held: tpr_at_fpr
+    named = [_HELD_RATE.sub("", part) for part in parts]
     words = re.split("[_-]", "_".join(named))
     if not _OF_DISTANCES.isdisjoint(words):
         words = [word for word in words if word != "far"]  # recall_far

@@ -100,9 +100,13 @@ def _user_of(url: str) -> str:
     return found[0] if found else ""
 
 
+_SHORTEST_LINE = 16  # of a secret of several; a shorter one may be any word
+
+
 def _written(secret: str) -> Iterator[str]:
-    """A secret as it is, as in a URL, and as in the `repr` of a string."""
+    """A secret as it is, as in a URL, as in the `repr` of a string, and the lines of one, such as a key."""
     yield from (secret, quote(secret), quote(secret, safe=""), quote_plus(secret), repr(secret)[1:-1])
+    yield from (line for line in secret.splitlines() if len(line) >= _SHORTEST_LINE)
 
 
 def _secrets(options: Mapping[str, Any]) -> Iterator[str]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from types import MethodType
 from typing import Any
 
 from ...errors import StoppedError, UsageError
+from ...files import refusal_text
 from .address import StoreAddress
 from .failures import is_unreachable
 
@@ -14,6 +16,8 @@ _PACKAGES = {
     "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
     "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
+_ERRNOS_OF_CREDENTIALS = {None, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR}
+"""Of a file of credentials that cannot be read; None: of a library, without one."""
 _QUERY = re.compile(r"\?[^\s'\")]+")
 
 
@@ -48,6 +52,11 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
 
 def _not_opened(address: StoreAddress, error: Exception) -> UsageError | StoppedError:
     reason = _reason(address, error)
+    is_of_machine = refusal_text(error) is not None or (
+        isinstance(error, OSError) and error.errno not in _ERRNOS_OF_CREDENTIALS
+    )
+    if is_of_machine and not is_unreachable(error):
+        return StoppedError(f"{address}: cannot be opened ({reason}); fix that, then run the same command again")
     if is_unreachable(error):
         return StoppedError(
             f"{address}: cannot be opened ({reason}); check the store, the network and endpoint_url, then run the same "

@@ -70,7 +70,8 @@ class DecoderHealth:
 class SampleAspectRatios:
     """Sample aspect ratios of the frames of a stream that `configure_codec` set up; create it before the first packet.
 
-    The container's ratio, where it differs from the codec's; else the codec's, which may change between frames.
+    The container's ratio, where it differs from the codec's; else the codec's, which may change between frames. With
+    several codec threads a change is not seen.
     """
 
     def __init__(self, stream: av.video.VideoStream) -> None:
@@ -97,7 +98,8 @@ def configure_codec(stream: av.video.VideoStream, *, threads: int, max_pixels: i
     them.
     """
     context = stream.codec_context
-    context.copy_opaque = True  # from packets to their frames, for `SampleAspectRatios`
+    # From packets to their frames, for `SampleAspectRatios`. With several threads, the context is ahead of the frames.
+    context.copy_opaque = threads == 1
     context.thread_count = threads
     context.thread_type = "AUTO" if threads > 1 else "SLICE"
     context.options = {"err_detect": "crccheck+explode", "max_pixels": str(max_pixels)}
@@ -163,7 +165,7 @@ def _decode(
     stream: av.video.VideoStream, packet: VideoPacket | None, index: int, health: DecoderHealth
 ) -> list[av.video.VideoFrame]:
     coded, context = _CodedPicture(), stream.codec_context
-    if packet is not None:
+    if packet is not None and context.copy_opaque:
         packet.opaque = coded
     try:
         frames = context.decode(packet)

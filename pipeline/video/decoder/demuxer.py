@@ -99,7 +99,8 @@ def choose_stream(container: av.container.InputContainer) -> av.video.VideoStrea
         if container.streams.audio:
             raise InputError("audio_only", f"{len(container.streams.audio)} audio stream(s) and no video")
         raise InputError("not_video", f"a {container.format.name} file without a video stream")
-    if any(stream.disposition & Disposition.dependent for stream in streams):
+    is_mov = "mov" in container.format.name.split(",")  # in others dependent streams enhance a whole one
+    if is_mov and any(stream.disposition & Disposition.dependent for stream in streams):
         # Beside tiles, a stream that is not the default is their thumbnail.
         complete = Disposition.default | Disposition.dependent
         streams = [stream for stream in streams if stream.disposition & complete == Disposition.default]

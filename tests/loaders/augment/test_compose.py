@@ -104,6 +104,17 @@ def test_points_that_are_not_known_or_far_out_change_nothing_in_what_is_left_and
     assert initial.is_reflected(current)
 
 
+def test_a_warp_does_not_turn_over_a_face_in_profile() -> None:
+    """Its five points are almost on a line, so that a wave of a few px may swap the eyes; the hull shows which is."""
+    profile = LANDMARKS.copy()
+    profile[:, 0] = 100 + (profile[:, 0] - 100) / 15  # eyes 4 px apart
+    initial = InitialPoints(profile, HULL.copy(), REGIONS, None)
+    current = initial.points[:, :2].copy()
+    current[[0, 3], 0] += 5
+    current[[1, 4], 0] -= 5
+    assert not initial.is_reflected(current)
+
+
 def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> None:
     result = FaceCompose([A.HorizontalFlip(p=1)])(**a_face())
     assert result["landmarks"].tolist() == [[70, 64], [130, 60], [100, 90], [79, 113], [120, 115]]

@@ -97,6 +97,9 @@ SECRET = "ya29.a0/b+c"
         ),
         (ConnectionError("token ya29.a0%2Fb%2Bc"), StoppedError, r"\(ConnectionError: token \*\*\*\); check the store"),
         (TimeoutError(), StoppedError, r"\(TimeoutError\); check the store, the network"),
+        (OSError(24, "Too many open files"), StoppedError, r"\(OSError: .*Too many open files\); fix that, then run"),
+        (MemoryError(), StoppedError, r"\(MemoryError\); fix that, then run"),
+        (RuntimeError("can't start new thread"), StoppedError, r"\(RuntimeError: can't start .*\); fix that, then run"),
     ],
 )
 def test_a_library_that_does_not_open_is_reported_without_credentials(
@@ -115,6 +118,12 @@ def test_a_library_that_does_not_open_is_reported_without_credentials(
     assert raised.value.__cause__ is None
     assert raised.value.__suppress_context__
     assert "ya29" not in str(raised.value)
+
+
+def test_no_line_of_a_key_is_shown() -> None:
+    key = {"private_key": "-----BEGIN PRIVATE KEY-----\nMIIEvQIBADANBgkqhkiG\n-----END PRIVATE KEY-----\n"}
+    address = StoreAddress("gs://bucket/faces", {"token": key})
+    assert address.redact("cannot parse 'MIIEvQIBADANBgkqhkiG'") == "cannot parse '***'"
 
 
 def test_a_token_of_fsspecs_configuration_is_not_shown(
