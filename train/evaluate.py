@@ -69,7 +69,8 @@ def evaluate(
     are matched by name, so datasets may number them differently, or have fewer. A dataset with a class unknown to the
     checkpoint, without faces in the split, damaged, or out of reach, yields an `Evaluation` with a `reason`; the others
     are evaluated. A note tells how many videos of a dataset the checkpoint was trained on, or that this is unknown.
-    Another one warns where the file of that transform has other contents than in training.
+    Others warn where the file of that transform has other contents than in training, and where the crops of a dataset
+    were stored otherwise than those of training.
 
     Args:
         checkpoint: A file that `facefeed train` or a Trainer saved.

@@ -31,7 +31,7 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
     Raises:
         UsageError: the package of the store is not installed, or its library does not accept the address, an option
             or the credentials.
-        StoppedError: what checks the credentials cannot be reached.
+        StoppedError: what checks the credentials cannot be reached, the disk fails, memory or a thread is refused.
 
     """
     protocol = address.protocol
@@ -52,16 +52,14 @@ def open_filesystem(address: StoreAddress, *, repeats_requests: bool = False) ->
 
 def _not_opened(address: StoreAddress, error: Exception) -> UsageError | StoppedError:
     reason = _reason(address, error)
-    is_of_machine = refusal_text(error) is not None or (
-        isinstance(error, OSError) and error.errno not in _ERRNOS_OF_CREDENTIALS
-    )
-    if is_of_machine and not is_unreachable(error):
-        return StoppedError(f"{address}: cannot be opened ({reason}); fix that, then run the same command again")
     if is_unreachable(error):
         return StoppedError(
             f"{address}: cannot be opened ({reason}); check the store, the network and endpoint_url, then run the same "
             "command again"
         )
+    is_of_disk = isinstance(error, OSError) and error.errno not in _ERRNOS_OF_CREDENTIALS
+    if is_of_disk or refusal_text(error) is not None:
+        return StoppedError(f"{address}: cannot be opened ({reason}); fix that, then run the same command again")
     return UsageError(
         f"{address}: cannot be opened ({reason}); check the address, such as s3://bucket/faces (s3, gs, az, hf, file "
         "and others of fsspec), the credentials and storage_options"
