@@ -56,33 +56,12 @@ class ManipulationMask:
     changed_fraction: float
 
 
-def manipulation_mask(
-    fake: NDArray[np.uint8],
-    source: NDArray[np.uint8],
-    square: CropSquare,
-    *,
-    box_xyxy: NDArray[np.floating],
-    size_px: int,
-    faces_xyxy: NDArray[np.float32],
-) -> ManipulationMask | None:
-    """Compares the crop of two matching frames, (H, W, 3) uint8 RGB; the mask's side is min(square side, `size_px`).
-
-    A colour shift of the whole frame is applied to the source first; see `colour_map`.
-    The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the
-    crop, where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient
-    magnitude. A region is changed if some channel differs everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO` times
-    the noise, and somewhere by `HIGH_THRESHOLD` and `HIGH_NOISE_RATIO` times the noise (hysteresis thresholds,
-    Canny 1986); specks are removed and pinholes filled.
-    None where the noise is too strong to compare: one of the two is encoded very badly, shows another moment, or was
-    generated as a whole. Where faces fill the frame, the noise is unknown and counts as 0, and the differences at the
-    frame's edge decide whether it can be compared.
+class FrameComparison:
+    """A fake's frame beside its source's matching one; `mask` compares one face after another.
 
     Args:
-        fake: the fake's frame.
-        source: the source's matching frame, of the same size.
-        square: the crop around the face, `frame` px.
-        box_xyxy: (4,), `frame` px, the box of that face.
-        size_px: largest side of a crop.
+        fake: (H, W, 3) uint8 RGB, the fake's frame.
+        source: the source's frame, of the same shape.
         faces_xyxy: (N, 4), `frame` px, boxes of all faces of the frame, also of those that become no rows; each may
             be manipulated.
 
@@ -90,41 +69,72 @@ def manipulation_mask(
         UsageError: the frames differ in size.
 
     """
-    if fake.shape != source.shape:
-        raise UsageError(f"fake={fake.shape}, source={source.shape}: must be frames of one size")
-    frame_xyxy = np.array([[0, 0, *fake.shape[1::-1]]], np.float32)
-    # No longer than the frame, which may be a face's crop already.
-    compared_side_px = min(CropSquare.around(box_xyxy, _COMPARED_MARGIN).side, max(fake.shape[:2]))
-    context_side = compared_side_px + 2 * (compared_side_px // 2)
-    pad = max(0, (context_side - square.side + 1) // 2)
-    context = CropSquare(square.x0 - pad, square.y0 - pad, square.side + 2 * pad, square.degrees)
-    work_side = max(1, round(_WORK_SIDE_PX * context.side / context_side))
-    (fake_crop, scale), (source_crop, _) = context.crop(fake, work_side), context.crop(source, work_side)
-    sigma = max(1.0, _SIGMA_FRACTION * compared_side_px * scale, _MIN_SIGMA_PX * scale)
-    colour_map = fit_colour_map(source, fake, faces_xyxy)
-    if colour_map is not None:
-        inner_xyxy = frame_xyxy + np.array([1, 1, -1, -1], np.float32) * (_BORDER_PX / scale)
-        beyond = _outside(context, scale, inner_xyxy, 0.0)[..., None]
-        source_crop = np.where(beyond, fake_crop, colour_map(source_crop))
-    fake_lab, source_lab = (cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) for rgb in (fake_crop, source_crop))
-    in_frame = (fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0)
-    channels = cv2.split(np.abs(cv2.GaussianBlur(fake_lab - source_lab, (0, 0), sigma)))
-    strength = np.maximum(np.maximum(*channels[:2]), channels[2])  # many times faster than max(axis=2)
-    gradient = np.maximum(_gradient_magnitude(fake_lab, sigma), _gradient_magnitude(source_lab, sigma))
-    outside_faces = in_frame & _outside(context, scale, faces_xyxy, _BOX_MARGIN)
-    noise = cv2.GaussianBlur(_encoding_noise(strength, gradient, outside_faces), (0, 0), sigma)
-    start = round((context.side - compared_side_px) / 2 * scale)
-    center = slice(start, max(round((context.side + compared_side_px) / 2 * scale), start + 1))
-    around = noise[center, center]
-    if not noise.any():
-        around = strength[in_frame & _outside(context, scale, frame_xyxy, -2 * _EDGE_FRACTION)]
-    if around.size and np.median(around) >= _INCOMPARABLE_NOISE:
-        return None
-    size = min(square.side, size_px)
-    areas = _resample_to_crop(_hysteresis_areas(strength, noise, sigma), pad * scale, square.side * scale / size, size)
-    speck = _disc(_SPECK_FRACTION * size * compared_side_px / square.side / 2)
-    mask = cv2.morphologyEx(cv2.morphologyEx(areas, cv2.MORPH_OPEN, speck), cv2.MORPH_CLOSE, speck) > 0
-    return ManipulationMask(mask, float(mask.mean()))
+
+    def __init__(self, fake: NDArray[np.uint8], source: NDArray[np.uint8], faces_xyxy: NDArray[np.float32]) -> None:
+        if fake.shape != source.shape:
+            raise UsageError(f"fake={fake.shape}, source={source.shape}: must be frames of one size")
+        self._fake, self._source, self._faces_xyxy = fake, source, faces_xyxy
+        self._frame_xyxy = np.array([[0, 0, *fake.shape[1::-1]]], np.float32)
+        self._colour_map = fit_colour_map(source, fake, faces_xyxy)
+
+    def mask(self, square: CropSquare, *, box_xyxy: NDArray[np.floating], size_px: int) -> ManipulationMask | None:
+        """Compares the crop of the frames; the mask's side is min(square side, `size_px`).
+
+        A colour shift of the whole frame is applied to the source first; see `colour_map`.
+        The difference in L*a*b* is smoothed. What remains around the face, within twice the compared square (or the
+        crop, where that is larger) but outside of all faces, is the encoding noise, measured per class of gradient
+        magnitude. A region is changed if some channel differs everywhere by `LOW_THRESHOLD` and `LOW_NOISE_RATIO`
+        times the noise, and somewhere by `HIGH_THRESHOLD` and `HIGH_NOISE_RATIO` times the noise (hysteresis
+        thresholds, Canny 1986); specks are removed and pinholes filled.
+        None where the noise is too strong to compare: one of the two is encoded very badly, shows another moment, or
+        was generated as a whole. Where faces fill the frame, the noise is unknown and counts as 0, and the differences
+        at the frame's edge decide whether it can be compared.
+
+        Args:
+            square: the crop around the face, `frame` px.
+            box_xyxy: (4,), `frame` px, the box of that face.
+            size_px: largest side of a crop.
+
+        """
+        # No longer than the frame, which may be a face's crop already.
+        compared_side_px = min(CropSquare.around(box_xyxy, _COMPARED_MARGIN).side, max(self._fake.shape[:2]))
+        context_side = compared_side_px + 2 * (compared_side_px // 2)
+        pad = max(0, (context_side - square.side + 1) // 2)
+        context = CropSquare(square.x0 - pad, square.y0 - pad, square.side + 2 * pad, square.degrees)
+        fake_crop, source_crop, scale = self._crops(context, max(1, round(_WORK_SIDE_PX * context.side / context_side)))
+        sigma = max(1.0, _SIGMA_FRACTION * compared_side_px * scale, _MIN_SIGMA_PX * scale)
+        fake_lab, source_lab = (
+            cv2.cvtColor(rgb, cv2.COLOR_RGB2LAB).astype(np.float32) for rgb in (fake_crop, source_crop)
+        )
+        in_frame = (fake_lab[..., 0] > 0) | (source_lab[..., 0] > 0)
+        channels = cv2.split(np.abs(cv2.GaussianBlur(fake_lab - source_lab, (0, 0), sigma)))
+        strength = np.maximum(np.maximum(*channels[:2]), channels[2])  # many times faster than max(axis=2)
+        gradient = np.maximum(_gradient_magnitude(fake_lab, sigma), _gradient_magnitude(source_lab, sigma))
+        outside_faces = in_frame & _outside(context, scale, self._faces_xyxy, _BOX_MARGIN)
+        noise = cv2.GaussianBlur(_encoding_noise(strength, gradient, outside_faces), (0, 0), sigma)
+        start = round((context.side - compared_side_px) / 2 * scale)
+        center = slice(start, max(round((context.side + compared_side_px) / 2 * scale), start + 1))
+        around = noise[center, center]
+        if not noise.any():
+            around = strength[in_frame & _outside(context, scale, self._frame_xyxy, -2 * _EDGE_FRACTION)]
+        if around.size and np.median(around) >= _INCOMPARABLE_NOISE:
+            return None
+        size = min(square.side, size_px)
+        areas = _resample_to_crop(
+            _hysteresis_areas(strength, noise, sigma), pad * scale, square.side * scale / size, size
+        )
+        speck = _disc(_SPECK_FRACTION * size * compared_side_px / square.side / 2)
+        mask = cv2.morphologyEx(cv2.morphologyEx(areas, cv2.MORPH_OPEN, speck), cv2.MORPH_CLOSE, speck) > 0
+        return ManipulationMask(mask, float(mask.mean()))
+
+    def _crops(self, context: CropSquare, side: int) -> tuple[NDArray[np.uint8], NDArray[np.uint8], float]:
+        """Both crops, (s, s, 3), with the fake's colours in the source's, and their pixels per `frame` px."""
+        (fake, scale), (source, _) = context.crop(self._fake, side), context.crop(self._source, side)
+        if self._colour_map is not None:
+            inner_xyxy = self._frame_xyxy + np.array([1, 1, -1, -1], np.float32) * (_BORDER_PX / scale)
+            beyond = _outside(context, scale, inner_xyxy, 0.0)[..., None]
+            source = np.where(beyond, fake, self._colour_map(source))
+        return fake, source, scale
 
 
 def _gradient_magnitude(lab: NDArray[np.float32], sigma: float) -> NDArray[np.float32]:

@@ -27,7 +27,7 @@ from ..faces.geometry.regions import sharpness
 from ..faces.geometry.smoothing import FrameBoxes, smooth_boxes
 from ..faces.identity.tracker import Tracker
 from ..faces.landmarks import FaceShape
-from ..manipulation.mask import ManipulationMask, manipulation_mask
+from ..manipulation.mask import FrameComparison, ManipulationMask
 from ..manipulation.own_masks import OwnMaskFrames, crop_own_mask
 from ..manipulation.source_frames import AlignedSourceFrame, AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from ..planning.options import JobSpec
@@ -226,14 +226,14 @@ class RowBuilder:
         frame, size_px = frame_faces.frame, self._options.size_px
         own = own_mask.for_frame(frame) if own_mask is not None and len(frame_faces.tracked.faces) else None
         source = frame_faces.source_frame if own_mask is None else None
-        faces_xyxy = frame_faces.tracked.detected_xyxy
+        comparison = None
+        if source is not None and len(frame_boxes.boxes_xyxy):
+            comparison = FrameComparison(frame.rgb, source.rgb, frame_faces.tracked.detected_xyxy)
         for box, square in zip(frame_boxes.boxes_xyxy, squares, strict=True):
             if own is not None:
                 yield crop_own_mask(own, square, size_px=size_px)
-            elif source is not None:
-                yield manipulation_mask(
-                    frame.rgb, source.rgb, square, box_xyxy=box, size_px=size_px, faces_xyxy=faces_xyxy
-                )
+            elif comparison is not None:
+                yield comparison.mask(square, box_xyxy=box, size_px=size_px)
             else:
                 yield None
 

@@ -22,7 +22,7 @@ from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.faces.geometry.crop import CropSquare
-from facefeed.pipeline.manipulation.mask import ManipulationMask, manipulation_mask
+from facefeed.pipeline.manipulation.mask import FrameComparison, ManipulationMask
 from facefeed.pipeline.manipulation.source_frames import AlignedSourceFrames, SourceFrameCache, TrackedFaces
 from facefeed.pipeline.planning.options import JobSpec, Options, hash_config
 from facefeed.pipeline.planning.plan import Unit
@@ -54,9 +54,7 @@ def recompressed(rgb: NDArray[np.uint8], quality: int) -> NDArray[np.uint8]:
 
 def compared(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> ManipulationMask:
     """All of two pictures."""
-    result = manipulation_mask(
-        fake, source, CropSquare(0, 0, len(fake)), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
-    )
+    result = FrameComparison(fake, source, FACE).mask(CropSquare(0, 0, len(fake)), box_xyxy=FACE[0], size_px=256)
     assert result is not None
     return result
 
@@ -110,7 +108,7 @@ def test_a_mask_is_as_large_as_its_crop_and_lies_where_the_crop_does(square: Cro
     cv2.circle(truth, (62, 52), 16, 255, -1)
     fake = np.where(truth[..., None] > 0, 255 - source, source).astype(np.uint8)
     for size_px in (256, 40):
-        result = manipulation_mask(fake, source, square, box_xyxy=FACE[0], size_px=size_px, faces_xyxy=FACE)
+        result = FrameComparison(fake, source, FACE).mask(square, box_xyxy=FACE[0], size_px=size_px)
         assert result is not None
         crop, _ = square.crop(np.dstack([truth] * 3), size_px)
         assert result.mask.shape == crop.shape[:2]
@@ -130,7 +128,7 @@ def test_what_counts_as_changed_does_not_depend_on_the_margin_of_the_crop(margin
 
     def changed(margin: float) -> NDArray[np.uint8]:
         square = CropSquare.around(box, margin)
-        result = manipulation_mask(fake, source, square, box_xyxy=box, size_px=512, faces_xyxy=box[None])
+        result = FrameComparison(fake, source, box[None]).mask(square, box_xyxy=box, size_px=512)
         assert result is not None
         in_frame = cv2.resize(result.mask.astype(np.uint8), (square.side, square.side), interpolation=cv2.INTER_NEAREST)
         middle = slice(square.side // 2 - 50, square.side // 2 + 50)
@@ -144,9 +142,7 @@ def test_what_counts_as_changed_does_not_depend_on_the_margin_of_the_crop(margin
 def test_pictures_of_two_scenes_cannot_be_compared() -> None:
     """As where the clocks of a fake and its original go apart: the whole square would count as manipulated."""
     assert (
-        manipulation_mask(
-            picture(4), picture(5), CropSquare(20, 20, 80), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
-        )
+        FrameComparison(picture(4), picture(5), FACE).mask(CropSquare(20, 20, 80), box_xyxy=FACE[0], size_px=256)
         is None
     )
 
@@ -156,7 +152,7 @@ def cropped_already(fake: NDArray[np.uint8], source: NDArray[np.uint8]) -> Manip
     height, width = fake.shape[:2]
     box = np.float32([0, 0, width, height])
     square = CropSquare.around(box, 0.0)
-    return manipulation_mask(fake, source, square, box_xyxy=box, size_px=256, faces_xyxy=box[None])
+    return FrameComparison(fake, source, box[None]).mask(square, box_xyxy=box, size_px=256)
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (128, 96)])
@@ -185,9 +181,7 @@ def test_black_crops_are_equal() -> None:
 
 def test_frames_of_two_sizes_are_refused() -> None:
     with pytest.raises(UsageError, match="frames of one size"):
-        manipulation_mask(
-            picture(0, 64), picture(0, 128), CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256, faces_xyxy=FACE
-        )
+        FrameComparison(picture(0, 64), picture(0, 128), FACE).mask(CropSquare(0, 0, 64), box_xyxy=FACE[0], size_px=256)
 
 
 # --- the frames of an original

@@ -11,7 +11,7 @@ import pytest
 from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from facefeed.pipeline.faces.geometry.crop import CropSquare
 from facefeed.pipeline.manipulation.colour_map import fit_colour_map
-from facefeed.pipeline.manipulation.mask import ManipulationMask, manipulation_mask
+from facefeed.pipeline.manipulation.mask import FrameComparison, ManipulationMask
 from numpy.typing import NDArray
 
 UNCHANGED = 0.01
@@ -65,7 +65,7 @@ SHIFTS: Final = {
 
 def compared(fake: Rgb, source: Rgb, box: NDArray[np.float32] = FACE) -> ManipulationMask | None:
     square = CropSquare.around(box[0], 0.3)
-    return manipulation_mask(fake, source, square, box_xyxy=box[0], size_px=256, faces_xyxy=box)
+    return FrameComparison(fake, source, box).mask(square, box_xyxy=box[0], size_px=256)
 
 
 @pytest.mark.parametrize("qualities", [(95, 95), (60, 90)], ids=str)
@@ -100,7 +100,7 @@ def test_the_border_of_the_frame_does_not_count_as_changed_where_colours_differ(
 ) -> None:
     source, box = footage(), np.float32([[-20, 5, 56, 101]])
     square = CropSquare.around(box[0], 0.3, degrees)
-    result = manipulation_mask(shift(source), source, square, box_xyxy=box[0], size_px=256, faces_xyxy=box)
+    result = FrameComparison(shift(source), source, box).mask(square, box_xyxy=box[0], size_px=256)
     assert result is not None
     assert result.changed_fraction < UNCHANGED
 
