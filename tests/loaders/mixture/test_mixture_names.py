@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from assets_mixtures import make_one
 from assets_rows import make_of_schema
 from facefeed.loaders import FaceDataLoader, Quotas
 from facefeed.loaders.augment import MouthCrop, SelfBlend
+from facefeed.loaders.mixture.mixed_index import MixedIndex
 from facefeed.loaders.mixture.names import merged_labels
 from facefeed.loaders.workers.readahead import byte_runs
 from facefeed.pipeline.added_columns.run import add_columns
@@ -68,6 +71,17 @@ def test_the_real_class_is_0_and_fake_1_whatever_the_real_one_is_called(real: st
     for names in (["one"], ["one", "other"], ["other"]):
         assert loader_of(tmp_path, *names).dataset.labels == (real, "fake")
     assert merged_labels({"a": ("fake", "swap")}) == ("fake", "swap"), "no class is the real one"
+
+
+@pytest.mark.parametrize(("real", "is_continued"), [("real", True), ("Real", True), ("original", False)])
+def test_a_state_from_when_fake_could_come_first_is_continued_only_where_the_order_is_the_same(
+    real: str, is_continued: bool, tmp_path: Path
+) -> None:
+    make_dataset(tmp_path / "one", (("train", (Clip("real/a.mp4", 2), Clip("fake/b.mp4", 2))),), labels=(real, "Fake"))
+    mixed = loader_of(tmp_path, "one").dataset.index
+    assert isinstance(mixed, MixedIndex)
+    before = json.dumps([[index.fingerprint for index in mixed.indexes], [{}]], sort_keys=True)
+    assert (mixed.fingerprint == hashlib.sha256(before.encode()).hexdigest()) is is_continued
 
 
 def test_labels_are_matched_by_name_and_not_by_number(folder: Path) -> None:
