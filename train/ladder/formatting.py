@@ -182,9 +182,7 @@ def note_text(row: RungResult, ladder: Ladder) -> str:
     return "" if over is None or row is ladder.naive else f"{_factor_phrase(over)} on the fly"
 
 
-def measurement_text(
-    steps: int | None, repeats: int, seconds: float, parameters: int, *, is_rounded: bool = False
-) -> str:
+def measurement_text(steps: int | None, repeats: int, seconds: float, parameters: int, *, is_rounded: bool) -> str:
     """Describes the measurement in a sentence. is_rounded: rungs that accumulate batches measured more steps."""
     what = "an epoch" if steps is None else f"{steps} steps"
     what += ", or more to the next optimizer step where batches are accumulated," if is_rounded else ""
