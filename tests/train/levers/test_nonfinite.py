@@ -64,6 +64,13 @@ def test_too_many_in_a_row_stop_it_with_the_first_of_them_and_the_last_finite_lo
     json.dumps(stopped.value.details)
 
 
+def test_the_last_finite_loss_is_that_of_a_batch_also_where_batches_are_accumulated() -> None:
+    module = Spoilt(range(5, 20), torch.nan)
+    with pytest.raises(NonFiniteError) as stopped:
+        guarded(module, FiniteGuard(patience=2), "accumulate:2")
+    assert stopped.value.details["last_finite_loss"] == pytest.approx(module.losses[9])
+
+
 def test_from_the_first_step_on_there_is_no_last_finite_loss() -> None:
     with pytest.raises(NonFiniteError, match="from step 0 on; none was finite before"):
         guarded(Spoilt(range(20), torch.inf), FiniteGuard(patience=2))

@@ -90,7 +90,8 @@ class FiniteGuard(Callback):  # type: ignore[misc]  # Lightning is not followed
         assert self._counter is not None
         self._counter.add_statistics(self._statistics.keep_finite())
         loss = outputs.get("loss") if isinstance(outputs, dict) else outputs
-        self._counter.add_loss(loss if isinstance(loss, torch.Tensor) else None)
+        # Lightning has divided it by the accumulated batches.
+        self._counter.add_loss(loss * trainer.accumulate_grad_batches if isinstance(loss, torch.Tensor) else None)
         if not self._is_due:
             return
         self._is_due = False
