@@ -74,7 +74,8 @@ class Freeze(Lever, name="freeze", form="freeze:PATTERN|PATTERN"):
 
     def table(self, module: LightningModule) -> list[FrozenRow]:
         """Returns the outermost modules and parameters that each pattern matches."""
-        return [row for pattern in self.patterns for row in _table_rows(module, pattern)]
+        unnamed_norms = _unnamed_norms(module, self.patterns)
+        return [row for pattern in self.patterns for row in _table_rows(module, pattern, unnamed_norms)]
 
     def apply(self, module: LightningModule) -> LightningModule:
         """Freezes, and removes frozen parameters from the optimizers when these are configured."""
@@ -162,7 +163,14 @@ def _frozen_norms(module: torch.nn.Module, patterns: Iterable[str]) -> list[torc
     return list(frozen_norms.values())
 
 
-def _table_rows(module: torch.nn.Module, pattern: str) -> list[FrozenRow]:
+def _unnamed_norms(module: torch.nn.Module, patterns: Iterable[str]) -> list[torch.nn.Module]:
+    """Returns layers with running statistics that are frozen by all their parameters, not by a name of theirs."""
+    named = {id(layer) for name, layer in module.named_modules(remove_duplicate=False) if _is_frozen(name, patterns)}
+    return [norm for norm in _frozen_norms(module, patterns) if id(norm) not in named]
+
+
+def _table_rows(module: torch.nn.Module, pattern: str, unnamed_norms: list[torch.nn.Module]) -> list[FrozenRow]:
+    """Returns the rows of a pattern. unnamed_norms: counted and removed in the row of their first parameter."""
     by_name = _by_name(module)
     matched: list[str] = []
     for name in by_name:
@@ -177,6 +185,9 @@ def _table_rows(module: torch.nn.Module, pattern: str) -> list[FrozenRow]:
         norms = [] if is_parameter else _frozen_norms(module_or_parameter, ["*"])
         tensors, norms = ([item for item in items if id(item) not in counted] for items in (tensors, norms))
         counted.update(map(id, (*tensors, *norms)))
+        if is_parameter:
+            norms = [norm for norm in unnamed_norms if any(own is module_or_parameter for own in norm.parameters())]
+            unnamed_norms[:] = [norm for norm in unnamed_norms if norm not in norms]
         rows.append(FrozenRow(pattern, name, len(tensors), sum(tensor.numel() for tensor in tensors), len(norms)))
     return [row for row in rows if row.tensors or row.batch_norms]
 

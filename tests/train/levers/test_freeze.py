@@ -145,6 +145,17 @@ def test_the_table_lists_what_each_pattern_takes() -> None:
 
 
 @pytest.mark.parametrize(
+    ("patterns", "batch_norms"),
+    [("net.1.*", [1, 0]), ("net.1.weight|net.1.bias", [1, 0]), ("net.1.weight|net.1", [0, 1]), ("net.1.bias", [0])],
+)
+def test_the_table_counts_a_norm_that_is_frozen_by_all_its_parameters(patterns: str, batch_norms: list[int]) -> None:
+    (freeze,) = levers.parse(f"freeze:{patterns}")
+    module = freeze.apply(Foreign(small()))
+    assert [row.batch_norms for row in freeze.table(module)] == batch_norms
+    assert module.train().net[1].training is not any(batch_norms)
+
+
+@pytest.mark.parametrize(
     ("pattern", "message"),
     [
         ("8", r"'8' fits no module and no parameter; try net.8, or '\*.8' for all such"),
