@@ -13,7 +13,7 @@ from .progress import Progress
 from .report import Report
 from .results import Measurement, PeakMemory
 from .rung_process import OnStep, run_process
-from .rungs import Rung, plan_rungs
+from .rungs import BEST, Rung, plan_rungs
 from .scheduler import Combination, Ladder, RungError, run_ladder
 
 
@@ -85,13 +85,14 @@ def measure_ladder(
     texts = list(dict.fromkeys([*levers, *recipe_levers])) if levers else []
     rungs = plan_rungs(texts, probed["refusals"], own_data=has_own_data, videos=subject.videos is not None)
     runnable = [rung for rung in rungs if rung.refusal is None]
-    has_best_set = any(rung.levers for rung in runnable)
-    progress.set_total(repeats * (len(runnable) + 2 * has_best_set))  # with it the base runs again
+    progress.set_total(repeats * len(runnable))
     latest, complete = Ladder([]), True
 
     def keep_latest(ladder: Ladder) -> None:
         nonlocal latest
         latest = ladder
+        if ladder.rows[-1].rung.name == BEST and ladder.rows[-1].outcome == "ran":
+            progress.set_total(repeats * (len(runnable) + 2))  # with it the base runs again
 
     try:
         latest = run_ladder(

@@ -105,7 +105,7 @@ def run_ladder(
 
     Every other round runs in reverse order, so that a machine that slows down affects all rungs alike. A rung that
     fails is not run again. named: levers that the user requested, which may all be part of the best set. on_update:
-    called with the ladder so far after every repeat.
+    called with the ladder so far after every repeat, and when the best set is known.
     """
     rows = [RungResult(rung, outcome="refused" if rung.refusal else "ran", reason=rung.refusal) for rung in rungs]
     ladder = Ladder(rows, named=tuple(named))
@@ -114,6 +114,7 @@ def run_ladder(
         return ladder
     best = _best_set(ladder, runner)
     ladder.rows.append(best)
+    on_update(ladder)
     if best.outcome == "ran":
         compared = [row for row in ladder.rows if row is ladder.base or row is best]
         _rounds(ladder, compared, runner, range(repeats, 2 * repeats), on_update)

@@ -133,8 +133,18 @@ def test_an_interrupted_ladder_keeps_what_it_has() -> None:
 def test_progress_in_a_log_is_a_line_a_repeat(capsys: pytest.CaptureFixture[str]) -> None:
     report_of(NoProcesses(broken={"bf16": 0}), ("bf16",), repeats=1)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[1] == f"2 of 5: {PRECOMPUTED}, round 1: samples per second 99.0"
-    assert lines[2] == "3 of 5: bf16, round 1: failed bf16 broke"
+    assert lines[1] == f"2 of 3: {PRECOMPUTED}, round 1: samples per second 99.0"
+    assert lines[2] == "3 of 3: bf16, round 1: failed bf16 broke"
+
+
+@pytest.mark.parametrize(("levers", "total"), [(("bf16",), 6), (("bf16", "compile"), 12)])
+def test_the_rounds_of_the_best_set_are_counted_once_there_is_one(
+    levers: tuple[str, ...], total: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report_of(NoProcesses(), levers)
+    lines = [line for line in capsys.readouterr().err.splitlines() if " of " in line]
+    assert lines[0].startswith(f"1 of {2 * (2 + len(levers))}: ")
+    assert lines[-1].startswith(f"{total} of {total}: ")
 
 
 def test_progress_for_a_program_is_an_object_a_repeat_also_for_one_that_failed(
@@ -148,7 +158,7 @@ def test_progress_for_a_program_is_an_object_a_repeat_also_for_one_that_failed(
         "rung": PRECOMPUTED,
         "round": 0,
         "done": 2,
-        "of": 5,
+        "of": 3,
         "samples_per_second": 99.0,
     }
     assert events[2]["failed"] == "bf16 broke"
