@@ -251,9 +251,12 @@ def _label_mapping(model: FaceClassifier, dataset: FaceDataset, out: str | Path)
 
 
 def _display_names(outs: Sequence[str | Path]) -> list[str]:
-    """Returns the name of each dataset; where two are the same, the path as given."""
+    """Returns the name of each dataset; where two are the same, the path as given. Refuses one that is given twice."""
+    given = [without_credentials(out) for out in outs]
+    if repeated := next((path for path in given if given.count(path) > 1), None):
+        raise UsageError(f"{repeated}: is given twice; name each dataset once")
     short = [name_of(out) for out in outs]
-    return [name if short.count(name) == 1 else without_credentials(out) for name, out in zip(short, outs, strict=True)]
+    return [name if short.count(name) == 1 else path for name, path in zip(short, given, strict=True)]
 
 
 def _evaluate_dataset(

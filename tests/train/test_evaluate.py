@@ -160,6 +160,23 @@ def test_a_damaged_face_takes_no_part_and_is_not_said_to_lack_a_label(
     ]
 
 
+def test_the_only_face_of_a_class_may_be_damaged(
+    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = labelled(("real", "fake"), {"real": 0, "fake": 1}, tmp_path / "out", monkeypatch)
+    dataset = FaceDataset(out, split="test")
+    fakes = dataset.rows[dataset.index.numbers("label", dataset.rows) == 1]
+    damage(out, *fakes)
+    (evaluation,) = evaluate(result.checkpoint, [out])
+    assert (evaluation.reason, evaluation.faces) == (None, len(dataset) - len(fakes))
+    assert evaluation.notes[-1] == f"out: {len(fakes)} damaged images take no part; run `facefeed verify`"
+
+
+def test_a_dataset_that_is_given_twice_is_refused(out: Path, result: Result) -> None:
+    with pytest.raises(UsageError, match="is given twice; name each dataset once"):
+        evaluate(result.checkpoint, [out, out])
+
+
 class _Writes:
     def __init__(self, path: Path) -> None:
         self.path = path
