@@ -39,7 +39,8 @@ def show_result(result: Result) -> None:
     if result.frozen:
         console.print(_frozen_table(result.frozen))
     console.print(_metrics_table(result))
-    console.print(_auc_caveat(result.test_videos), soft_wrap=False)
+    if "test/auc" in result.test:
+        console.print(_auc_caveat(result.test_videos), soft_wrap=False)
     for line in next_steps(result):
         console.print(_as_text(line))
 

@@ -240,6 +240,7 @@ def test_without_a_validation_split_the_last_weights_are_taken(
     shown = capsys.readouterr().err
     assert f"the last weights, of step {STEPS}" in shown
     assert "best" not in shown
+    assert "AUC over" not in shown, "there is none"
 
 
 def test_the_best_lever_says_by_what_the_best_is_chosen(out: Path, tmp_path: Path) -> None:
