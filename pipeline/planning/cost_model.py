@@ -56,12 +56,12 @@ class CostModel:
         *,
         max_headers: int = MAX_HEADERS,
     ) -> None:
-        step = max(1, len(entries) // max_headers)
+        num_headers = min(len(entries), max_headers)
         self._sampling = sampling
         self._measured: dict[str, Cost] = {}
         rates: list[Cost] = []
         seconds_per_image: list[float] = []
-        for entry in entries[::step][:max_headers]:
+        for entry in (entries[index * len(entries) // num_headers] for index in range(num_headers)):
             try:
                 info = reader.probe(root / entry.video_id)
             except InputError:

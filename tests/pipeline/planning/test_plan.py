@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections import Counter, defaultdict
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -142,10 +143,10 @@ class Headers:
     """Stands in for the reader: what the headers of files claim, by name."""
 
     def __init__(self, **num_frames: int) -> None:
-        self.num_frames, self.opened = num_frames, 0
+        self.num_frames, self.opened = num_frames, list[str]()
 
     def probe(self, path: Path) -> MediaInfo:
-        self.opened += 1
+        self.opened.append(path.name)
         if path.name not in self.num_frames:
             raise InputError("not_video")
         frames = self.num_frames[path.name]
@@ -162,8 +163,18 @@ def test_work_is_guessed_from_a_dozen_files_and_the_wanted_frames() -> None:
     headers = Headers(**{entry.video_id: 100 for entry in entries})
     few, many = (cost(entries, headers, every=every) for every in (50, 1))
     assert few < many
-    assert headers.opened <= 24
+    assert len(headers.opened) <= 24
     assert cost([*entries[:-1], replace(entries[-1], size_bytes=2000)], headers, every=1) > many
+
+
+@pytest.mark.parametrize("inputs", [2, 12, 13, 23, 24, 25, 35, 100])
+def test_headers_are_read_from_all_over_the_set_whatever_its_size(inputs: int) -> None:
+    """Fakes sort before reals, and may be of another size and rate."""
+    headers = Headers()
+    cost([Entry(video_id=str(number), size_bytes=1000) for number in range(inputs)], headers, every=10)
+    read = [*map(int, headers.opened), inputs]
+    assert len(headers.opened) == min(inputs, 12)
+    assert max(last - first for first, last in pairwise(read)) == math.ceil(inputs / 12)
 
 
 def test_a_header_may_claim_anything_and_a_file_may_be_none() -> None:
