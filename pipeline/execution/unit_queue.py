@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from ..dataset.manifest import Receipt
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..planning.run_state import trusted_receipt_of
@@ -25,19 +26,32 @@ class Attempt:
     jobs_lost: int = 0
 
     @property
+    def was_tried(self) -> bool:
+        """Whether this run has tried the unit before: a receipt or a file of it may then be this run's own."""
+        return bool(self.failed_on or self.jobs_lost)
+
+    @property
     def lineage(self) -> tuple[str, ...]:
         """Ids from the planned unit down to this one."""
         return (*self.ancestors, self.unit.unit_id)
 
 
 class UnitQueue:
-    """Units of `job` that no worker of this run has tried; `on_done_elsewhere`: called with each that is skipped.
+    """Units of `job` that are to be processed, those whose batch job ended in the middle among them.
 
-    Shares of parts may overlap, so each unit's receipt is looked for right before the unit is to be processed.
+    Shares of parts may overlap, so each unit's receipt is looked for right before the unit is to be processed. A unit
+    that has one is skipped, and passed to `on_done_elsewhere`; if a lost worker of this run may have written the
+    receipt, that is passed to `on_receipt`.
     """
 
-    def __init__(self, job: JobSpec, on_done_elsewhere: Callable[[Unit], object]) -> None:
-        self._job, self._on_done_elsewhere = job, on_done_elsewhere
+    def __init__(
+        self,
+        job: JobSpec,
+        *,
+        on_done_elsewhere: Callable[[Unit], object],
+        on_receipt: Callable[[Receipt], object],
+    ) -> None:
+        self._job, self._on_done_elsewhere, self._on_receipt = job, on_done_elsewhere, on_receipt
         self._attempts: deque[Attempt] = deque()
 
     def __len__(self) -> int:
@@ -65,6 +79,8 @@ class UnitQueue:
                 return attempt
             if receipt.outcome == "split":
                 self.add_halves(attempt)
+            elif attempt.was_tried:
+                self._on_receipt(receipt)
             else:
                 self._on_done_elsewhere(attempt.unit)
         return None

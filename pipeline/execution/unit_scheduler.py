@@ -69,7 +69,11 @@ class UnitScheduler:
         With a `supply`, a worker whose whole job ends is no sign of a fault of its unit.
         """
         self._pool, self._job, self._observer, self._clock = pool, job, observer, clock
-        self._queue = UnitQueue(job, partial(observer.on_done_elsewhere, is_duplicate=False))
+        self._queue = UnitQueue(
+            job,
+            on_done_elsewhere=partial(observer.on_done_elsewhere, is_duplicate=False),
+            on_receipt=observer.on_receipt,
+        )
         self._retries: deque[Attempt] = deque()  # failed on one worker
         self._suspects: deque[Attempt] = deque()  # single-input units whose worker was lost
         self._abandoned: list[tuple[Unit, str]] = []
@@ -257,7 +261,7 @@ class UnitScheduler:
         if result.receipt.outcome == "split":
             self._observer.on_lost(attempt.unit, "another process has split it", "processing its halves")
             self._queue.add_halves(attempt)
-        elif result.work != "done" and not attempt.failed_on:  # else the other attempt may be one of this run
+        elif result.work != "done" and not attempt.was_tried:  # else the other attempt may be one of this run
             self._observer.on_done_elsewhere(attempt.unit, is_duplicate=result.work == "in_vain")
         else:
             self._observer.on_receipt(result.receipt)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import pytest
 from assets_worker_pool import Fault, SimulatedWorkerPool, done
@@ -313,6 +313,35 @@ def test_a_unit_whose_lost_worker_finished_it_after_all_is_this_runs_own(job: Jo
     pool.results[unit.unit_id] = UnitResult(done(unit, job), "in_vain")
     reported = run(pool, [unit])
     assert (reported.in_vain, reported.ok) == ([], 1)
+
+
+@pytest.mark.parametrize("work", ["adopted", "in_vain"])
+def test_a_unit_whose_preempted_job_published_it_is_this_runs_own(
+    job: JobSpec, work: Literal["adopted", "in_vain"]
+) -> None:
+    """The job ended before it had written the receipt, or its worker did so while another processed the unit."""
+    units = units_of(4, 2)
+    faults = iter(["job lost"])
+    pool = SimulatedWorkerPool(job, 2, lambda unit, worker: next(faults, None))
+    pool.results[units[0].unit_id] = UnitResult(done(units[0], job), work)
+    reported = run_on_jobs(pool, units)
+    assert (reported.done_elsewhere, reported.in_vain, reported.ok) == ([], [], 8)
+
+
+def test_a_unit_whose_preempted_job_wrote_its_receipt_is_this_runs_own_and_is_not_processed_again(job: JobSpec) -> None:
+    units = units_of(4, 2)
+
+    def finish_and_end(unit: Unit, worker: Worker) -> str | None:
+        if unit == units[0]:
+            write_receipt(job.paths, unit, done(unit, job))
+            write_receipt(job.paths, units[3], done(units[3], job))  # by another process
+            return "job lost"
+        return None
+
+    pool = SimulatedWorkerPool(job, 2, finish_and_end)
+    reported = run_on_jobs(pool, units)
+    assert (reported.done_elsewhere, reported.in_vain, reported.ok) == ([units[3].unit_id], [], 6)
+    assert [unit for unit, _ in pool.ran] == [unit.unit_id for unit in units[:3]]
 
 
 def test_a_job_that_is_preempted_costs_the_unit_it_was_at_and_no_input(job: JobSpec) -> None:
