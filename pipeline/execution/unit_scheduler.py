@@ -84,7 +84,7 @@ class UnitScheduler:
         self._running: dict[Future, tuple[Attempt, Worker]] = {}
         self._attribution = FailureAttribution(finished)
         self._workers: dict[str, Worker] = {}
-        self._replaced: set[str] = set()  # addresses of processes that are being replaced
+        self._replaced: set[Worker] = set()  # processes that are being replaced
         self._restarting: dict[str, float] = {}  # worker ids, and since when
         self._refreshed_at = self._worker_seen_at = self._clock()
         self._last_failure = ""
@@ -138,7 +138,7 @@ class UnitScheduler:
         """Lists the workers anew; raises `StoppedError` if there has been none for `_NO_WORKER_SECONDS`."""
         now = self._refreshed_at = self._clock()
         self._workers = self._pool.workers()
-        self._replaced &= self._workers.keys()
+        self._replaced.intersection_update(self._workers.values())
         for attempt, worker, has_crashed in self._lost.pop_decided(self._workers.values()):
             (self._on_worker_crashed if has_crashed else self._on_job_lost)(attempt, worker)
         if self._supply is not None:
@@ -169,7 +169,7 @@ class UnitScheduler:
     def _usable_workers(self) -> list[Worker]:
         return [
             worker for worker in self._workers.values()
-            if worker.address not in self._replaced and worker.worker_id not in self._attribution.retired
+            if worker not in self._replaced and worker.worker_id not in self._attribution.retired
         ]  # fmt: skip
 
     def _record_failure(self, worker: Worker, attempt: Attempt, reason: str) -> None:
@@ -177,7 +177,7 @@ class UnitScheduler:
         self._last_failure = reason
         self._attribution.record_failure(worker.worker_id, attempt.lineage, reason)
         if worker.nanny and worker.worker_id not in self._attribution.retired:
-            self._replaced.add(worker.address)
+            self._replaced.add(worker)
             self._restarting[worker.worker_id] = self._clock()
 
     # --- units
@@ -251,11 +251,15 @@ class UnitScheduler:
             raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
         error = future.exception()
         if isinstance(error, UnitError):
-            self._on_unit_failed(attempt, self._workers.get(error.worker, worker), error)
+            self._on_unit_failed(attempt, self._process_at(error.worker, worker), error)
         elif isinstance(error, KilledWorker):
-            self._on_worker_lost(attempt, self._workers.get(error.last_worker.address, worker))
+            self._on_worker_lost(attempt, self._process_at(error.last_worker.address, worker))
         else:
             raise error
+
+    def _process_at(self, address: str, assigned: Worker) -> Worker:
+        """The process that ran a unit: `assigned` or, where that had left before, another."""
+        return assigned if assigned.address == address else self._workers.get(address, assigned)
 
     def _on_unit_processed(self, attempt: Attempt, result: UnitResult) -> None:
         if result.receipt.outcome == "split":
@@ -269,12 +273,12 @@ class UnitScheduler:
     def _on_unit_failed(self, attempt: Attempt, worker: Worker, error: UnitError) -> None:
         reason = f"{error}, on {worker}"
         self._record_failure(worker, attempt, str(error))
-        if worker.address in self._replaced:
+        if worker in self._replaced:
             self._pool.restart(worker)
         attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
         if len(attempt.failed_on) == 1:
             action = "trying it on another"
-            if worker.address in self._replaced:
+            if worker in self._replaced:
                 action = "restarting that worker, and trying the unit on another"
             self._observer.on_lost(attempt.unit, reason, action)
             self._retries.append(attempt)

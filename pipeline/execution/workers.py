@@ -21,11 +21,15 @@ _ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class Worker:
-    """One worker process. `nanny`: the address of the process that restarts it, or None without one."""
+    """One worker process. `nanny`: the address of the process that restarts it, or None without one.
+
+    `server_id`: Dask's id of the process. With a fixed `--worker-port`, a restarted process has the old one's address.
+    """
 
     address: str
     name: str
     nanny: str | None
+    server_id: str
 
     @property
     def worker_id(self) -> str:
@@ -98,8 +102,10 @@ class WorkerPool:
         self._client.cancel(list(futures))
 
 
-def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None]]:
-    return [(worker.address, str(worker.name), worker.nanny or None) for worker in dask_scheduler.running]
+def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None, str]]:
+    return [
+        (worker.address, str(worker.name), worker.nanny or None, worker.server_id) for worker in dask_scheduler.running
+    ]
 
 
 def _has_other_clients(dask_scheduler: Any, client_id: str) -> bool:

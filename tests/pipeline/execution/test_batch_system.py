@@ -203,7 +203,7 @@ def test_a_job_whose_worker_is_there_runs_whatever_the_batch_system_lists(
         supply = WorkerSupply(cluster, (2, 2), Progress.silent())
         supply.adjust(6, [], [])
         jobs = dict(cluster.workers)
-        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None) for number in (0, 1)]
+        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None, str(number)) for number in (0, 1)]
         supply.adjust(6, started, started)
         assert cluster.workers == jobs
         supply.adjust(6, started[:1], started[:1])
@@ -222,7 +222,7 @@ def test_towards_the_end_jobs_without_work_are_cancelled_down_to_the_least_numbe
         supply = WorkerSupply(cluster, limits, Progress.silent())
         supply.adjust(6, [], [])
         assert set(cluster.worker_spec) == {0, 1, 2, 3}, "as many as there are units, but not more than four"
-        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None) for number in (0, 1)]
+        started = [Worker(f"tcp://127.0.0.1:{number}", str(number), None, str(number)) for number in (0, 1)]
         supply.adjust(6, started, started)
         assert set(cluster.worker_spec) == {0, 1, 2, 3}
         supply.adjust(1, started, started[:1])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -118,6 +118,17 @@ def test_a_worker_that_is_cured_by_a_new_process_goes_on_working(job: JobSpec) -
     first_process_units = [unit for unit, address in pool.ran if address == "tcp://worker:0"]
     assert len(first_process_units) == 1
     assert "0" in {name for name, address in workers_of(pool) if address != "tcp://worker:0"}
+
+
+@pytest.mark.parametrize("kind", ["ZeroDivisionError", "lost"])
+@pytest.mark.parametrize("run_on", [run, run_on_jobs])
+def test_a_process_that_is_restarted_at_the_same_address_is_a_new_one(
+    job: JobSpec, run_on: Callable[[SimulatedWorkerPool, list[Unit]], Reported], kind: str
+) -> None:
+    """As with a fixed `--worker-port`: else the only worker never gets the unit again."""
+    pool = SimulatedWorkerPool(job, 1, on_input("0003.mp4", kind=kind), fixed_ports=True)
+    reported = run_on(pool, units_of(4, 2))
+    assert (reported.ok, reported.failed, reported.retired) == (7, {"0003.mp4": 1}, [])
 
 
 def workers_of(pool: SimulatedWorkerPool) -> list[tuple[str, str]]:
@@ -238,7 +249,7 @@ def test_a_single_worker_without_a_nanny_tries_nothing_twice_and_says_what_to_st
 
 def test_workers_that_join_late_get_units_at_once(job: JobSpec) -> None:
     pool = SimulatedWorkerPool(job, 1, lambda unit, worker: None)
-    pool.after(10.0, Worker("", "late", None))
+    pool.after(10.0, Worker("", "late", None, ""))
     run(pool, units_of(10, 1))
     assert pool.clock() == pytest.approx(160, abs=15)
 
@@ -378,7 +389,7 @@ def test_a_unit_that_no_job_lasts_for_is_split_and_in_the_end_left_to_another_ru
 def test_jobs_that_wait_in_the_queue_for_hours_are_waited_for(job: JobSpec) -> None:
     """A cluster of which nobody expects workers is given up after two minutes."""
     pool = SimulatedWorkerPool(job, 0, on_input())
-    pool.after(7200.0, Worker("", "late", None))
+    pool.after(7200.0, Worker("", "late", None, ""))
     supply = Supply()
     assert run_on_jobs(pool, units_of(3, size=1), supply).ok == 3
     assert pool.clock() >= 7200

@@ -19,7 +19,7 @@ from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit
 
-_WORKER = Worker("tcp://here", "0", None)
+_WORKER = Worker("tcp://here", "0", None, "")
 
 
 @dataclass(eq=False)

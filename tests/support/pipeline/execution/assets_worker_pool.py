@@ -45,12 +45,16 @@ class Ended:
 
 @dataclass
 class SimulatedWorkerPool:
-    """`size` workers named 0, 1, ...; a unit takes 30 s, a failure one."""
+    """`size` workers named 0, 1, ...; a unit takes 30 s, a failure one.
+
+    `fixed_ports`: whether a restarted process listens at the address of the one before.
+    """
 
     job: JobSpec
     size: int
     fault: Fault
     nannies: bool = True
+    fixed_ports: bool = False
     has_other_jobs: bool = False
     clock: Clock = field(default_factory=Clock)
     ran: list[tuple[str, str]] = field(default_factory=list)
@@ -68,7 +72,13 @@ class SimulatedWorkerPool:
             self._join(str(number))
 
     def _join(self, name: str) -> None:
-        worker = Worker(f"tcp://worker:{next(self._number)}", name, f"tcp://nanny:{name}" if self.nannies else None)
+        number = next(self._number)
+        worker = Worker(
+            address=f"tcp://worker:{name if self.fixed_ports else number}",
+            name=name,
+            nanny=f"tcp://nanny:{name}" if self.nannies else None,
+            server_id=f"Worker-{number}",
+        )
         self._present[worker.address] = worker
         self._nannies.add(worker.nanny)
 
@@ -90,7 +100,7 @@ class SimulatedWorkerPool:
         """Ends a worker with its nanny; another job with a worker of another name comes in its place."""
         self._present.pop(worker.address)
         self._nannies.discard(worker.nanny)
-        self.after(RESTART_SECONDS, Worker("", f"{worker.name}+", None))
+        self.after(RESTART_SECONDS, Worker("", f"{worker.name}+", None, ""))
 
     def nanny_answers(self, address: str) -> bool:
         return address in self._nannies
