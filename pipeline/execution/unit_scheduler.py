@@ -92,7 +92,8 @@ class UnitScheduler:
     def run(self, units: Iterable[Unit]) -> None:
         """Runs all `units`; raises `StoppedError` where the disk, the cluster or nearly every unit fails.
 
-        And, at its end, where a unit's workers were lost while another job used the cluster.
+        And, at its end, where several inputs would be given up and no unit was ever finished, or where a unit's workers
+        were lost while another job used the cluster.
 
         Receipts written so far stay valid. Inputs are given up only at the end: if the run stops earlier, the next one
         tries them again.
@@ -106,8 +107,7 @@ class UnitScheduler:
         finally:
             with suppress(Exception):  # the cluster may be what has failed
                 self._pool.cancel(self._running)
-        for unit, reason in self._abandoned:
-            self._record_crashed(unit, reason)
+        self._record_abandoned()
         if self._num_left:
             raise StoppedError(
                 f"{plural(self._num_left, 'input')} lost {_MAX_WORKERS_LOST} workers each, while other jobs were at "
@@ -346,6 +346,17 @@ class UnitScheduler:
     def _abandon(self, unit: Unit, reason: str) -> None:
         self._observer.on_lost(unit, reason, "giving it up")
         self._abandoned.append((unit, reason))
+
+    def _record_abandoned(self) -> None:
+        """Gives up the units that failed, unless their number shows that the cause is outside the data."""
+        if len(self._abandoned) > 1 and self._attribution.nothing_finished:
+            raise StoppedError(
+                f"none of {len(self._abandoned)} units could be finished, the last failed with {self._last_failure}: "
+                "that is no fault of single inputs. They will be tried again: fix the cause and run the same command "
+                "again"
+            )
+        for unit, reason in self._abandoned:
+            self._record_crashed(unit, reason)
 
     def _record_crashed(self, unit: Unit, reason: str) -> None:
         """Writes the receipt of a unit that was given up: all of its inputs have crashed."""

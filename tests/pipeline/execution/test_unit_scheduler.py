@@ -191,6 +191,25 @@ def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: JobSpec
     assert list(job.paths.receipts.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
+@pytest.mark.parametrize("workers", [1, 4])
+@pytest.mark.parametrize(("units", "size"), [(2, 1), (9, 1), (3, 4), (1, 2)])
+def test_where_no_input_of_a_small_set_can_be_finished_none_is_given_up_and_the_next_run_resumes(
+    job: JobSpec, units: int, size: int, workers: int, kind: str
+) -> None:
+    planned = units_of(units, size)
+    with pytest.raises(StoppedError, match="RuntimeError: as it must" if kind == "RuntimeError" else "process"):
+        run(SimulatedWorkerPool(job, workers, lambda unit, worker: kind), planned)
+    reported = run(SimulatedWorkerPool(job, workers, on_input()), planned)
+    assert (reported.ok, reported.failed, reported.done_elsewhere) == (units * size, {}, [])
+
+
+@pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
+def test_an_input_that_is_alone_is_given_up(job: JobSpec, kind: str) -> None:
+    reported = run(SimulatedWorkerPool(job, 2, lambda unit, worker: kind), units_of(1, 1))
+    assert reported.failed == {"0000.mp4": 1}
+
+
 def test_a_detector_that_breaks_on_much_of_a_set_stops_the_run_and_gives_up_no_input(job: JobSpec) -> None:
     bad = [f"{number:04}.mp4" for number in range(4000) if number % 10 == 0 and number % 100]  # nine units of ten
     pool = SimulatedWorkerPool(job, 8, on_input(*bad))
