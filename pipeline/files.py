@@ -205,6 +205,17 @@ def walk_strictly(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
     return os.walk(folder, onerror=fail)
 
 
+def write_at(descriptor: int, data: bytes, offset: int) -> None:
+    """Writes all of `data` to an open file from byte `offset` on; raises `OSError`.
+
+    A single call may write a part and report no error, as the one that fills a disk does.
+    """
+    view = memoryview(data)
+    while view:
+        written = os.pwrite(descriptor, view, offset)
+        view, offset = view[written:], offset + written
+
+
 def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
     """Writes a small file atomically and with fsync, by way of a file in the folder `temporary`.
 

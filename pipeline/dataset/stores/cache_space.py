@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ...files import write_at
+
 _log = logging.getLogger("facefeed.stores")
 
 LAYOUT = "facefeed-store-cache-1"
@@ -99,9 +101,7 @@ class CacheSpace:
     def write(self, descriptor: int, data: bytes) -> None:
         """Writes to a file from its beginning; raises `OSError`."""
         os.ftruncate(descriptor, 0)
-        view, offset = memoryview(data), 0
-        while offset < len(data):
-            offset += os.pwrite(descriptor, view[offset:], offset)
+        write_at(descriptor, data, 0)
 
     def reserve(self, size: int) -> bool:
         """Makes room for a file and adds it to the bytes in use; False where the cache has no room for it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from ...files import write_at
 from .blocks import BLOCK_BYTES
 from .concurrent import map_on_threads
 from .remote_files import RemoteFiles
@@ -25,7 +26,7 @@ def fetch_file(files: RemoteFiles, stored: StoredFile, target: Path) -> bool:
             data = files.read(stored.name, start, end)
             if len(data) != end - start and files.stat(stored.name) == stored:  # a hole would be read as zeros
                 data = files.read(stored.name, start, end, is_within=True)
-            os.pwrite(file.fileno(), data, start)
+            write_at(file.fileno(), data, start)
 
         map_on_threads(fetch, range(0, stored.size_bytes, BLOCK_BYTES))
     return files.stat(stored.name) == stored and target.stat().st_size == stored.size_bytes

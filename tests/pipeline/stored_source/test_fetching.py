@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,15 @@ def test_a_store_that_takes_the_middle_for_the_end_stops_the_run_and_no_zeros_ar
 
     with pytest.raises(StoppedError, match=r"a.mp4: returns 0 of 10 bytes; resume"):
         fetch(refuse_later)
+
+
+def test_a_disk_that_is_full_for_a_moment_leaves_no_hole_in_a_copy(
+    fetch: Callable[[Spoil], bytes | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The write that fills a disk reports a short count and no error."""
+    pwrite = os.pwrite
+    monkeypatch.setattr(os, "pwrite", lambda file, data, at: pwrite(file, data[:4] if at == 10 else data, at))
+    assert fetch(lambda data, _: data) == CONTENT
 
 
 def test_a_file_that_is_cut_off_meanwhile_is_copied_as_it_is_then(
