@@ -70,7 +70,7 @@ class RangeReader(Protocol):
         """The same from the storage itself, where there is a cache that may be damaged; else None."""
 
     def prefetch(self, ranges: Iterable[Range]) -> None:
-        """Fetches what the next reads need, where that is faster at once; raises as `read`."""
+        """Reads at once what the next reads need, where that is faster; raises as `read`."""
 
     def is_current(self) -> bool | None:
         """Whether the dataset still has the state that was opened; None where its manifest says it."""

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final, TypeVar
 
 from ..byte_ranges import MissingFileError, Range
 from .blocks import Block, BlockCache
 from .cache_space import RevisionLock
-from .concurrent import map_on_threads
+from .concurrent import MAX_REQUESTS, map_on_threads
 from .counts import StoreCounter
 from .remote_files import MissingInStoreError, RemoteFiles
 
-_OPEN_BLOCKS: Final = 32
+_OPEN_BLOCKS: Final = 32 - MAX_REQUESTS  # so many more are open while they are loaded
 
 _Key = tuple[str, int]
+_Bounds = tuple[int, int]
 _Loaded = TypeVar("_Loaded")
 
 
@@ -29,6 +31,7 @@ class StoreReader:
         self.where = str(cache.files.address)
         self.remedy = "run `facefeed verify` on the folder that it was copied from, and copy the file again"
         self._blocks: dict[_Key, Block] = {}  # least recently used first
+        self._prefetched: dict[_Key, dict[_Bounds, bytes]] = {}
         self._reread = set[_Key]()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -67,7 +70,7 @@ class StoreReader:
         where it does not return it.
         """
         return b"".join(
-            self._read_block(name, number, offset, offset + size) for number in self._numbers(offset, offset + size)
+            self._read_prefetched(key, bounds) for key, bounds in self._parts([(name, offset, offset + size)])
         )
 
     def read_again(self, name: str, offset: int, size: int) -> bytes | None:
@@ -75,12 +78,13 @@ class StoreReader:
 
         None where that was done before: then the store's copy is damaged.
         """
-        keys = {(name, number) for number in self._numbers(offset, offset + size)} - self._reread
+        keys = {*self._keys([(name, offset, offset + size)])} - self._reread
         if not keys:
             return None
         self._reread |= keys
         for key in keys:
             self._close(key)
+            self._prefetched.pop(key, None)
             self._cache.drop(*key)
         return self.read(name, offset, size)
 
@@ -96,19 +100,35 @@ class StoreReader:
         return map_on_threads(read, names)
 
     def prefetch(self, ranges: Iterable[Range]) -> None:
-        """Fetches the blocks of `ranges` that are not in the cache, concurrently; counts hits and misses.
+        """Reads `ranges`, in place of the last ones, and keeps them for `read`; counts hits and misses.
 
-        Raises as `read`, the error of the block that failed first.
+        Blocks that are not in the cache are fetched concurrently. Each is read as it arrives: a cache that is full, or
+        smaller than a batch's blocks, does not have it any more when its images are needed. Raises as `read`, the error
+        of the block that failed first.
         """
-        missing = []
-        for key in dict.fromkeys(self._keys(ranges)):
+        wanted: dict[_Key, set[_Bounds]] = {}
+        for key, bounds in self._parts(ranges):
+            wanted.setdefault(key, set()).add(bounds)
+        self._prefetched = {}
+        lock, missing = threading.Lock(), []
+
+        def read(key: _Key) -> None:
+            self._prefetched[key] = {bounds: self._read_part(key, bounds) for bounds in wanted[key]}
+
+        def fetch(key: _Key) -> None:
+            block = self._load(key)
+            with lock:
+                self._keep_open(key, block)
+                read(key)
+
+        for key in wanted:
             if key in self._blocks or self._cache.has(*key):
                 self.counter.add(hits=1)
+                read(key)
             else:
                 missing.append(key)
         self.counter.add(misses=len(missing))
-        for key, block in zip(missing, map_on_threads(self._load, missing), strict=True):
-            self._keep_open(key, block)
+        map_on_threads(fetch, missing)
 
     def read_ahead(self, ranges: Iterable[Range]) -> None:
         """Fetches missing blocks into the cache, except those that another process is fetching; opens none.
@@ -119,16 +139,17 @@ class StoreReader:
             return
         map_on_threads(self._load_unless_busy, dict.fromkeys(self._keys(ranges)))
 
-    def _read_block(self, name: str, number: int, start: int, end: int) -> bytes:
-        """Reads the bytes of one block that lie in `start` .. `end` of its file."""
-        first = number * self._cache.block_bytes
-        bounds = max(start - first, 0), min(end - first, self._cache.block_bytes)
-        key = name, number
+    def _read_prefetched(self, key: _Key, bounds: _Bounds) -> bytes:
+        data = self._prefetched.get(key, {}).get(bounds)
+        return self._read_part(key, bounds) if data is None else data
+
+    def _read_part(self, key: _Key, bounds: _Bounds) -> bytes:
+        """Reads bytes of a block, which stays open."""
         try:
             return self._block(key).read(*bounds)
         except OSError:  # the local disk failed; the store may still return the block
             self._close(key)
-            self._keep_open(key, self._with_missing_file_error(lambda: self._cache.fetch(*key), name))
+            self._keep_open(key, self._with_missing_file_error(lambda: self._cache.fetch(*key), key[0]))
             return self._blocks[key].read(*bounds)
 
     def _block(self, key: _Key) -> Block:
@@ -165,10 +186,13 @@ class StoreReader:
         except MissingInStoreError as error:
             raise MissingFileError(f"{self.where}/{name}: not in the store; {self.remedy}") from error
 
-    def _numbers(self, start: int, end: int) -> range:
-        """Numbers of the blocks that a range overlaps."""
+    def _parts(self, ranges: Iterable[Range]) -> Iterator[tuple[_Key, _Bounds]]:
+        """Yields the blocks that `ranges` overlap, each with the bytes of it that are meant."""
         size = self._cache.block_bytes
-        return range(start // size, -(-end // size))
+        for name, start, end in ranges:
+            for number in range(start // size, -(-end // size)):
+                first = number * size
+                yield (name, number), (max(start - first, 0), min(end - first, size))
 
-    def _keys(self, ranges: Iterable[Range]) -> Iterable[_Key]:
-        return ((name, number) for name, start, end in ranges for number in self._numbers(start, end))
+    def _keys(self, ranges: Iterable[Range]) -> Iterator[_Key]:
+        return (key for key, _ in self._parts(ranges))

@@ -10,8 +10,10 @@ import pickle
 import shutil
 import subprocess
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import fsspec
 import pytest
@@ -22,8 +24,10 @@ from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.index_like import OutdatedIndex
 from facefeed.pipeline.dataset.stored_images import StoredImages
+from facefeed.pipeline.dataset.stores.blocks import Block
 from facefeed.pipeline.dataset.stores.cache_space import CacheSpace
 from facefeed.pipeline.dataset.stores.opening import OpenStore, StoreOptions
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 
 
@@ -178,6 +182,48 @@ def test_with_a_full_disk_all_is_read_from_the_store_with_one_warning(
     store.reader.counter.take()
     store.reader.read_ahead([(str(store.index.text("file", 0)), 0, 100_000)])
     assert store.reader.counter.take().requests == 0  # it would be fetched twice
+
+
+@pytest.mark.parametrize("room", ["full", "small", "ample"])
+def test_a_batch_fetches_each_block_once_whatever_room_the_cache_has_and_keeps_few_of_them(
+    out: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, room: str
+) -> None:
+    small_blocks(monkeypatch, 4 << 10)
+    store = opened(f"file://{out}", cache)
+    if room != "ample":
+        store.reader._cache.space = FullDisk(cache, 1 << 30) if room == "full" else CacheSpace(cache, 64 << 10)
+    created, alive, init, read = list[weakref.ref[Block]](), list[int](), Block.__init__, RemoteFiles.read
+
+    def register(block: Block, *given: Any, **more: Any) -> None:
+        init(block, *given, **more)
+        created.append(weakref.ref(block))
+
+    def count(files: RemoteFiles, *given: Any) -> bytes:
+        alive.append(sum(block() is not None for block in created))
+        return read(files, *given)
+
+    monkeypatch.setattr(Block, "__init__", register)
+    monkeypatch.setattr(RemoteFiles, "read", count)
+    images, rows = StoredImages(store.index, store.reader), range(len(store.index))
+    for _ in range(2):
+        images.prefetch(rows, masks=False)
+        counts = store.reader.counter.take()
+        assert counts.hits + counts.misses > 64
+        assert counts.requests == counts.misses
+        assert [images.image(row) for row in rows] == local_images(out)
+        assert store.reader.counter.take().requests == 0
+    assert max(alive) <= 32
+
+
+def test_all_images_of_a_damaged_block_are_fetched_again_after_they_were_prefetched(out: Path, cache: Path) -> None:
+    assert images_of(opened(f"file://{out}", cache)) == local_images(out)
+    for path in blocks_of(cache):
+        path.write_bytes(bytes(path.stat().st_size))
+    store = opened(f"file://{out}", cache)
+    images, rows = StoredImages(store.index, store.reader), range(len(store.index))
+    images.prefetch(rows, masks=False)
+    assert [images.image(row) for row in rows] == local_images(out)
+    assert store.reader.counter.take().requests == len(blocks_of(cache))
 
 
 def test_an_update_of_the_store_is_seen_at_the_next_opening_and_refused_to_readers_of_before(
