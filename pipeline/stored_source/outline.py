@@ -22,13 +22,14 @@ _MAX_NAME_BYTES = 255
 
 @dataclass(frozen=True)
 class OddFiles:
-    """Names of files that an outline lacks (no path can have such a name, a folder has it, the store refuses it), and
-    of those whose time it lacks.
+    """Names of files that an outline lacks (no path can have such a name, a folder has it, the store refuses it, or
+    lists it alone), and of those whose time it lacks.
     """
 
     unnameable: list[str] = field(default_factory=list)
     shadowed: list[str] = field(default_factory=list)
     refused: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
     undated: list[str] = field(default_factory=list)
 
     @property
@@ -38,6 +39,7 @@ class OddFiles:
             (self.unnameable, "{} left out, since no path can have such a name"),
             (self.shadowed, "{} left out, since a folder has the same name"),
             (self.refused, "{} left out, since the store refuses to read such metadata"),
+            (self.missing, "{} left out: listed, but missing in the store"),
             (self.undated, "{} without ETag and time: one that another of its size replaces stays unnoticed"),
         )
         return [
@@ -63,10 +65,12 @@ def write_outline(files: RemoteFiles, folder: Path, table: str | None = None) ->
         StoppedError: the store does not return a file, or the local disk fails.
 
     """
-    found = [stored for stored in files.list() if not _is_folder_marker(stored)]
-    if not found:
-        raise UsageError(f"SRC={str(files.address)!r}: the store has no file there; check the address")
     odd_files, metadata = OddFiles(), list[str]()
+    listed = files.list(on_unnameable=odd_files.unnameable.append, on_missing=odd_files.missing.append)
+    found = [stored for stored in listed if not _is_folder_marker(stored)]
+    if not found:
+        reasons = "; ".join(["the store has no file there", *odd_files.warnings])
+        raise UsageError(f"SRC={str(files.address)!r}: {reasons}; check the address")
     folders = {str(parent) for stored in found for parent in PurePosixPath(stored.name).parents}
     with stop_on_disk_error(folder):
         folder.mkdir(parents=True)

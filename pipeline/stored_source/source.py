@@ -13,6 +13,7 @@ from typing import Any
 from ..dataset.stores.address import StoreAddress, is_address
 from ..dataset.stores.counts import StoreCounter
 from ..dataset.stores.remote_files import WEB, MissingInStoreError, RemoteFiles
+from ..dataset.stores.web_pages import quoted, unquoted
 from ..errors import FacefeedError, UsageError
 from .outline import write_outline
 from .outline_folder import outline_folder
@@ -75,9 +76,10 @@ class OpenSource:
             )
         if root == listed:
             return self.files
-        address = self.files.address
-        below = f"{address.url}/{root.relative_to(listed).as_posix()}"
-        return RemoteFiles(StoreAddress(below, address.options), StoreCounter())
+        address, below = self.files.address, root.relative_to(listed).as_posix()
+        if address.protocol in WEB:
+            below = quoted(below)
+        return RemoteFiles(StoreAddress(f"{address.url}/{below}", address.options), StoreCounter())
 
 
 @contextmanager
@@ -136,6 +138,8 @@ def _address(src: str, storage_options: Mapping[str, Any] | None) -> StoreAddres
 def _folder_of(address: StoreAddress) -> tuple[RemoteFiles, str | None]:
     """The files of a folder, or of the folder of a table, with its name."""
     folder, _, name = address.url.rpartition("/")
+    if address.protocol in WEB:
+        name = unquoted(name)
     if PurePosixPath(name).suffix and not folder.endswith("/"):
         parent = RemoteFiles(StoreAddress(folder, address.options), StoreCounter())
         with suppress(MissingInStoreError):

@@ -18,6 +18,7 @@ from .counts import StoreCounter
 from .failures import code_of, is_forbidden_by_google, is_missing_bucket, is_of_credentials, kind_of_failure
 from .filesystem import open_filesystem
 from .stored_file import StoredFile
+from .web_pages import is_name, linked_names, quoted
 
 _log = logging.getLogger("facefeed.stores")
 
@@ -25,6 +26,7 @@ REQUEST_TIMEOUT_SECONDS = 60.0
 """Longest that a request may take; after that the request is retried."""
 
 WEB = ("http", "https")
+_PAGES = ("text/html", "application/xhtml+xml", None)
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _Result = TypeVar("_Result")
@@ -47,6 +49,7 @@ class RefusedByStoreError(UsageError):
 class RemoteFiles:
     """Files below an address. Picklable; its connections belong to one process. Thread-safe.
 
+    Names are those of files, also on a web server: they are quoted as its addresses require when they are requested.
     `sleep`: for the delays between attempts; tests pass a fake.
     """
 
@@ -108,15 +111,30 @@ class RemoteFiles:
         """Whether a web server returns a page of HTML under that name; raises as `read`."""
         return self._info(name).get("mimetype") == "text/html"
 
-    def list(self, below: str = "") -> Iterator[StoredFile]:
+    def list(
+        self,
+        below: str = "",
+        *,
+        on_unnameable: Callable[[str], object] = lambda _: None,
+        on_missing: Callable[[str], object] = lambda _: None,
+    ) -> Iterator[StoredFile]:
         """All files, or those below a folder, in no particular order; none where there is no such folder.
 
-        Raises as `read`, and `UsageError` where there are symbolic links, or the store does not say how large a file
-        is. A listing has many requests, which cannot be repeated one by one, except for a web server's pages: the
-        store's library repeats them, and not all are counted. Where a listing has no sizes, as that of a web server,
-        each file is asked for.
+        A listing has many requests, which cannot be repeated one by one, except for a web server's pages: the store's
+        library repeats them, and not all are counted. Where a listing has no sizes, as that of a web server, each file
+        is asked for.
+
+        Args:
+            below: the folder.
+            on_unnameable: called with each name on a web server's pages that no file can have.
+            on_missing: called with each name that is listed, but not there when it is asked for.
+
+        Raises:
+            UsageError: as `read`; or there are symbolic links, or the store does not say how large a file is.
+            StoppedError: as `read`.
+
         """
-        root, found = self._find(below)
+        root, found = self._find(below, on_unnameable, on_missing)
         without_size: list[str] = []
         for path, info in found.items():
             if info.get("islink"):
@@ -130,12 +148,18 @@ class RemoteFiles:
                 yield StoredFile.of(path.removeprefix(f"{root}/"), info)
             else:
                 without_size.append(path.removeprefix(f"{root}/"))
-        yield from filter(None, map_on_threads(self._stat_listed, without_size))
+        for name, stored in zip(without_size, map_on_threads(self._stat_listed, without_size), strict=True):
+            if stored is None:
+                on_missing(name)
+            else:
+                yield stored
 
-    def _find(self, below: str) -> tuple[str, dict[str, dict[str, Any]]]:
+    def _find(
+        self, below: str, on_unnameable: Callable[[str], object], on_missing: Callable[[str], object]
+    ) -> tuple[str, dict[str, dict[str, Any]]]:
         """The path of the address, and all files below `below`, by their paths."""
         if self.address.protocol in WEB:
-            return self._filesystem()[1], self._find_by_pages(below)
+            return self._filesystem()[1], self._find_by_pages(below.rstrip("/"), on_unnameable, on_missing)
         if self._listing is None or self._listing[0] != os.getpid():
             self._listing = (os.getpid(), *open_filesystem(self.address, repeats_requests=True))
         _, files, root = self._listing
@@ -152,21 +176,29 @@ class RemoteFiles:
                 self._delay(below, error, None)
             return root, {}
 
-    def _find_by_pages(self, below: str) -> dict[str, dict[str, Any]]:
+    def _find_by_pages(
+        self, below: str, on_unnameable: Callable[[str], object], on_missing: Callable[[str], object]
+    ) -> dict[str, dict[str, Any]]:
         """The same of a web server, page by page: fsspec leaves out what is below a page that it cannot read."""
-        root, found, folders = self._filesystem()[1], dict[str, dict[str, Any]](), [below.rstrip("/")]
+        root, found, folders = self._filesystem()[1], dict[str, dict[str, Any]](), [below]
         while folders:
             folder = folders.pop()
-            with suppress(MissingInStoreError):
-                for info in self._attempt(folder, lambda files, path, limit: files.ls(path, **limit, detail=True)):
-                    path = info["name"].rstrip("/")
-                    name = path.removeprefix(f"{root}/{folder}".rstrip("/") + "/")
-                    if name == path or {"?", "#", "/"} & {*name}:  # links to elsewhere, and those that sort the page
-                        continue
-                    if info["type"] == "directory":
-                        folders.append(f"{folder}/{name}".lstrip("/"))
-                    else:
-                        found[path] = info
+            try:
+                if folder == below and self._info(folder).get("mimetype") not in _PAGES:
+                    continue  # a file, however large
+                page: bytes = self._attempt(folder, lambda files, path, limit: files.cat_file(path, **limit))
+            except MissingInStoreError:
+                if folder != below:
+                    on_missing(folder)
+                continue
+            for name, is_folder in linked_names(page, f"{root}/{quoted(folder)}".rstrip("/")):
+                path = f"{folder}/{name}" if folder else name
+                if not is_name(name):
+                    on_unnameable(path)
+                elif is_folder:
+                    folders.append(path)
+                else:
+                    found[f"{root}/{path}"] = {"type": "file"}
         return found
 
     def _stat_listed(self, name: str) -> StoredFile | None:
@@ -194,12 +226,13 @@ class RemoteFiles:
 
     def _attempt(self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result]) -> _Result:
         delays_seconds = iter(RETRY_DELAYS_SECONDS)
+        below = quoted(name) if self.address.protocol in WEB else name
         while True:
             files, root = self._filesystem()
             limit = {"timeout": REQUEST_TIMEOUT_SECONDS} if getattr(files, "async_impl", False) else {}
             self.counter.add(requests=1)
             try:
-                return request(files, f"{root}/{name}", limit)
+                return request(files, f"{root}/{below}", limit)
             except Exception as error:  # each store's library has errors of its own
                 if kind_of_failure(error) == "beyond_end":
                     return b""  # type: ignore[return-value]  # only ranges have an end

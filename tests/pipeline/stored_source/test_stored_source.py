@@ -317,8 +317,8 @@ def test_metadata_that_is_gone_when_it_is_fetched_is_as_if_it_had_not_been_liste
 ) -> None:
     listed = RemoteFiles.list
 
-    def with_one_more(files: RemoteFiles, below: str = "") -> Iterator[StoredFile]:
-        yield from listed(files, below)
+    def with_one_more(files: RemoteFiles, below: str = "", **reports: Any) -> Iterator[StoredFile]:
+        yield from listed(files, below, **reports)
         yield StoredFile(name="gone.json", size_bytes=7, mtime_ns=0, modified_ns=0, version="")
 
     monkeypatch.setattr(RemoteFiles, "list", with_one_more)

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.dataset as pads
@@ -31,6 +32,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.stored_source.source import open_source
 from facefeed.pipeline.video import Sampling
 
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)
@@ -162,6 +164,67 @@ def test_links_that_sort_a_page_are_no_files(tmp_path: Path) -> None:
     with serve(tmp_path) as url:
         found = list(RemoteFiles(StoreAddress(url), StoreCounter()).list())
     assert [(stored.name, stored.size_bytes) for stored in found] == [("a.mp4", 4)]
+
+
+ODD_NAMES = ("a b", "c'd", "e&f", "é", "100%", "x#y", "q?r", "a+b", "a%20b", "semi;colon", "dots..")
+
+
+@pytest.mark.parametrize("table", ["", "/my%20table.csv"], ids=["folder", "table"])
+def test_names_are_those_of_the_files_whatever_characters_they_have(source: TinySource, url: str, table: str) -> None:
+    for name in ODD_NAMES:
+        (source.folder / "real" / name).mkdir()
+        source.put(f"real/{name}/{name}.mp4", "one")
+    lines = "".join(f"real/{name}/{name}.mp4,real\n" for name in ODD_NAMES)
+    (source.folder / "my table.csv").write_text(f"path,label\n{lines}fake/a.mp4,fake\n")
+    out, local = new_folder() / "out", new_folder() / "out"
+    assert run(f"{url}{table}", out).listing.missing == []
+    run(f"{source.folder}{unquote(table)}", local)
+    assert {f"real/{name}/{name}.mp4" for name in ODD_NAMES} <= {*rows(local)["video_id"].to_pylist()}
+    assert rows(out).equals(rows(local))
+
+
+def test_files_in_folders_with_odd_names_are_read_where_inputs_are_named_from_there(source: TinySource) -> None:
+    source.folder.rename(source.folder.parent / "50% of a b")
+    with serve(source.folder.parent) as above, open_source(above) as opened:
+        files = opened.files_below(opened.path / "50% of a b")
+        assert files is not None
+        assert files.stat("real/a.mp4").size_bytes > 0
+
+
+@pytest.mark.parametrize("folder", ["my films", "my%20films"])
+def test_pages_link_names_in_many_ways(tmp_path: Path, folder: str) -> None:
+    films = tmp_path / "my films"
+    films.mkdir()
+    for name in ("a b.mp4", "tom & jerry.mp4", "it's.mp4", "up.mp4", "o'clock.mp4"):
+        (films / name).write_bytes(b"film")
+    links = (
+        "../", "./", ".", "./../", "?C=N;O=D", "/", "/my%20films/", "./a%20b.mp4", "a b.mp4", "a%20b.mp4",
+        "tom%20&amp;%20jerry.mp4", "it&#x27;s.mp4", "/my%20films/up.mp4",
+        "o'clock.mp4", "mailto:me@host", "http://[", "//host/a.mp4", "%2e%2e/", "x%2Fy.mp4", "zero%00.mp4",
+        "gone%20film.mp4", "gone/",
+    )  # fmt: skip
+    (films / "index.html").write_text("".join(f'<a href="{link}">a film</a>' for link in links))
+    unnameable, missing = list[str](), list[str]()
+    with serve(tmp_path) as url:
+        files = RemoteFiles(StoreAddress(f"{url}/{folder}"), StoreCounter())
+        found = [*files.list(on_unnameable=unnameable.append, on_missing=missing.append)]
+    names = ["a b.mp4", "it's.mp4", "o'clock.mp4", "tom & jerry.mp4", "up.mp4"]
+    assert sorted(stored.name for stored in found) == names
+    assert sorted(unnameable) == ["..", "x/y.mp4", "zero\0.mp4"]
+    assert sorted(missing) == ["gone", "gone film.mp4"]
+
+
+def test_files_that_a_page_lists_and_the_server_lacks_are_named(tmp_path: Path) -> None:
+    (tmp_path / "index.html").write_text('<a href="a.mp4">a</a> <a href="gone%20one.mp4">b</a>')
+    (tmp_path / "a.mp4").write_bytes(b"film")
+    warning = r"1 file left out: listed, but missing in the store \(gone one.mp4\)"
+    with serve(tmp_path) as url:
+        with open_source(url) as opened:
+            assert [*opened.warnings] == [warning.replace("\\", "")]
+        (tmp_path / "a.mp4").unlink()
+        (tmp_path / "index.html").write_text('<a href="gone%20one.mp4">b</a>')
+        with pytest.raises(UsageError, match=f"has no file there; {warning}; check"), open_source(url):
+            pass
 
 
 @pytest.mark.parametrize("redirects", [True, False])
