@@ -19,6 +19,7 @@ from ..sources.folder_names import COMPRESSIONS
 from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.media_files import FRAME_FOLDERS, find_named, ignored_as_mask, mask_folders
+from ..sources.media.suffixes import split_video_suffix
 
 _NamesIn = Callable[[str], Sequence[str]]
 """Names of the folders of masks in a folder, relative to the root."""
@@ -85,13 +86,15 @@ def without_comparisons_of_real(listing: Listing, planned: Iterable[Entry]) -> L
 
 def _mask_of(clip: Entry, root: Path, allowed: Sequence[Path], names_in: _NamesIn) -> FoundFile | None:
     found = (find_named(root, folder, allowed) for folder in _folders_of_masks(clip.video_id, names_in))
-    return next((mask for mask in found if mask is not None), None)
+    return next((mask for mask in found if mask is not None and (mask.num_images or mask.problem)), None)
 
 
 def _folders_of_masks(clip: str, names_in: _NamesIn) -> Iterator[str]:
     """Where the masks of a clip may lie: `masks` in the place of `frames`, or above the folder of a grade.
 
-    >>> list(_folders_of_masks("Deepfakes/c23/frames/033_097", lambda folder: ["masks"]))[::2]
+    Either folder may be called as the clip's video, `033_097.mp4`.
+
+    >>> list(_folders_of_masks("Deepfakes/c23/frames/033_097", lambda folder: ["masks"]))[::4]
     ['Deepfakes/c23/masks/033_097', 'Deepfakes/masks/033_097']
     """
     parts = clip.split("/")
@@ -102,5 +105,7 @@ def _folders_of_masks(clip: str, names_in: _NamesIn) -> Iterator[str]:
     is_grade = bool(above) and above[-1].lower() in COMPRESSIONS
     for base in (above, above[:-1]) if is_grade else (above,):
         for name in names_in("/".join(base)):
-            yield "/".join([*base, name, *inner])
-            yield "/".join([*base, name, frames, *inner])
+            for below in (inner, [frames, *inner]):
+                folder = "/".join([*base, name, *below])
+                stem, suffix = split_video_suffix(folder)
+                yield from (folder, stem if suffix else f"{folder}.mp4")

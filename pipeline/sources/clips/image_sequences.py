@@ -23,7 +23,7 @@ from ..folder_names import (
     without_content_folders,
 )
 from ..listing import Entry
-from ..media.suffixes import is_image
+from ..media.suffixes import is_image, split_video_suffix
 
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
 _NAME_OF_FRAME = re.compile(r"(.*[^\W\d_].*|\d{3}_\d{3})[_-]\d+")  # of a clip with a letter, or of FaceForensics++
@@ -140,6 +140,16 @@ class FramePath(NamedTuple):
     clip: str
     below: str
 
+    @property
+    def stem(self) -> str:
+        """The clip's name without the suffix of a video, which its folder may be called with."""
+        return split_video_suffix(self.clip)[0]
+
+    @property
+    def suffix(self) -> str:
+        """That suffix, with its dot; empty where the folder has none."""
+        return split_video_suffix(self.clip)[1]
+
     @classmethod
     def parse(cls, relative: str) -> Self | None:
         """None for a video, and for an image in a folder that is not called after a clip.
@@ -174,11 +184,11 @@ def video_of_frame(relative: str) -> str:
 
     >>> video_of_frame("real/videos/033.mp4"), video_of_frame("real/frames/033/0001.png")
     ('real/videos/033.mp4', 'real/videos/033.mp4')
-    >>> video_of_frame("real/033/0001.png")
-    'real/033.mp4'
+    >>> video_of_frame("real/033/0001.png"), video_of_frame("real/033.mp4/0001.png")
+    ('real/033.mp4', 'real/033.mp4')
     """
     frame = FramePath.parse(relative)
     if frame is None:
         return relative
     *above, last = frame.above
-    return "/".join([*above, "videos" if last.lower() in CONTENT_NAMES else last, f"{frame.clip}.mp4"])
+    return "/".join([*above, "videos" if last.lower() in CONTENT_NAMES else last, f"{frame.stem}.mp4"])

@@ -23,7 +23,7 @@ from ..folder_names import CONTENT_NAMES, VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
 from ..media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, find_media, listable_folders, printable_name
-from ..media.suffixes import VIDEO_SUFFIXES, is_image, is_media
+from ..media.suffixes import is_image, is_media, split_video_suffix
 from .image_sequences import class_names, clip_folder
 
 _FRAMES_OF_CLIP = re.compile(rf"(.+?)[\W_]+(?:{'|'.join(sorted(CONTENT_NAMES))})")
@@ -38,10 +38,9 @@ def clip_keys(path: str) -> tuple[str, ...]:
     >>> clip_keys("real/videos/033.MP4"), clip_keys("real/frames/033"), clip_keys("real/033_frames")
     (('real/033',), ('real/033',), ('real/033_frames', 'real/033'))
     """
-    stem, dot, end = path.lower().rpartition(".")
-    is_video = f"{dot}{end}" in VIDEO_SUFFIXES
-    *folders, name = (stem if is_video else path.lower()).split("/")
-    match = None if is_video else _FRAMES_OF_CLIP.fullmatch(name)
+    stem, suffix = split_video_suffix(path.lower())
+    *folders, name = stem.split("/")
+    match = None if suffix else _FRAMES_OF_CLIP.fullmatch(name)
     names = (name, match[1]) if match else (name,)
     return tuple("/".join(part for part in (*folders, each) if part not in VIDEO_FOLDERS) for each in names)
 

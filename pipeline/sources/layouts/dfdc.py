@@ -191,14 +191,16 @@ def _entries(
         path = posixpath.join(prefix, name)  # an absolute name stays one, and is refused
         media_file = on_disk.pop(path, None) or find_named(src, path, allowed)
         in_videos = on_disk.get(f"{prefix}videos/{name}")
-        inputs = [file for file in (media_file, in_videos) if file][:1] or frames_of[stem_of(published_path(path))]
+        named = [file for file in (media_file, in_videos) if file]
+        videos = [file for file in named if not file.num_images]
+        inputs = videos[:1] or frames_of.get(stem_of(published_path(path)), named[:1])
         if not inputs:
             missing.append(path)
             continue
         original = _in_videos(_original(src, prefix, name, metadata, prefixes), names)
         for file in inputs:
             on_disk.pop(file.relative, None)
-            entries.append(_entry(file, metadata, _frame_of(original, file), split))
+            entries.append(_entry(file, metadata, _frame_of(original, file, frames_of, names), split))
     entries += [Entry.of_file(file, dataset=DFDC.name) for file in on_disk.values()]
     return sorted(entries, key=lambda entry: entry.video_id), missing
 
@@ -257,14 +259,23 @@ def _in_videos(original: str | None, names: Collection[str]) -> str | None:
     return in_videos if in_videos in names else original
 
 
-def _frame_of(original: str | None, file: FoundFile) -> str | None:
-    """The original's frame of the same number where `file` is an extracted frame; else `original`."""
+def _frame_of(
+    original: str | None, file: FoundFile, frames_of: Mapping[str, Sequence[FoundFile]], names: Collection[str]
+) -> str | None:
+    """The original's frame of the same number where `file` is an extracted frame; else `original`.
+
+    frames_of: frames by the stem of their video. names: all files; where a frame is none of them, the one that it would
+    be in the folder of the original's other frames.
+    """
     frame = FramePath.parse(file.relative)
     if original is None or frame is None:
         return original
     folder, name = posixpath.split(original)
     inner = frame.above[-1] if frame.above[-1].lower() in CONTENT_NAMES else ""
-    return posixpath.join(folder, inner, posixpath.splitext(name)[0], frame.below)
+    usual = posixpath.join(folder, inner, f"{posixpath.splitext(name)[0]}{frame.suffix}", frame.below)
+    others = () if usual in names else frames_of.get(stem_of(published_path(original)), ())
+    other = FramePath.parse(others[0].relative) if others else None
+    return "/".join([*other.above, other.clip, frame.below]) if other else usual
 
 
 def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None, split: str | None) -> Entry:
@@ -272,16 +283,10 @@ def _entry(media_file: FoundFile, metadata: dict[str, Any], original: str | None
     problem_detail = (
         f"metadata says label {metadata.get('label')!r}; DFDC knows REAL and FAKE" if label is None else None
     )
-    return Entry(
-        video_id=media_file.relative,
-        size_bytes=media_file.size_bytes,
-        mtime_ns=media_file.mtime_ns,
-        label=-1 if label is None else label,
-        split=split,
-        source_id=original,
-        dataset="dfdc",
-        problem=media_file.problem or ("unknown_label" if problem_detail else None),
-        detail=media_file.detail if media_file.problem else problem_detail,
+    if problem_detail and not media_file.problem:
+        media_file = replace(media_file, problem="unknown_label", detail=problem_detail)
+    return Entry.of_file(
+        media_file, label=-1 if label is None else label, split=split, source_id=original, dataset="dfdc"
     )
 
 

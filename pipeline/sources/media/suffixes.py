@@ -17,6 +17,16 @@ def suffix_of(name: str) -> str:
     return f".{end.lower()}" if stem and end else ""
 
 
+def split_video_suffix(name: str) -> tuple[str, str]:
+    """A name and its suffix of a video, which a folder of frames may be called with too; empty where it has none.
+
+    >>> split_video_suffix("033_097.MP4"), split_video_suffix("033.v2")
+    (('033_097', '.MP4'), ('033.v2', ''))
+    """
+    end = len(name) - len(suffix) if (suffix := suffix_of(name)) in VIDEO_SUFFIXES else len(name)
+    return name[:end], name[end:]
+
+
 def is_media(name: str) -> bool:
     """Whether a file is a video or an image by its suffix."""
     return suffix_of(name) in _MEDIA_SUFFIXES

@@ -194,7 +194,7 @@ def _other_form(name: str) -> str | None:
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:
     frame = FramePath.parse(media_file.relative)
     if frame:
-        above, stem, end = [*frame.above], frame.clip, f"/{frame.below}"
+        above, stem, end = [*frame.above], frame.stem, f"{frame.suffix}/{frame.below}"
     else:
         *above, file = media_file.relative.split("/")
         stem, end = posixpath.splitext(file)

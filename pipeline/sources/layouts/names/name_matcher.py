@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,18 @@ from typing import Self
 
 from ....errors import UsageError
 from ...clips.image_sequences import FramePath, video_of_frame
+from ...media.suffixes import VIDEO_SUFFIXES
+
+_SUFFIX_OF_FOLDER = re.compile(rf"({'|'.join(map(re.escape, sorted(VIDEO_SUFFIXES)))})(?=/)")
 
 
 def stem_of(name: str) -> str:
-    """Folder and stem in lower case: the same whatever suffix or case a copy of the video has."""
-    return posixpath.splitext(name)[0].lower()
+    """Folder and stem in lower case: the same whatever suffix or case a copy of the video, or its folder, has.
+
+    >>> stem_of("real/033.MKV"), stem_of("real/033.mp4/0001.png")
+    ('real/033', 'real/033/0001')
+    """
+    return _SUFFIX_OF_FOLDER.sub("", posixpath.splitext(name)[0].lower())
 
 
 def published_path(relative: str) -> str:
@@ -36,7 +44,7 @@ def path_of_original(relative: str, top: str, name: str) -> str:
     'real/faces/0000/001.png'
     """
     if frame := FramePath.parse(relative):
-        return "/".join([top, *frame.above[1:], name, frame.below])
+        return "/".join([top, *frame.above[1:], f"{name}{frame.suffix}", frame.below])
     *folders, file = relative.split("/")
     return "/".join([top, *folders[1:], f"{name}{posixpath.splitext(file)[1]}"])
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from ....errors import UsageError
 from ...media.media_files import listable_folders, path_exists
+from ...media.suffixes import split_video_suffix
 
 MIN_SIMILARITY = 0.8  # 0..1: `NeuralTexture` is meant to be NeuralTextures, `FaceSwap` is not FaceShifter
 
@@ -37,12 +38,17 @@ def folders_spelt_as(root: Path, known: Mapping[str, T]) -> dict[str, T]:
 
 
 def path_as_spelt(root: Path, path: str) -> str:
-    """`path`, relative to `root`, with each folder as it is spelt on disk; from one that is not there on unchanged."""
+    """`path`, relative to `root`, with each folder as it is spelt on disk; from one that is not there on unchanged.
+
+    A folder of frames may be called as their clip or as its video: `033` or `033.mp4`.
+    """
     here = root
     parts = path.split("/")
     for position, part in enumerate(parts):
         if not path_exists(here / part):
-            spellings = folders_spelt_as(here, {part: part})
+            key = spelling_key(split_video_suffix(part)[0])
+            names = listable_folders(here)
+            spellings = [name for name in names if spelling_key(split_video_suffix(name)[0]) == key]
             if not spellings:
                 break
             parts[position] = min(spellings)
