@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..console import plural
 from ..errors import RefusedError
-from ..sources.clips.image_sequences import class_names, clip_folder, clips_in_names, video_of_frame
+from ..sources.clips.image_sequences import FramePath, class_names, clip_folder, clips_in_names
 from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.suffixes import is_image
@@ -145,7 +145,7 @@ def _candidates(listing: Listing, roots: Sequence[Path]) -> Frames:
         if entry.problem or entry.num_images or not is_image(entry.video_id):
             continue
         # In a published set the folders say which images are frames of a video.
-        if listing.recognised_by and video_of_frame(entry.video_id) == entry.video_id:
+        if listing.recognised_by and not FramePath.parse(entry.video_id, in_root=listing.clips_in_root):
             continue
         if clip_folder(_folder_of(entry), classes):
             by_folder[_folder_of(entry)].append(entry)

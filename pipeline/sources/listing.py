@@ -168,6 +168,7 @@ class Listing:
         unused_split_warning: what a user should know where they are not, as a sentence without a full stop.
         footage_from_names: whether `footage` follows from names alone. Where it then differs from that of a planned
             input, it is the rule that is another, and not the source that has changed.
+        clips_in_root: whether folders in the root may be clips of a published set, as in one part of DFDC.
         footage_before: what the layout gave as the footage of entries that got that of others, since they may be of one
             clip; by id.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
@@ -196,6 +197,7 @@ class Listing:
     uses_splits: bool = True
     unused_split_warning: str = ""
     footage_from_names: bool = False
+    clips_in_root: bool = False
     footage_before: Mapping[str, str | None] = field(default_factory=dict)
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()

@@ -150,9 +150,19 @@ class FramePath(NamedTuple):
         """That suffix, with its dot; empty where the folder has none."""
         return split_video_suffix(self.clip)[1]
 
+    @property
+    def video(self) -> str:
+        """Path of the video that the frame belongs to."""
+        above = [*self.above]
+        if above and above[-1].lower() in CONTENT_NAMES:
+            above[-1] = "videos"
+        return "/".join([*above, f"{self.stem}.mp4"])
+
     @classmethod
-    def parse(cls, relative: str) -> Self | None:
+    def parse(cls, relative: str, *, in_root: bool = False) -> Self | None:
         """None for a video, and for an image in a folder that is not called after a clip.
+
+        in_root: whether folders in the root may be clips, and not only those in folders of the set.
 
         >>> FramePath.parse("real/faces/033/0001.png")
         FramePath(above=('real', 'faces'), clip='033', below='0001.png')
@@ -166,7 +176,7 @@ class FramePath(NamedTuple):
         while position > 0 and parts[position].lower() in CONTENT_NAMES:
             position -= 1
         if (
-            position < 1
+            position < (0 if in_root else 1)
             or parts[position].lower() == "videos"
             or (position < len(parts) - 2 and _collects_clips(parts[position]))
         ):
@@ -188,7 +198,4 @@ def video_of_frame(relative: str) -> str:
     ('real/033.mp4', 'real/033.mp4')
     """
     frame = FramePath.parse(relative)
-    if frame is None:
-        return relative
-    *above, last = frame.above
-    return "/".join([*above, "videos" if last.lower() in CONTENT_NAMES else last, f"{frame.stem}.mp4"])
+    return frame.video if frame else relative

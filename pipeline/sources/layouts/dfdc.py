@@ -67,7 +67,7 @@ class DFDC:
         refuse_duplicates(src, entries)
         listing = Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries, missing=missing, ignored=+ignored,
-            uses_splits=uses_splits, footage_from_names=True,
+            uses_splits=uses_splits, footage_from_names=True, clips_in_root=src in split_of,
             without_splits="name the folders of training, validation and test set one after the other"
             if use_folders
             else "take `split` out of each metadata.json",
@@ -180,8 +180,8 @@ def _entries(
     names = frozenset(on_disk)  # which loses what has a record
     frames_of: dict[str, list[FoundFile]] = defaultdict(list)
     for file in files:
-        if FramePath.parse(file.relative):
-            frames_of[stem_of(published_path(file.relative))].append(file)
+        if frame := FramePath.parse(file.relative, in_root=True):
+            frames_of[stem_of(published_path(frame.video))].append(file)
     prefixes: dict[str, set[str]] = defaultdict(set)
     for prefix, name, *_ in records:
         prefixes[posixpath.normpath(name)].add(prefix)
@@ -267,14 +267,14 @@ def _frame_of(
     frames_of: frames by the stem of their video. names: all files; where a frame is none of them, the one that it would
     be in the folder of the original's other frames.
     """
-    frame = FramePath.parse(file.relative)
+    frame = FramePath.parse(file.relative, in_root=True)
     if original is None or frame is None:
         return original
     folder, name = posixpath.split(original)
-    inner = frame.above[-1] if frame.above[-1].lower() in CONTENT_NAMES else ""
+    inner = "".join(name for name in frame.above[-1:] if name.lower() in CONTENT_NAMES)
     usual = posixpath.join(folder, inner, f"{posixpath.splitext(name)[0]}{frame.suffix}", frame.below)
     others = () if usual in names else frames_of.get(stem_of(published_path(original)), ())
-    other = FramePath.parse(others[0].relative) if others else None
+    other = FramePath.parse(others[0].relative, in_root=True) if others else None
     return "/".join([*other.above, other.clip, frame.below]) if other else usual
 
 

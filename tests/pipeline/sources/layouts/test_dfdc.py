@@ -12,6 +12,7 @@ import pytest
 from assets_layouts import DFDC_PARTS, Footage, lay_dfdc
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.image_clips import with_clips
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source
@@ -266,3 +267,49 @@ def test_the_columns_of_the_dataset_say_what_the_metadata_says(
         assert row["source_id"] == (f"{name.split('/')[0]}/{original}" if original else None)
         splits.setdefault(row["source_id"] or name, set()).add(row["split"])
     assert {name: used_splits for name, used_splits in splits.items() if len(used_splits) > 1} == {}
+
+
+RECORDS = {"a.mp4": {"label": "FAKE", "original": "b.mp4"}, "b.mp4": {"label": "REAL"}}
+
+
+@pytest.mark.parametrize("inner", ["", "frames/", "faces/"])
+def test_one_part_as_frames_is_read_like_its_videos(tmp_path: Path, inner: str) -> None:
+    (tmp_path / "metadata.json").write_text(json.dumps(RECORDS))
+    touch(tmp_path, *(f"{inner}{clip}/{frame}.png" for clip in "ab" for frame in range(2)))
+    listing = list_source(tmp_path)
+    assert {name: (entry.label, entry.source_id) for name, entry in by_name(listing).items()} == {
+        f"{inner}a/0.png": (1, f"{inner}b/0.png"),
+        f"{inner}a/1.png": (1, f"{inner}b/1.png"),
+        f"{inner}b/0.png": (0, None),
+        f"{inner}b/1.png": (0, None),
+    }
+    clips = with_clips(listing, [], [tmp_path.resolve()]).entries
+    assert [(clip.video_id, clip.num_images) for clip in clips] == [(f"{inner}a", 2), (f"{inner}b", 2)]
+    assert listing.missing == []
+
+
+@pytest.mark.parametrize("table", ["labels.csv", "test/labels.csv"])
+def test_the_test_set_as_frames_beside_its_table_has_its_labels(tmp_path: Path, table: str) -> None:
+    folder = (tmp_path / table).parent
+    touch(folder, "a/0.png", "b/faces/0.png", "labels.csv")
+    (tmp_path / table).write_text("filename,label\na.mp4,1\nb.mp4,0\n")
+    listing = with_clips(list_source(tmp_path), [], [tmp_path.resolve()])
+    labels = {str((tmp_path / entry.video_id).relative_to(folder)): entry.label for entry in listing.entries}
+    assert labels == {"a": 1, "b/faces": 0}
+
+
+def test_a_frame_whose_number_the_original_lacks_is_of_the_same_original_as_the_others(tmp_path: Path) -> None:
+    part = tmp_path / "dfdc_train_part_0"
+    touch(part, "metadata.json", "a/0.png", "a/1.png", "faces/b/0.png")
+    (part / "metadata.json").write_text(json.dumps(RECORDS))
+    clips = with_clips(list_source(tmp_path), [], [tmp_path.resolve()]).entries
+    assert {clip.video_id: clip.source_id for clip in clips} == {
+        f"{part.name}/a": f"{part.name}/faces/b",
+        f"{part.name}/faces/b": None,
+    }
+
+
+def touch(folder: Path, *names: str) -> None:
+    for name in names:
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).touch()
