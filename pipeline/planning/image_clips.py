@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..console import plural
 from ..errors import RefusedError
-from ..sources.clips.image_sequences import FramePath, class_names, clip_folder, clips_in_names
+from ..sources.clips.image_sequences import FramePath, clip_folder, clips_in_names, collecting_folders
 from ..sources.layouts.table.layout import TableFile
 from ..sources.listing import Entry, FoundFile, Listing
 from ..sources.media.suffixes import is_image
@@ -139,7 +139,7 @@ def _folder_of(entry: Entry) -> str:
 
 def _candidates(listing: Listing, roots: Sequence[Path]) -> Frames:
     """The frames of each folder that is a clip by its name, all of whose images are listed with equal metadata."""
-    classes = class_names(listing.entries, listing.labels)
+    classes = collecting_folders(listing)
     by_folder: Frames = defaultdict(list)
     for entry in listing.entries:
         if entry.problem or entry.num_images or not is_image(entry.video_id):

@@ -33,7 +33,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .checks.link_coverage import LinkCoverage
 from .checks.listing_checks import listing_warnings, refuse_unlabelled, unknown_real_class
-from .clips.image_sequences import group_frames
+from .clips.image_sequences import collecting_folders, group_frames
 from .clips.video_or_frames import each_clip_once
 from .clips.whole_frames import without_unlike_comparisons
 from .layout import Layout, load_layout, read_listing
@@ -137,7 +137,7 @@ def list_source(
     has_own_footage = any(entry.footage is not None for entry in listing.entries)
     listing = replace(
         listing,
-        entries=group_frames(listing.entries, listing.labels),
+        entries=group_frames(listing.entries, collecting_folders(listing)),
         footage_from_names=listing.footage_from_names or bool(listing.recognised_by) or not has_own_footage,
         warnings=(*listing.warnings, *hints, *unread),
     )

@@ -173,6 +173,8 @@ class Listing:
             clip; by id.
         without_splits: in the imperative, how the user removes given splits, so that splits are drawn.
         missing_split_lists: published lists of splits that are not there.
+        split_lists: published lists of splits that were read.
+        collecting_folders: names, in lower case, of folders of a published set that hold frames of several clips.
         giving_labels: how inputs without a label get one.
         naming_real: in the imperative, how a class is named the real one; {} stands for its name.
         misspelt_labels: those of `labels` that may be another one misspelt, of which `warnings` warns.
@@ -201,6 +203,8 @@ class Listing:
     footage_before: Mapping[str, str | None] = field(default_factory=dict)
     without_splits: str = "take the splits out of the source"
     missing_split_lists: tuple[str, ...] = ()
+    split_lists: tuple[str, ...] = ()
+    collecting_folders: frozenset[str] = frozenset()
     giving_labels: str = "list them in a table: path,label"
     naming_real: str = "if {} is the real one, have the layout call it real"
     misspelt_labels: frozenset[str] = frozenset()

@@ -20,7 +20,7 @@ from typing import Any
 
 from ..dataset.schema import SPLITS
 from ..errors import RefusedError, UsageError
-from .clips.image_sequences import class_names, clip_folder
+from .clips.image_sequences import clip_folder, collecting_folders
 from .folder_names import COMPRESSIONS, VIDEO_FOLDERS, class_of_folder
 from .layouts.ffpp.layout import FaceForensics
 from .layouts.ffpp.names import METHOD_OF_FOLDER, PEOPLE, VideoName
@@ -50,7 +50,7 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
         RefusedError: it has a clip in train and in another split, unless `allow_leaks`: then it is test, or val.
 
     """
-    classes = class_names(listing.entries, listing.labels)
+    classes = collecting_folders(listing)
     inputs = _parts_of_inputs(listing.entries, classes)
     splits_of, keys_without_split = _read(path, partial(_parts_in_file, classes=classes, photos=_photos(inputs)))
     if not allow_leaks:
@@ -70,7 +70,7 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
         for entry in listing.entries
     ]
     return replace(
-        listing, entries=entries, without_splits=f"leave out --splits {path}", missing_split_lists=(),
+        listing, entries=entries, without_splits=f"leave out --splits {path}", missing_split_lists=(), split_lists=(),
         unused_split_warning="", warnings=(*listing.warnings, *_warnings(path, splits_of, named)),
     )  # fmt: skip
 

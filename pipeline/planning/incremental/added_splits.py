@@ -9,7 +9,7 @@ from dataclasses import replace
 from ...console import first_names, plural
 from ...errors import RefusedError
 from ...sources import Entry, Listing
-from ...sources.clips.image_sequences import class_names
+from ...sources.clips.image_sequences import collecting_folders
 from ...sources.clips.video_or_frames import EntriesOfClips
 from ...sources.media.suffixes import is_image
 from ...splits.assignment import Assignment, assign_splits
@@ -64,7 +64,7 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     """Ids of `added` inputs that are the clip of a `gone` one in another form, with its id: a video for its frames."""
     if not gone:
         return {}
-    classes = class_names(listing.entries, listing.labels)
+    classes = collecting_folders(listing)
     clips, gone_clips = EntriesOfClips.of(listing.entries, classes), EntriesOfClips.of(gone, classes)
     new = {entry.video_id for entry in added}
 

@@ -8,7 +8,7 @@ from typing import NamedTuple, Self
 
 from ...console import plural
 from ...dataset.schema import REAL_NAMES
-from ..clips.image_sequences import group_frames
+from ..clips.image_sequences import class_names, group_frames
 from ..listing import Entry
 from ..media.suffixes import is_image
 
@@ -108,5 +108,5 @@ def classes_of_originals(entries: Sequence[Entry]) -> set[int]:
 
 def _guessed(recorded: Sequence[Entry], labels: Sequence[str]) -> int:
     images = [entry for entry in recorded if entry.num_images or is_image(entry.video_id)]
-    by_name = group_frames([replace(entry, footage=None) for entry in images], labels)
+    by_name = group_frames([replace(entry, footage=None) for entry in images], class_names(images, labels))
     return sum(image.footage == other.footage for image, other in zip(images, by_name, strict=True))

@@ -19,12 +19,13 @@ _NAMES_OF_SOURCE = {
 
 def listing_warnings(listing: Listing) -> list[str]:
     """One sentence each on inputs outside the allowed roots, inputs without a label, a real class that is not known,
-    real inputs that were made from fakes, a class that is absent, lists of splits that are not there, splits that are
-    not used, splits that cannot be checked for leaks, ignored columns of a table, and the listing's own warnings.
+    real inputs that were made from fakes, a class that is absent, lists of splits that are not there or name no input,
+    splits that are not used, splits that cannot be checked for leaks, ignored columns of a table, and the listing's own
+    warnings.
     """
     warnings = (
         outside_warning(listing), _label_warning(listing), _real_warning(listing), _swap_warning(listing),
-        _class_warning(listing), _list_warning(listing),
+        _class_warning(listing), _list_warning(listing), _unapplied_lists_warning(listing),
         listing.unused_split_warning, *_link_warnings(listing), _column_warning(listing), *listing.warnings,
     )  # fmt: skip
     return [text for text in warnings if text]
@@ -127,6 +128,15 @@ def _list_warning(listing: Listing) -> str | None:
     if any(entry.split for entry in listing.entries):
         return f"{lists} {are} not there: splits of the videos that it lists are drawn, not the published ones"
     return f"{lists} {are} not there: splits are drawn, not the published ones that papers report on"
+
+
+def _unapplied_lists_warning(listing: Listing) -> str | None:
+    if not listing.split_lists or not listing.uses_splits or any(entry.split for entry in listing.entries):
+        return None
+    return (
+        f"{', '.join(listing.split_lists)}: no input is known to be a video of these lists, so that splits are drawn, "
+        "not the published ones that papers report on"
+    )
 
 
 def _link_warnings(listing: Listing) -> list[str]:

@@ -22,7 +22,7 @@ from ..folder_names import (
     split_of_folder,
     without_content_folders,
 )
-from ..listing import Entry
+from ..listing import Entry, Listing
 from ..media.suffixes import is_image, split_video_suffix
 
 _PHOTO_NAMES = frozenset(["dsc", "dscf", "dscn", "image", "img", "person", "photo", "pic", "picture", "portrait"])
@@ -30,9 +30,11 @@ _NAME_OF_FRAME = re.compile(r"(.*[^\W\d_].*|\d{3}_\d{3})[_-]\d+")  # of a clip w
 _RUNNING_NUMBERS = re.compile(r"(.*?)(?:(?:[\s._-]+\(?\d+\)?)+|\d+)")  # of the clip, the frame, the face in it
 
 
-def group_frames(entries: Sequence[Entry], labels: Sequence[str]) -> list[Entry]:
-    """Sets `footage` of each image that is a frame of a clip, and of each clip, unless its layout has set it."""
-    classes = class_names(entries, labels)
+def group_frames(entries: Sequence[Entry], classes: frozenset[str]) -> list[Entry]:
+    """Sets `footage` of each image that is a frame of a clip, and of each clip, unless its layout has set it.
+
+    classes: see `collecting_folders`.
+    """
 
     def footage(entry: Entry) -> str | None:
         if entry.num_images:
@@ -95,6 +97,11 @@ def clips_in_names(names: Iterable[str]) -> list[str]:
     return sorted(stems) if all(matches) and len(without_numbers) > 1 else []
 
 
+def collecting_folders(listing: Listing) -> frozenset[str]:
+    """Names, in lower case, of folders that collect images: of a class, or as the listing says of clips of its set."""
+    return class_names(listing.entries, listing.labels) | listing.collecting_folders
+
+
 def class_names(entries: Iterable[Entry], labels: Sequence[str]) -> frozenset[str]:
     """Names of folders that collect the images of a class, in lower case.
 
@@ -153,10 +160,7 @@ class FramePath(NamedTuple):
     @property
     def video(self) -> str:
         """Path of the video that the frame belongs to."""
-        above = [*self.above]
-        if above and above[-1].lower() in CONTENT_NAMES:
-            above[-1] = "videos"
-        return "/".join([*above, f"{self.stem}.mp4"])
+        return path_of_video(self.above, self.stem)
 
     @classmethod
     def parse(cls, relative: str, *, in_root: bool = False) -> Self | None:
@@ -187,6 +191,14 @@ class FramePath(NamedTuple):
 def _collects_clips(name: str) -> bool:
     """Whether a folder of frames in a folder of this name holds frames of several clips."""
     return class_of_folder(name) is not None or split_of_folder(name) is not None or name.lower() in COMPRESSIONS
+
+
+def path_of_video(folders: Sequence[str], stem: str) -> str:
+    """Path of the video of this stem whose frames are in these folders, or in one of its own there."""
+    above = [*folders]
+    if above and above[-1].lower() in CONTENT_NAMES:
+        above[-1] = "videos"
+    return "/".join([*above, f"{stem}.mp4"])
 
 
 def video_of_frame(relative: str) -> str:

@@ -24,7 +24,7 @@ from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
 from ..media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, find_media, listable_folders, printable_name
 from ..media.suffixes import is_image, is_media, split_video_suffix
-from .image_sequences import class_names, clip_folder
+from .image_sequences import clip_folder, collecting_folders
 
 _FRAMES_OF_CLIP = re.compile(rf"(.+?)[\W_]+(?:{'|'.join(sorted(CONTENT_NAMES))})")
 
@@ -70,7 +70,7 @@ class EntriesOfClips(NamedTuple):
 
     @classmethod
     def of(cls, entries: Sequence[Entry], classes: frozenset[str]) -> Self:
-        """Those of `entries`; `classes`: see `class_names`."""
+        """Those of `entries`; `classes`: see `collecting_folders`."""
         videos_in: dict[str, list[Entry]] = defaultdict(list)
         for entry in entries:
             if not (entry.num_images or is_image(entry.video_id)):
@@ -161,7 +161,7 @@ def each_clip_once(listing: Listing) -> Listing:
     Fakes whose original is in the other form than theirs get the `source_id` that it has, and its footage. All that may
     be of one clip has one footage: images and the only video in their folder, folders of frames of one name.
     """
-    classes = class_names(listing.entries, listing.labels)
+    classes = collecting_folders(listing)
     frames = {entry.video_id: clip for entry in listing.entries if (clip := _clip_of_frames(entry, classes))}
     videos = [entry for entry in listing.entries if not (entry.problem or entry.num_images or is_image(entry.video_id))]
     skipped = sum(listing.ignored[f"in {name}/"] for name in FRAME_FOLDERS)

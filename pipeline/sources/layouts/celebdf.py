@@ -17,14 +17,17 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
+from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import entries_of, is_linked_folder, list_folders
 from ..media.suffixes import is_image
+from .names.flat_frames import FlatFrame
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names.split_lists import find_lists
@@ -36,10 +39,12 @@ _LIST = "List_of_testing_videos.txt"
 _REAL = re.compile(r"(id\d+)_\d+", re.IGNORECASE)
 _FAKE = re.compile(r"(id\d+)_(id\d+)_(\d+)", re.IGNORECASE)
 _DRIVEN = re.compile(r"(id\d+_\d+)_driven_by_.*", re.IGNORECASE)
+_FORMS = {"Celeb-real": (_REAL,), "YouTube-real": (re.compile(r"\d{5}"),), "Celeb-synthesis": (_FAKE, _DRIVEN)}
+_MAX_WITHIN = 2  # folders of Celeb-DF++: a kind of fake and a method
 _PERSON = re.compile(r"id\d+", re.IGNORECASE)
 
-Originals = Mapping[tuple[str, str], Sequence[str]]
-"""Paths of the videos in Celeb-real, or of their frames, by `_Video.key`."""
+Originals = Mapping[str, Mapping[str, Sequence[str]]]
+"""Paths of the videos in Celeb-real, or of their frames, by the two parts of `_Video.key`."""
 
 
 class CelebDF:
@@ -85,22 +90,24 @@ class CelebDF:
             _refuse_list_of_others(src / str(test_list), test_names, [video.published for video in videos])
         test_stems = None if test_names is None else {stem_of(name) for name in test_names}
         real_folder = next((name for name, known in published_name.items() if known == "Celeb-real"), "Celeb-real")
-        on_disk, has_kinds = _originals_of(videos), any(video.kind for video in videos)
+        on_disk, has_versions = _originals_of(videos), any(video.kind or video.flat for video in videos)
         entries = entries_of(
-            inputs, lambda file: video_of[file].entry(test_stems, on_disk, real_folder, has_kinds=has_kinds)
+            inputs, lambda file: video_of[file].entry(test_stems, on_disk, real_folder, has_versions=has_versions)
         )
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         listed = NameMatcher.from_paths(video.published for video in videos).missing(test_names or ())
-        originals = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries).missing(
-            video_of_frame(entry.source_id) for entry in entries if entry.source_id
+        originals = NameMatcher.from_paths(_path_of_video(entry.video_id) for entry in entries).missing(
+            _path_of_video(entry.source_id) for entry in entries if entry.source_id
         )
+        flat = (video.flat for video in videos if video.flat)
         found_by = [*published_name, *([_LIST] if test_names is not None else [])]
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted((listed | originals).values()), ignored=+ignored, footage_from_names=True,
             without_splits=f"take {_LIST} out of SRC", recognised_by=", ".join(found_by),
             missing_split_lists=() if test_list else (_LIST,),
+            collecting_folders=frozenset(frame.collecting_folder for frame in flat),
         )  # fmt: skip
 
 
@@ -131,7 +138,8 @@ class _Video:
     """A video, or an extracted frame of one.
 
     published: its path as the set and its list have it. kind, method: the folders of Celeb-DF++, or None. within: all
-    folders between that of the set and the name, whether the set has them or not.
+    folders between that of the set and the name, whether the set has them or not. flat: of a frame that lies in a
+    folder of several videos.
     """
 
     file: FoundFile
@@ -140,10 +148,11 @@ class _Video:
     kind: str | None
     method: str | None
     within: tuple[str, ...]
+    flat: FlatFrame | None
 
     @classmethod
     def parse(cls, file: FoundFile, published_name: dict[str, str]) -> _Video:
-        top, *within, name = published_path(file.relative).split("/")
+        top, *within, name = published_path(_path_of_video(file.relative)).split("/")
         folder = published_name[top]
         kind, method = _kind_and_method(within) if folder == "Celeb-synthesis" else (None, None)
         return cls(
@@ -153,18 +162,26 @@ class _Video:
             kind=kind,
             method=method,
             within=tuple(within),
+            flat=_flat_frame(file.relative),
         )
 
     @property
     def key(self) -> tuple[str, str]:
         """The same for a copy with another suffix or case: of a frame, its video and its own name."""
-        return stem_of(self.published), _frame_stem(self.file.relative)
+        return stem_of(self.published), self.frame
 
-    def entry(self, test_stems: Set[str] | None, on_disk: Originals, real_folder: str, *, has_kinds: bool) -> Entry:
+    @property
+    def frame(self) -> str:
+        """Name of an extracted frame without its suffix, and its number alone where it lies flat; empty of a video."""
+        name = self.flat.end[1:] if self.flat else PurePosixPath(self.file.relative).name
+        return stem_of(name) if is_image(self.file.relative) else ""
+
+    def entry(self, test_stems: Set[str] | None, on_disk: Originals, real_folder: str, *, has_versions: bool) -> Entry:
         """Its metadata.
 
         test_stems: of the list, or None. on_disk: originals by their `key`. real_folder: `Celeb-real` as it is spelled
-        on disk. has_kinds: whether it is a Celeb-DF++, of whose fakes only swaps have a known original.
+        on disk. has_versions: whether several inputs may be of one video whose name each begins with: in
+        Celeb-DF++, of whose fakes only swaps have a known original, and where frames lie flat.
         """
         stem = PurePosixPath(self.published).stem
         real = _REAL.fullmatch(stem) if self.folder == "Celeb-real" else None
@@ -179,7 +196,7 @@ class _Video:
             label=_LABELS[self.folder],
             split=None if test_stems is None else "test" if is_test else "train",
             source_id=self._original(original, on_disk, real_folder) if original else None,
-            footage=self._recording(stem) if has_kinds or is_image(self.file.relative) else None,
+            footage=self._recording(stem) if has_versions or is_image(self.file.relative) else None,
             identity=identity,
             related_identities=tuple(person for person in people if person != identity),
             dataset="celebdf",
@@ -194,33 +211,56 @@ class _Video:
             fake, driven = _FAKE.fullmatch(stem), _DRIVEN.fullmatch(stem)
             name = f"{fake[1]}_{fake[3]}" if fake else driven[1] if driven else None
         else:
-            return None if is_image(self.file.relative) else self.published.lower()
+            return None if is_image(self.file.relative) and not self.flat else self.published.lower()
         return f"Celeb-real/{name}".lower() if name else None
 
     def _original(self, name: str, on_disk: Originals, real_folder: str) -> str:
         """Path of the original or its frame of the same number; where it is not there, the one that it would have.
 
-        Of several, the one with the fake's own suffix is meant.
+        Of several, the one with the fake's own suffix is meant. A frame whose number is not there would be in the
+        folder of the others.
         """
-        suffix = PurePosixPath(self.file.relative).suffix
-        if there := on_disk.get((f"celeb-real/{name}".lower(), _frame_stem(self.file.relative))):
+        suffix, original = PurePosixPath(self.file.relative).suffix, on_disk.get(f"celeb-real/{name}".lower(), {})
+        if there := original.get(self.frame):
             return next((other for other in there if PurePosixPath(other).suffix == suffix), there[0])
+        others = next((paths for frame, paths in original.items() if frame), ())
+        if self.frame and others and not self.flat and not _flat_frame(others[0]):
+            return f"{posixpath.dirname(others[0])}/{posixpath.basename(self.file.relative)}"
         top, *parts = self.file.relative.split("/")
         usual = "/".join([top, *(part for part in parts if part not in self.within)])
+        if self.flat:
+            return "/".join([real_folder, *usual.split("/")[1:-1], f"{name}{self.flat.end}"])
         return path_of_original(usual, real_folder, name)
 
 
 def _originals_of(videos: Iterable[_Video]) -> Originals:
-    on_disk: dict[tuple[str, str], list[str]] = {}
+    on_disk: dict[str, dict[str, list[str]]] = {}
     for video in videos:
         if video.folder == "Celeb-real":
-            on_disk.setdefault(video.key, []).append(video.file.relative)
+            stem, frame = video.key
+            on_disk.setdefault(stem, {}).setdefault(frame, []).append(video.file.relative)
     return on_disk
 
 
-def _frame_stem(relative: str) -> str:
-    """Name of an extracted frame without its suffix; empty of a video."""
-    return stem_of(PurePosixPath(relative).name) if is_image(relative) else ""
+def _flat_frame(relative: str) -> FlatFrame | None:
+    """An image in one of the set's own folders that is called after a video: `Celeb-real/id0_0000_001.png`."""
+    return FlatFrame.parse(
+        relative, lambda folders, stem: any(form.fullmatch(stem) for form in _forms_in("/".join(folders)))
+    )
+
+
+@lru_cache(maxsize=1024)
+def _forms_in(folder: str) -> Sequence[re.Pattern[str]]:
+    """The forms of the names that the set's videos have in a folder; none in one that is not the set's own."""
+    top, *within = without_content_folders(folder) or ("",)
+    is_own = not within or (bool(by_spelling(within[:1], _KINDS)) and len(within) <= _MAX_WITHIN)
+    known = by_spelling([top], _FOLDERS).get(top, "") if is_own else ""
+    return _FORMS.get(known, ())
+
+
+def _path_of_video(relative: str) -> str:
+    flat = _flat_frame(relative)
+    return flat.video if flat else video_of_frame(relative)
 
 
 def _kind_and_method(within: Sequence[str]) -> tuple[str | None, str | None]:

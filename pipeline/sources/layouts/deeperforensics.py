@@ -19,13 +19,16 @@ from ...dataset.schema import SPLITS
 from ...errors import UsageError
 from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
+from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media.media_files import entries_of, list_folders
+from .names.flat_frames import FlatFrame
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
 from .names.split_lists import find_lists, missing_lists
 
 _LABELS = {"source_videos": 0, "manipulated_videos": 1}
+_FOLDERS_OF_FAKES = 2  # manipulated_videos and the distortion
 _LISTS = "lists/splits"
 _LIST_NAMES = {split: f"{split}.txt" for split in SPLITS}
 _FAKE = re.compile(r"(\d{3})_([MW]\d{3})", re.IGNORECASE)
@@ -60,17 +63,19 @@ class DeeperForensics:
         ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= len(lists)
         folders = {
-            video_of_frame(entry.video_id).rpartition("/")[0]
+            video.rpartition("/")[0]
             for entry in entries
-            if entry.label == 1 and _FAKE.fullmatch(stem_of(video_of_frame(entry.video_id)).rpartition("/")[2])
+            if entry.label == 1 and _FAKE.fullmatch(stem_of(video := _video_of(entry.video_id)).rpartition("/")[2])
         }
-        on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
+        on_disk = NameMatcher.from_paths(_video_of(entry.video_id) for entry in entries)
+        flat = filter(None, (_flat_frame(entry.video_id) for entry in entries))
         listed = {f"{folder}/{stem.upper()}.mp4" for folder in folders for stem in split_of}
         return Listing(
             layout=self.name, root=src, labels=("real", "fake"), entries=entries,
             missing=sorted(on_disk.missing(listed).values()), ignored=+ignored,
-            missing_split_lists=missing_lists(_LIST_NAMES, lists),
+            missing_split_lists=missing_lists(_LIST_NAMES, lists), split_lists=tuple(lists.values()),
             uses_splits=has_usable_splits(set(split_of.values())),
+            collecting_folders=frozenset(frame.collecting_folder for frame in flat),
             without_splits=f"take {', '.join(lists.values())} away",
             recognised_by=", ".join([*label_of, *lists.values()]),
         )  # fmt: skip
@@ -93,8 +98,22 @@ def _read_splits(src: Path) -> tuple[dict[str, str], dict[str, str]]:
     return split_of, lists
 
 
+def _flat_frame(relative: str) -> FlatFrame | None:
+    """An image directly in the folder of a distortion that is called after a fake: `end_to_end/033_M101_001.png`."""
+
+    def has_video(folders: Sequence[str], stem: str) -> bool:
+        return bool(_FAKE.fullmatch(stem)) and len(without_content_folders("/".join(folders))) == _FOLDERS_OF_FAKES
+
+    return FlatFrame.parse(relative, has_video)
+
+
+def _video_of(relative: str) -> str:
+    flat = _flat_frame(relative)
+    return flat.video if flat else video_of_frame(relative)
+
+
 def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) -> Entry:
-    top, *between, name = video_of_frame(file.relative).split("/")
+    top, *between, name = _video_of(file.relative).split("/")
     label, stem = label_of[top], stem_of(name)
     if not label:
         # `stem` is that of the actor's folder, where frames lie in it.

@@ -33,12 +33,13 @@ from pathlib import Path, PurePosixPath
 
 from ....console import plural
 from ....errors import UsageError
-from ...clips.image_sequences import FramePath, video_of_frame
+from ...clips.image_sequences import FramePath, path_of_video, video_of_frame
 from ...clips.video_or_frames import find_videos_or_frames
 from ...folder_names import VIDEO_FOLDERS
 from ...listing import Entry, FoundFile, Listing, has_usable_splits
 from ...media.media_files import entries_of, find_named, ignored_as_mask, list_media, mask_folders
 from ...media.suffixes import is_image
+from ..names.flat_frames import FlatFrame
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
 from .beside import unread_folders
@@ -88,16 +89,18 @@ class FaceForensics:
         below = (name for name in masks if not inner or name.startswith(f"{inner}/"))
         ignored -= Counter(filter(None, map(ignored_as_mask, below)))
         ignored[".json"] -= 0 if inner else len(official.files)
-        on_disk = NameMatcher.from_paths(video_of_frame(entry.video_id) for entry in entries)
-        missing = on_disk.missing(_expected(entries, official)).values()
+        on_disk = NameMatcher.from_paths(_video_of(entry.video_id, folders) for entry in entries)
+        missing = on_disk.missing(_expected(entries, folders, official)).values()
+        flat = filter(None, (_flat_frame(entry.video_id, folders) for entry in entries))
         unread = () if inner else tuple(unread_folders(root, folders.beside()))
         return Listing(
             layout=self.name, root=root, labels=("real", "fake"), entries=entries,
             missing=sorted(name for name in missing if not inner or name.startswith(f"{inner}/")), ignored=+ignored,
             uses_splits=has_usable_splits(set(official.split_of.values())),
-            missing_split_lists=official.missing, without_splits=f"take {', '.join(official.files)} away",
+            missing_split_lists=official.missing, split_lists=official.files,
+            without_splits=f"take {', '.join(official.files)} away",
             recognised_by=folders.recognised_by, warnings=tuple(_unknown_places(entries, folders)),
-            unread_folders=unread,
+            unread_folders=unread, collecting_folders=frozenset(frame.collecting_folder for frame in flat),
         )  # fmt: skip
 
 
@@ -192,8 +195,10 @@ def _other_form(name: str) -> str | None:
 
 
 def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits) -> Entry:
-    frame = FramePath.parse(media_file.relative)
-    if frame:
+    flat, frame = _flat_frame(media_file.relative, folders), FramePath.parse(media_file.relative)
+    if flat:
+        above, stem, end = [*flat.folders], flat.stem, flat.end
+    elif frame:
         above, stem, end = [*frame.above], frame.stem, f"{frame.suffix}/{frame.below}"
     else:
         *above, file = media_file.relative.split("/")
@@ -202,7 +207,7 @@ def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits
     name = VideoName.parse(stem)
     known = name if name and place.holds(name) else None
     originals = folders.originals(above, known) if known and known.source else None
-    has_mask = known is not None and known.source is not None and frame is None
+    has_mask = known is not None and known.source is not None and not (flat or frame)
     identity = known.identities()[-1 if place.method in SWAPS else 0] if known else None
     people = name.identities() if name else mentioned_identities(stem)
     return Entry.of_file(
@@ -220,17 +225,38 @@ def _entry(media_file: FoundFile, folders: FfppFolders, official: OfficialSplits
     )
 
 
-def _expected(entries: Iterable[Entry], official: OfficialSplits) -> set[str]:
+def _flat_frame(relative: str, folders: FfppFolders) -> FlatFrame | None:
+    """An image in a folder of a method or of the originals that is called after a video: `c23/033_097_0001.png`."""
+
+    def has_video(above: Sequence[str], stem: str) -> bool:
+        name = VideoName.parse(stem)
+        return name is not None and folders.place(above).holds(name)
+
+    return FlatFrame.parse(relative, has_video)
+
+
+def _video_of(relative: str, folders: FfppFolders) -> str:
+    flat = _flat_frame(relative, folders)
+    return flat.video if flat else video_of_frame(relative)
+
+
+def _video_of_original(entry: Entry, source_id: str, folders: FfppFolders) -> str:
+    flat = _flat_frame(entry.video_id, folders)
+    name = VideoName.parse(flat.stem) if flat else None
+    return path_of_video(source_id.split("/")[:-1], name.recording) if name else video_of_frame(source_id)
+
+
+def _expected(entries: Iterable[Entry], folders: FfppFolders, official: OfficialSplits) -> set[str]:
     """Videos that should be on disk: originals of the fakes, and what the official splits list for each folder."""
-    originals = {video_of_frame(entry.source_id) for entry in entries if entry.source_id}
-    folders = {
-        (entry.label, video_of_frame(entry.video_id).rpartition("/")[0])
+    originals = {_video_of_original(entry, entry.source_id, folders) for entry in entries if entry.source_id}
+    places = {
+        (entry.label, _video_of(entry.video_id, folders).rpartition("/")[0])
         for entry in entries
         if entry.identity and entry.identity.startswith("youtube/")
     }
     listed = {
         f"{folder}/{stem}.mp4"
-        for label, folder in folders
+        for label, folder in places
         for pair in official.pairs
         for stem in (("_".join(pair), "_".join(reversed(pair))) if label else pair)
     }

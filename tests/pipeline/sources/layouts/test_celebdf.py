@@ -10,6 +10,7 @@ import pytest
 from assets_layouts import CLEAN_TEST, Footage, celebdf_names, lay_celebdf
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.image_clips import with_clips
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import precompute
 from facefeed.pipeline.sources import Entry, Listing, list_source, listing_warnings
@@ -319,3 +320,14 @@ def test_a_list_is_read_wherever_its_paths_start(mine: Path, prefix: str) -> Non
     listing = list_source(mine)
     assert {entry.video_id for entry in listing.entries if entry.split == "test"} == set(CLEAN_TEST)
     assert listing.missing == []
+
+
+def test_a_frame_whose_number_the_original_lacks_is_of_the_same_original_as_the_others(tmp_path: Path) -> None:
+    for name in ("Celeb-real/faces/id0_0000/1.png", *(f"Celeb-synthesis/id0_id1_0000/{number}.png" for number in "12")):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    clips = with_clips(list_source(tmp_path), [], [tmp_path.resolve()]).entries
+    assert [(clip.video_id, clip.num_images, clip.source_id) for clip in clips] == [
+        ("Celeb-real/faces/id0_0000", 1, None),
+        ("Celeb-synthesis/id0_id1_0000", 2, "Celeb-real/faces/id0_0000"),
+    ]
