@@ -64,7 +64,7 @@ def test_a_clip_in_train_and_test_is_named_and_is_test_where_leaks_are_allowed(
     path = write(
         tmp_path, {"Celeb-DF-v2": {"real": {split: {"id0_0000": clip(folder)} for split in ("train", "val", "test")}}}
     )
-    with pytest.raises(RefusedError, match=r"1 clips are in train and in val or test: '.*celebreal/id0_0000'"):
+    with pytest.raises(RefusedError, match=r"1 clips are in train and in val or test: 'datasets/.*/id0_0000'"):
         with_splits_from(listing, path, allow_leaks=False)
     given = with_splits_from(listing, path, allow_leaks=True)
     assert {entry.video_id: entry.split for entry in given.entries if entry.split} == {
@@ -84,7 +84,7 @@ def test_lists_of_paths_by_split_are_taken_too(tmp_path: Path, footage: Footage)
 @pytest.mark.parametrize(
     ("data", "message"),
     [({"real": ["a.mp4"]}, "has no clips below train, val, test"), ([], "has no clips below"),
-     ({"train": ["elsewhere/z.mp4"]}, r"names none of the 1 inputs \(its first: 'elsewhere/z'")],
+     ({"train": ["elsewhere/z.mp4"]}, r"names none of the 1 inputs \(its first: 'elsewhere/z.mp4'")],
 )  # fmt: skip
 def test_a_file_without_splits_of_the_inputs_is_refused(
     tmp_path: Path, footage: Footage, data: Any, message: str
@@ -179,7 +179,7 @@ def test_names_with_dots_are_names(tmp_path: Path, footage: Footage) -> None:
 )  # fmt: skip
 def test_an_input_below_a_misspelt_split_is_not_drawn_in_silence(tmp_path: Path, footage: Footage, data: Any) -> None:
     listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4", "real/b.mp4"]))
-    with pytest.raises(UsageError, match=r"has 'real/b' below '.*(tset|trian)', where nothing is called train, val"):
+    with pytest.raises(UsageError, match=r"has 'real/b(.mp4)?' below '.*(tset|trian)', where nothing is called train"):
         with_splits_from(listing, write(tmp_path, data), allow_leaks=False)
 
 
@@ -194,8 +194,8 @@ def test_inputs_and_clips_without_a_counterpart_are_counted(tmp_path: Path, foot
     listing = list_source(footage.lay(tmp_path / "src", real=["real/a.mp4", "real/b.mp4"]))
     path = write(tmp_path, {"train": ["real/a.mp4", "real/z.mp4"], "val": ["real/y.mp4"]})
     first, second = with_splits_from(listing, path, allow_leaks=False).warnings
-    assert first.endswith("names 1 of 2 clips of SRC; the splits of the others are drawn (the first: 'real/b')")
-    assert second.endswith("2 of its 3 clips are not in SRC (the first: 'real/z')")
+    assert first.endswith("names 1 of 2 clips of SRC; the splits of the others are drawn (the first: 'real/b.mp4')")
+    assert second.endswith("2 of its 3 clips are not in SRC (the first: 'real/z.mp4')")
 
 
 def put(root: Path, *names: str) -> Path:
@@ -268,3 +268,69 @@ def test_images_that_a_table_keeps_apart_have_splits_of_their_own_wherever_they_
     (src / "list.csv").write_text("\n".join(["path,label,footage", *rows]) + "\n")
     path = write(tmp_path, {"train": ["people/anna.png"], "test": ["people/ben.png"]})
     assert splits(src / "list.csv", path) == {f"{folder}anna.png": "train", f"{folder}ben.png": "test"}
+
+
+@pytest.mark.parametrize(
+    ("names", "data"),
+    [
+        (("real/0001.mp4", "extra/real/0001.mp4"), {"train": ["extra/real/0001.mp4"]}),
+        (("real/0001.mp4", "extra/real/0001.mp4"), {"train": ["real/0001.mp4"], "test": ["extra/real/0001.mp4"]}),
+        (("0001.mp4", "b/0001.mp4"), {"train": ["0001.mp4"], "test": ["b/0001.mp4"]}),
+        (("youtube/real/1.mp4", "tiktok/real/1.mp4"), {"train": ["youtube/real/1.mp4"], "test": ["tiktok/real/1.mp4"]}),
+        (("youtube/real/1.mp4", "actors/real/1.mp4"), {"val": ["youtube/real/1.mp4"], "test": ["actors/real/1.mp4"]}),
+        (("real/raw/1.mp4", "real/1.mp4"), {"val": ["real/raw/1.mp4"], "test": ["real/1.mp4"]}),
+        (("real/faces/a.jpg", "real/photos/a.jpg"), {"val": ["real/faces/a.jpg"], "test": ["real/photos/a.jpg"]}),
+        (("real/1.png", "real/1.jpg"), {"val": ["real/1.png"], "test": ["real/1.jpg"]}),
+        (("1.png", "real/c7/1.png"), {"train": ["1.png"], "test": ["real/c7/1.png"]}),
+        (("real/1_12/a.mp4", "real/11_2/a.mp4"), {"train": ["real/1_12/a.mp4"], "test": ["real/11_2/a.mp4"]}),
+        (("real/a.mp4",), {"train": ["extra/real/a.mp4"], "test": ["real/a.mp4"]}),
+    ],
+)  # fmt: skip
+def test_an_input_that_the_file_names_by_its_path_has_the_split_of_that_path_and_no_other(
+    tmp_path: Path, names: tuple[str, ...], data: dict[str, list[str]]
+) -> None:
+    given = {name: split for split, paths in data.items() for name in paths}
+    expected = {name: given.get(name) for name in names}
+    src = put(tmp_path / "src", *names)
+    assert splits(src, write(tmp_path, data)) == expected
+    absolute = {split: [f"{src}/{name}" for name in paths] for split, paths in data.items()}
+    assert splits(src, write(tmp_path, absolute)) == expected
+
+
+@pytest.mark.parametrize("above", ["D:\\sets\\mine\\", "/data/mine/"])
+def test_of_two_inputs_that_a_path_of_another_machine_ends_alike_it_is_the_one_that_it_agrees_with_further(
+    tmp_path: Path, above: str
+) -> None:
+    src = put(tmp_path / "src", "real/1.mp4", "extra/real/1.mp4", "real/c23/2.mp4", "real/c40/2.mp4")
+    frames = {split: {name: clip(f"{above}{name}") for name in (f"{folder}real/1", f"real/{grade}/frames/2")}
+              for split, folder, grade in (("train", "", "c23"), ("test", "extra/", "c40"))}  # fmt: skip
+    assert splits(src, write(tmp_path, frames)) == {
+        "real/1.mp4": "train", "real/c23/2.mp4": "train", "extra/real/1.mp4": "test", "real/c40/2.mp4": "test",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param({"train": ["/d/real/1"]}, id="one clip"),
+        pytest.param({"train": ["/d/real/1.mov"], "test": ["/d/real/1.mkv"]}, id="different splits"),
+    ],
+)
+def test_inputs_that_the_file_does_not_tell_apart_are_both_named(tmp_path: Path, data: dict[str, list[str]]) -> None:
+    listing = list_source(put(tmp_path / "src", "real/1.mp4", "real/1.avi"))
+    with pytest.raises(UsageError, match=r"'/d/real/1.*' may be each of the inputs 'real/1.avi', 'real/1.mp4'"):
+        with_splits_from(listing, write(tmp_path, data), allow_leaks=False)
+
+
+def test_a_clip_in_train_and_test_is_no_leak_where_it_is_no_input(tmp_path: Path) -> None:
+    data = {"train": ["real/a.mp4", "x/z.mp4"], "test": ["x/z.mp4"]}
+    assert splits(put(tmp_path / "src", "real/a.mp4"), write(tmp_path, data)) == {"real/a.mp4": "train"}
+
+
+def test_a_version_that_the_file_does_not_name_has_the_split_of_the_one_that_it_does(
+    tmp_path: Path, footage: Footage
+) -> None:
+    src = lay_ffpp(tmp_path / "ffpp", footage)
+    name = "original_sequences/youtube/c23/videos/033.mp4"
+    given = {name: split for name, split in splits(src, write(tmp_path, {"test": [name]})).items() if split}
+    assert given == {name: "test", name.replace("c23", "raw"): "test"}

@@ -20,10 +20,14 @@ T = TypeVar("T")
 def spelling_key(name: str) -> str:
     """The same for all spellings of a name that differ in case, hyphens, underscores and spaces alone.
 
+    Between two digits, what separates them counts as one underscore: `1_12` and `11_2` are two names.
+
     >>> spelling_key("Youtube-real") == spelling_key("YouTube_Real")
     True
+    >>> spelling_key("part 1-12"), spelling_key("part_11_2")
+    ('part1_12', 'part11_2')
     """
-    return re.sub(r"[\W_]+", "", name).casefold()
+    return re.sub(r"(?<!\d)_|_(?!\d)", "", re.sub(r"[\W_]+", "_", name)).casefold()
 
 
 def by_spelling(names: Iterable[str], known: Mapping[str, T]) -> dict[str, T]:
