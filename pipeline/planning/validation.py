@@ -14,7 +14,7 @@ from ..console import first_names, plural
 from ..dataset.manifest import OutPaths
 from ..errors import REASONS, UsageError
 from ..faces import FaceDetector
-from ..faces.detectors.by_name import make_detector
+from ..faces.detectors.by_name import WHOLE_FRAME, make_detector, whole_frame_filter
 from ..faces.landmarks import Landmarker
 from ..faces.landmarks.by_name import make_landmarker
 from ..files import refuse_address
@@ -87,6 +87,8 @@ def prepare_job(
     _refuse_wrong_types(options, limits, columns, splits)
     _refuse_other_objects(layout, detector, landmarker)
     options = options or Options()
+    if detector == WHOLE_FRAME:
+        options = replace(options, keep=whole_frame_filter(options.keep))
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
     _refuse_missing_scores(options, landmarker)

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UsageError
-from ..faces import FaceDetector, Faces
+from ..faces import FaceDetector, FaceFilter, Faces
 from ..faces.detection import run_detector
 from ..faces.landmarks import FaceShape
 from ..planning.options import JobSpec
@@ -22,14 +22,14 @@ LocatedFaces = tuple[Faces, list[FaceShape], Boxes]
 
 
 class FaceSearch:
-    """Detects the faces of frames, keeps those that the options want, and locates their landmarks.
+    """Detects the faces of frames, keeps those that pass `keep`, and locates their landmarks.
 
     Holds the detector and the landmarker, so one serves a whole process; not thread-safe, as these are not.
     """
 
-    def __init__(self, job: JobSpec, detector: FaceDetector) -> None:
-        self._detector, self._landmarker = detector, job.landmarker
-        self._keep, self._min_landmark_score = job.options.keep, job.options.min_landmark_score
+    def __init__(self, job: JobSpec, detector: FaceDetector, keep: FaceFilter) -> None:
+        self._detector, self._landmarker, self.keep = detector, job.landmarker, keep
+        self._min_landmark_score = job.options.min_landmark_score
 
     @property
     def frames_at_once(self) -> int:
@@ -41,10 +41,10 @@ class FaceSearch:
         detections = run_detector(self._detector, frames)
         boxes = [faces.boxes_xyxy for faces in detections]
         if not self._min_landmark_score:
-            kept = [self._keep(faces) for faces in detections]
+            kept = [self.keep(faces) for faces in detections]
             return list(zip(kept, self.shapes(frames, kept), boxes, strict=True))
         # The most confident ones are chosen among those that pass.
-        candidates = [replace(self._keep, max_faces=None)(faces) for faces in detections]
+        candidates = [replace(self.keep, max_faces=None)(faces) for faces in detections]
         shapes = self.shapes(frames, candidates)
         return [
             (*self._passing(faces, of_faces), detected)
@@ -55,7 +55,7 @@ class FaceSearch:
         """The faces to keep of each frame, and the boxes of all detected ones."""
         if self._min_landmark_score:
             return [(faces, detected) for faces, _, detected in self(frames)]
-        return [(self._keep(faces), faces.boxes_xyxy) for faces in run_detector(self._detector, frames)]
+        return [(self.keep(faces), faces.boxes_xyxy) for faces in run_detector(self._detector, frames)]
 
     def shapes_of_known_faces(self, rgb: NDArray[np.uint8], faces: Faces) -> tuple[NDArray[np.intp], list[FaceShape]]:
         """The indices of those of a frame's known faces that pass, and their shapes."""
@@ -74,7 +74,7 @@ class FaceSearch:
 
     def _passing(self, faces: Faces, shapes: list[FaceShape]) -> tuple[Faces, list[FaceShape]]:
         indices = self._passing_indices(shapes)
-        indices = indices[self._keep.passing_indices(faces.select(indices))]
+        indices = indices[self.keep.passing_indices(faces.select(indices))]
         return faces.select(indices), [shapes[index] for index in indices]
 
     def _passing_indices(self, shapes: list[FaceShape]) -> NDArray[np.intp]:

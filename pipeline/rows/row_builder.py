@@ -20,7 +20,7 @@ import pyarrow as pa
 from ..dataset.image_codec import encode_mask
 from ..dataset.schema import WHOLE_FRAME_HULL, face_schema
 from ..faces import Faces
-from ..faces.detectors.by_name import whole_frame_detector
+from ..faces.detectors.by_name import whole_frame_detector, whole_frame_filter
 from ..faces.geometry.alignment import tilt_degrees
 from ..faces.geometry.crop import CropSquare
 from ..faces.geometry.regions import sharpness
@@ -58,8 +58,8 @@ class RowBuilder:
     """
 
     def __init__(self, job: JobSpec) -> None:
-        self._search = FaceSearch(job, job.detector)
-        self._whole_frame_search = FaceSearch(job, whole_frame_detector())
+        self._search = FaceSearch(job, job.detector, job.options.keep)
+        self._whole_frame_search = FaceSearch(job, whole_frame_detector(), whole_frame_filter(job.options.keep))
         self._options = job.options
         self._columns = tuple(job.columns)
         self._has_dense_landmarks = job.landmarker.is_dense
@@ -160,15 +160,15 @@ class RowBuilder:
                     continue
                 matching = [source_frames.for_frame(frame) if source_frames else None for frame in batch]
                 if source_frames and not tracker.has_started:
-                    self._seed_tracker(tracker, batch[0], source_frames)
+                    self._seed_tracker(search, tracker, batch[0], source_frames)
                 yield list(self._analyze_batch(search, batch, matching, tracker, filler))
         if filler:
             filler.finish()
 
-    def _seed_tracker(self, tracker: Tracker, frame: Frame, source_frames: AlignedSourceFrames) -> None:
+    def _seed_tracker(self, search: FaceSearch, tracker: Tracker, frame: Frame, sources: AlignedSourceFrames) -> None:
         """Gives the tracker the source's people and ids, for frames before the first that has a matching frame."""
-        first = source_frames.first_with_faces(frame)
-        if first is not None and (tracked := self._source_faces(first)) is not None:
+        first = sources.first_with_faces(frame)
+        if first is not None and (tracked := self._source_faces(search, first)) is not None:
             tracker.update_with_ids(first.rgb, tracked.faces, tracked.track_ids, frame.pts_seconds)
 
     def _analyze_batch(
@@ -179,7 +179,7 @@ class RowBuilder:
         tracker: Tracker,
         filler: CacheFiller | None,
     ) -> Iterator[tuple[_FrameFaces, FrameBoxes]]:
-        reused = [self._source_faces(source_frame) for source_frame in source_frames]
+        reused = [self._source_faces(search, source_frame) for source_frame in source_frames]
         to_search = [frame.rgb for frame, known in zip(batch, reused, strict=True) if known is None]
         located = iter(search(to_search))
         for frame, source_frame, known in zip(batch, source_frames, reused, strict=True):
@@ -207,12 +207,12 @@ class RowBuilder:
         shot = num_cuts, frame.height, frame.width
         return FrameBoxes(frame.pts_seconds, tracked.track_ids, boxes_xyxy, tilts, shot)
 
-    def _source_faces(self, source_frame: AlignedSourceFrame | None) -> TrackedFaces | None:
+    def _source_faces(self, search: FaceSearch, source_frame: AlignedSourceFrame | None) -> TrackedFaces | None:
         """The source's faces, where a fake's are taken from there (`boxes="source"`)."""
         if source_frame is None or source_frame.tracked is None or self._options.boxes != "source":
             return None
         tracked = source_frame.tracked
-        kept = self._options.keep.passing_indices(tracked.faces)  # filtered anew: a fake may be smaller than its source
+        kept = search.keep.passing_indices(tracked.faces)  # filtered anew: a fake may be smaller than its source
         return tracked.select(kept)
 
     def _masks(

@@ -16,6 +16,7 @@ from facefeed.pipeline.dataset.manifest import OutPaths
 from facefeed.pipeline.dryrun.report import print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.page import write_page
@@ -65,6 +66,15 @@ def test_only_the_inputs_that_the_table_names_are_one_face_a_frame(
     assert summary.manifest.faces_without_mask == 0
     again = make(source, tmp_path / "out", replace(small_options, boxes=boxes), scheduler=cluster_address)
     assert again.totals.inputs == 0, "the plan has it, so nothing is new"
+
+
+@pytest.mark.parametrize("boxes", ["own", "source"])
+def test_no_such_input_is_too_small_to_be_a_face(
+    source: Path, tmp_path: Path, small_options: Options, cluster_address: str, boxes: Any
+) -> None:
+    options = replace(small_options, boxes=boxes, keep=FaceFilter(min_face_px=300))
+    make(source, tmp_path / "out", options, scheduler=cluster_address)
+    assert {row["video_id"] for row in stored_rows(tmp_path / "out")} == {"a.mp4", "a_fake.mp4", "b_crop.mp4"}
 
 
 def test_a_fake_that_is_not_compared_is_named_before_the_work_begins(source: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import UsageError
@@ -19,6 +20,11 @@ WHOLE_FRAME = "whole-frame"
 def whole_frame_detector() -> FixedBoxDetector:
     """The detector of media that is cropped already: each frame is one face, and nothing is searched."""
     return FixedBoxDetector([(0.0, 0.0, 1.0, 1.0)])
+
+
+def whole_frame_filter(keep: FaceFilter) -> FaceFilter:
+    """`keep` for media that is cropped already: no frame is too small or too uncertain to be a face."""
+    return replace(keep, min_face_px=0, min_score=0.0)
 
 
 def make_detector(name: str, keep: FaceFilter) -> FaceDetector:

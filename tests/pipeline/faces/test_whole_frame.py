@@ -29,3 +29,15 @@ def test_each_image_is_one_face_with_nothing_added_unless_asked_for(
     image = cv2.imdecode(np.frombuffer(row["image"], np.uint8), cv2.IMREAD_GRAYSCALE)
     assert image[side // 2, side // 2] == pytest.approx(200, abs=3)
     assert image[side // 2, 2] == pytest.approx(0, abs=3), "beside a frame that is no square it is black"
+
+
+def test_no_frame_is_too_small_to_be_a_face(tmp_path: Path, cluster_address: str) -> None:
+    (tmp_path / "src/real").mkdir(parents=True)
+    for name, (height, width) in {"a": (32, 32), "b": (39, 60), "c": (1, 1)}.items():
+        cv2.imwrite(str(tmp_path / f"src/real/{name}.png"), np.full((height, width, 3), 200, np.uint8))
+    arguments = ["precompute", str(tmp_path / "src"), str(tmp_path / "out"), "--scheduler", cluster_address, "--json"]
+    for given in (["--min-face", "50"], ["--min-face", "10", "--min-score", "0.5"]):
+        result = CliRunner().invoke(main, [*arguments, "--detector", "whole-frame", *given])
+        assert result.exit_code == 0, f"the same dataset, whichever is given: {result.output}"
+    rows = ds.dataset(tmp_path / "out/faces").to_table().to_pylist()
+    assert {tuple(row["box_xyxy"]) for row in rows} == {(0, 0, 32, 32), (0, 0, 60, 39), (0, 0, 1, 1)}

@@ -109,7 +109,7 @@ def test_a_minimum_score_drops_false_faces_before_the_best_are_chosen(portrait: 
     (best,) = rows_of(job_of(mesh_landmarker(), [FLAG, FACE], keep=keep, min_landmark_score=0.5), portrait)
     assert (first["hull_method"], best["hull_method"]) == ("template5", "mesh")
     job = job_of(mesh_landmarker(), [FLAG, FACE], min_landmark_score=0.5)
-    search = FaceSearch(job, job.detector)
+    search = FaceSearch(job, job.detector, job.options.keep)
     assert [len(faces) for faces, _ in search.faces([portrait, np.zeros_like(portrait)])] == [1, 0]
 
 
