@@ -12,6 +12,7 @@ from ...errors import UsageError
 from ...json_records import parse_json
 from ..folder_names import split_of_folder
 from ..media.media_files import listable_folders, path_exists
+from ..media.suffixes import suffix_of
 from ..metadata.json_files import begins_with
 from .names.name_matcher import published_path, stem_of
 from .names.spelling import misspelt, spelling_key
@@ -113,14 +114,14 @@ def find_tables(src: Path) -> list[Path]:
 
 
 def _has_columns(path: Path) -> bool:
-    """Whether a table is DFDC's: its files have bare names, and labels 0 or 1."""
+    """Whether a table is DFDC's: its files are videos with bare names, and have labels 0 or 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             row = next(csv.DictReader(file), {})
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
     name, label = (str(row.get(column) or "").strip() for column in _COLUMNS)
-    return bool(name) and "/" not in name and label in {"0", "1"}
+    return suffix_of(name) == ".mp4" and "/" not in name and label in {"0", "1"}
 
 
 def given_split(folder: Path, src: Path) -> str | None:

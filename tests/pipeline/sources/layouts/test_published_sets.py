@@ -388,6 +388,24 @@ def test_a_table_or_metadata_of_ones_own_does_not_make_folders_of_classes_a_dfdc
     assert (listing.layout, [entry.label for entry in listing.entries]) == ("folder", [1, 0])
 
 
+def test_images_with_a_table_of_ones_own_beside_them_have_no_labels_of_dfdc(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("filename,label\n0001.jpg,1\n0002.jpg,0\n")  # 1 may be real
+    for name in ("0001.jpg", "0002.jpg"):
+        (tmp_path / name).touch()
+    listing = list_source(tmp_path)
+    assert (listing.layout, [entry.label for entry in listing.entries]) == ("folder", [-1, -1])
+    assert any("2 of 2 inputs have no label" in text for text in listing_warnings(listing))
+
+
+def test_frames_of_dfdcs_clips_have_the_labels_of_its_table(tmp_path: Path) -> None:
+    (tmp_path / "labels.csv").write_text("filename,label\naaa.mp4,1\nbbb.mp4,0\n")
+    for name in ("frames/aaa/0.png", "frames/aaa/1.png", "frames/bbb/0.png"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    listing = list_source(tmp_path)
+    assert (listing.layout, [entry.label for entry in listing.entries]) == ("dfdc", [1, 1, 0])
+
+
 def test_other_files_beside_the_videos_do_not_hide_a_set(tmp_path: Path, footage: Footage) -> None:
     src = footage.lay(tmp_path, real=["original/033.mp4"], fake=["Deepfakes/033_097.mp4"])
     for number in range(200):
