@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
@@ -225,11 +225,11 @@ class Listing:
             return self
         warning = ""
         if given != ["train"] or not self.recognised_by:
-            count = sum(entry.split is not None for entry in self.entries)
+            count = num_files(entry for entry in self.entries if entry.split)  # images may become clips, or be left out
             warning = (
-                f"{count:,} of {len(self.entries):,} inputs have the split {' or '.join(given)}, and none another; "
-                "one alone is not used, and all splits are drawn: give every input one, or name it with --splits FILE, "
-                "of which one alone is used"
+                f"{count:,} of {num_files(self.entries):,} media files have the split {' or '.join(given)}, and none "
+                "another; one alone is not used, and all splits are drawn: give every input one, or name it with "
+                "--splits FILE, of which one alone is used"
             )
         entries = [replace(entry, split=None) if entry.split else entry for entry in self.entries]
         return replace(self, entries=entries, unused_split_warning=warning)
@@ -252,6 +252,11 @@ class Listing:
         if len(named) > len(shown):
             shown.append(f"and {len(named) - len(shown)} classes more")
         return ", ".join([*shown, f"{counts[-1]:,} {unlabelled_name(self.labels)}"] if counts[-1] else shown)
+
+
+def num_files(entries: Iterable[Entry]) -> int:
+    """Number of media files: each image of a clip is one."""
+    return sum(entry.num_images or 1 for entry in entries)
 
 
 def refuse_duplicates(path: Path, entries: Sequence[Entry]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ...console import first_names
 from ...dataset.schema import real_class
 from ...errors import RefusedError
-from ..listing import Entry, Listing
+from ..listing import Entry, Listing, num_files
 from ..media.allowed_roots import outside_warning
 from .link_coverage import LinkCoverage, classes_of_originals
 
@@ -38,7 +38,7 @@ def refuse_unlabelled(listing: Listing) -> None:
     """
     entries = [entry for entry in listing.entries if not entry.problem]
     unknown = [entry for entry in entries if entry.label < 0]
-    if len(unknown) * 2 > len(entries) or _num_files(unknown) * 2 > _num_files(entries):
+    if len(unknown) * 2 > len(entries) or num_files(unknown) * 2 > num_files(entries):
         raise RefusedError(f"{_label_warning(listing)}; or accept it with --allow-unlabelled")
 
 
@@ -48,7 +48,7 @@ def _label_warning(listing: Listing) -> str | None:
     if not unknown:
         return None
     have, hold = ("has", "holds") if len(unknown) == 1 else ("have", "hold")
-    files, all_files = _num_files(unknown), _num_files(entries)
+    files, all_files = num_files(unknown), num_files(entries)
     is_larger_share = files * len(entries) > len(unknown) * all_files
     in_files = f", which {hold} {files:,} of {all_files:,} media files" if is_larger_share else ""
     return (
@@ -97,11 +97,6 @@ def _swap_warning(listing: Listing) -> str | None:
         f"({listing.labels[real]}) from {first.source_id!r} ({listing.labels[other[str(first.source_id)].label]}): "
         "are labels or originals swapped?"
     )
-
-
-def _num_files(entries: Iterable[Entry]) -> int:
-    """Number of media files: each image of a clip is one."""
-    return sum(entry.num_images or 1 for entry in entries)
 
 
 def _class_warning(listing: Listing) -> str | None:

@@ -578,7 +578,7 @@ def test_test_videos_alone_are_drawn_where_no_split_was_ever_given(tmp_path: Pat
     extend(out, src)
     split_of, listing = extend(out, deliver(src, *(f"test/real/{number}.mp4" for number in range(20))))
     assert set(split_of.values()) == {"train", "val"}
-    assert [text for text in listing_warnings(listing) if "22 of 22 inputs have the split test" in text]
+    assert [text for text in listing_warnings(listing) if "22 of 22 media files have the split test" in text]
 
 
 def test_a_run_without_the_splits_file_that_out_was_made_with_names_the_inputs_it_draws(tmp_path: Path) -> None:

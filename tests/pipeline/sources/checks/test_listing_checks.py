@@ -130,11 +130,18 @@ def test_a_split_that_only_some_rows_of_a_table_have_is_not_lost_in_silence(tmp_
     src = lay(tmp_path, *names)
     rows = [f"{name},real,{'test' if number < 10 else ''}" for number, name in enumerate(names)]
     (src / "t.csv").write_text("\n".join(["path,label,split", *rows]))
-    assert "10 of 40 inputs have the split test, and none another; one alone is not used" in warnings(src / "t.csv")
+    assert "10 of 40 media files have the split test, and none another; one alone is not used" in warnings(
+        src / "t.csv"
+    )
     (src / "splits.json").write_text(json.dumps({"test": names[:10]}))
     listing = with_splits_from(list_source(src / "t.csv"), src / "splits.json", allow_leaks=False)
     assert [entry.video_id for entry in listing.entries if entry.split == "test"] == sorted(names[:10])
     assert "not used" not in "\n".join(listing_warnings(listing))
+
+
+def test_a_split_that_is_not_used_is_counted_in_files_since_images_may_be_one_clip(tmp_path: Path) -> None:
+    messages = warnings(lay(tmp_path, *(f"test/real/{clip}/{number}.png" for clip in "ab" for number in range(3))))
+    assert "6 of 6 media files have the split test" in messages
 
 
 def test_of_emotions_originals_are_not_asked_for(tmp_path: Path) -> None:

@@ -187,4 +187,4 @@ def test_a_json_of_test_clips_alone_warns_that_their_splits_are_drawn(tmp_path: 
             clips.pop(split, None)
     listing = list_source(lay(tmp_path, tmp_path / "FSGAN.json", data))
     assert {entry.split for entry in listing.entries} == {None}
-    assert any("2 of 2 inputs have the split test, and none" in text for text in listing_warnings(listing))
+    assert any("media files have the split test, and none" in text for text in listing_warnings(listing))

@@ -83,7 +83,7 @@ def test_photos_in_a_folder_of_several_known_words_are_photos(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("folders", "named"),
     [(("real/my_train_v2", "fake/test_unseen"), "taken for none: 'my_train_v2', 'test_unseen'"),
-     (("real/train", "fake/train"), "2 of 2 inputs have the split train, and none another")],
+     (("real/train", "fake/train"), "2 of 2 media files have the split train")],
 )  # fmt: skip
 def test_folders_that_may_be_meant_as_splits_are_named(
     tmp_path: Path, footage: Footage, folders: tuple[str, ...], named: str
