@@ -240,6 +240,15 @@ def test_hidden_files_are_skipped_and_no_media_are_counted(tmp_path: Path) -> No
     assert listing.ignored == {".txt": 2, "(no suffix)": 1}
 
 
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_line_of_a_row_is_right_below_cells_of_several_lines(tmp_path: Path, end: str) -> None:
+    put(tmp_path, "a.mp4", "b.mp4")
+    rows = ["path,label,split,note", 'a.mp4,real,train,"x,\ny ""z""\n"', "", "b.mp4,fake,tset,z"]
+    (tmp_path / "t.csv").write_bytes("\n".join([*rows, ""]).replace("\n", end).encode())
+    with pytest.raises(UsageError, match=r"t\.csv: line 6: split 'tset' of 'b\.mp4'"):
+        list_source(tmp_path / "t.csv")
+
+
 def test_a_loop_of_links_ends_and_nothing_is_listed_twice(tmp_path: Path) -> None:
     put(tmp_path, "real/a.mp4")
     (tmp_path / "real" / "again").symlink_to(tmp_path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import csv
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -97,13 +99,14 @@ class Row:
 
     @property
     def position(self) -> str:
-        """Where it is in the table: its line in a CSV, in which empty lines are no rows."""
-        if self.table.suffix.lower() != ".csv":
-            return f"row {self.number + 1}"
-        with self.table.open("rb") as file:
-            lines = file.read().splitlines()
-        filled = (position for position, line in enumerate(lines, 1) if line)
-        return f"line {next(islice(filled, self.number + 1, None), len(lines))}"
+        """Where it is in the table: in a CSV the line where it begins, if that can be counted."""
+        if self.table.suffix.lower() == ".csv":
+            with (
+                suppress(csv.Error, StopIteration),
+                self.table.open(encoding="utf-8-sig", errors="replace", newline="") as file,
+            ):
+                return f"line {next(islice(_first_lines(file), self.number + 1, None))}"
+        return f"row {self.number + 1}"
 
     def source_of(self, video_id: str, real_paths: RealPaths) -> str | None:
         """`source_id` of the row of `video_id`; raises `UsageError` where it is that itself, also by a link."""
@@ -120,3 +123,12 @@ class Row:
         """Video id of its original; None where it names none."""
         given = self.cells.get("source")
         return relative_name(self.table.parent, given) if given else None
+
+
+def _first_lines(lines: Iterable[str]) -> Iterator[int]:
+    """The line where each row of a CSV begins: empty lines are no rows, and a quoted cell may have several lines."""
+    reader, line = csv.reader(lines), 1
+    for cells in reader:
+        if cells:
+            yield line
+        line = reader.line_num + 1
