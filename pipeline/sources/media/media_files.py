@@ -85,7 +85,7 @@ def find_media(
         subfolders = []
         for child in children:
             relative = f"{folder}/{child.name}" if folder else child.name
-            if child.name.startswith("."):
+            if _is_hidden(child.name):
                 continue
             if _is_folder(child) and (not child.is_symlink() or is_inside(child.path, roots)):
                 if skip and (name := skip(relative)):
@@ -127,10 +127,10 @@ def first_media_below(folder: Path) -> str | None:
     For messages: it looks into so many folders only, and not behind links.
     """
     for path, folders, files in islice(os.walk(folder), _MAX_SEARCHED_FOLDERS):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        folders[:] = sorted(name for name in folders if not _is_hidden(name))
         is_top = path == str(folder)
         media = sorted(
-            name for name in files if is_media(name) and not name.startswith(".") and not (is_top and is_image(name))
+            name for name in files if is_media(name) and not _is_hidden(name) and not (is_top and is_image(name))
         )
         if media:
             return os.path.relpath(os.path.join(path, media[0]), folder)  # noqa: PTH118
@@ -197,7 +197,7 @@ def _names_in(folder: Path) -> _Names:
         return kept[folder]
     children = [(child.name, _is_folder(child)) for child in _children(folder)]
     names = _Names(
-        [name for name, is_folder in children if is_folder and not name.startswith(".")],
+        [name for name, is_folder in children if is_folder and not _is_hidden(name)],
         [name for name, is_folder in children if is_folder or is_media(name)],
     )
     if kept is not None:
@@ -310,6 +310,11 @@ def _has_own_image(folder: str) -> bool:
         return False
 
 
+def _is_hidden(name: str) -> bool:
+    """Whether no file below a file or folder of this name is an input."""
+    return name.startswith(".") or name == "@eaDir"  # Synology's, with a folder of thumbnails for each photo and video
+
+
 def _is_visited(folder: str, visited: Container[tuple[int, int]]) -> bool:
     try:
         return _inode(folder) in visited
@@ -326,7 +331,7 @@ def _count_files(folder: str) -> int:
                 for child in scan:
                     if child.is_dir(follow_symlinks=False):
                         pending.append(child.path)
-                    elif not child.name.startswith("."):
+                    elif not _is_hidden(child.name):
                         count += 1
         except OSError:  # no permission; the count is informative only
             continue

@@ -240,6 +240,14 @@ def test_hidden_files_are_skipped_and_no_media_are_counted(tmp_path: Path) -> No
     assert listing.ignored == {".txt": 2, "(no suffix)": 1}
 
 
+def test_thumbnails_of_a_synology_are_no_clips(tmp_path: Path) -> None:
+    put(
+        tmp_path, "real/a.jpg", "real/@eaDir/a.jpg/SYNOPHOTO_THUMB_M.jpg", "@eaDir/b.mp4/SYNOVIDEO_VIDEO_SCREENSHOT.jpg"
+    )
+    listing = list_source(tmp_path)
+    assert ([entry.video_id for entry in listing.entries], listing.ignored) == (["real/a.jpg"], {})
+
+
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_line_of_a_row_is_right_below_cells_of_several_lines(tmp_path: Path, end: str) -> None:
     put(tmp_path, "a.mp4", "b.mp4")
