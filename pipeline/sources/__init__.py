@@ -12,7 +12,7 @@ Must not know: what is in the media, plans, datasets on disk.
 | clips/ | images that are frames of one clip; a clip as a video or as frames; inputs that are cropped already |
 | folder_names | class, split and clip that the name of a folder says |
 | disjoint_sets | which names belong together, by links between them |
-| splits_file | splits from a file in place of the source's own |
+| splits_file, clip_matching | splits from a file in place of the source's own; which of its clips is which input |
 | checks/ | for how many inputs originals, recordings and people are known; warnings |
 
 A source goes through them in this order: `list_source` finds the layout, which reads metadata, searches for media and

@@ -63,7 +63,8 @@ class ClipName:
 
     def ends_alike(self, other: ClipName) -> bool:
         """Whether the parts of one are the last ones of the other."""
-        return _num_common(self.parts, other.parts) == min(len(self.parts), len(other.parts))
+        length = min(len(self.parts), len(other.parts))  # of thousands of clips with one stem, each pair is compared
+        return self.parts[-length:] == other.parts[-length:]
 
     def closeness(self, other: ClipName) -> tuple[int, bool, int]:
         """How far the two agree; the greater, the further."""
