@@ -162,7 +162,5 @@ def metadata_of(clips: Sequence[Clip]) -> dict[str, dict[str, str | None]]:
 
 def _as_facefeed_error(error: OSError, directory: Path) -> StoppedError | UsageError:
     if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-        return StoppedError(
-            f"{directory}: the disk is full; nothing was left behind; free space and run it again"
-        )
+        return StoppedError(f"{directory}: the disk is full; nothing was left behind; free space and run it again")
     return UsageError(f"{directory}: cannot be written ({error.strerror or error}); choose another folder")
