@@ -53,14 +53,18 @@ _NAME_GROUPS: Final = {"DF_fake": "DeeperForensics-1.0/manipulated_videos", "Cel
 
 @dataclass(frozen=True, slots=True)
 class Video:
-    """What decides where a video stands; `label` is the name of its class."""
+    """What decides where a video stands.
+
+    `label`: name of its class. `grade`: name of its grade of compression, as `clean_name` makes it, or
+    `NO_COMPRESSION`.
+    """
 
     video_id: str
     split: str
     label: str
     dataset: str | None
     method: str | None
-    compression: str | None
+    grade: str = NO_COMPRESSION
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +144,12 @@ def _known_place(video: Video, *, is_fake: bool) -> _Known:
 
 
 def _ffpp(video: Video, is_fake: bool) -> _Known:
-    grade = video.compression or NO_COMPRESSION
     if is_fake:
         label = _FF_LABELS.get(video.method or "")
-        return (label, f"{_FF}/manipulated_sequences/{video.method}/{grade}") if label else None
+        return (label, f"{_FF}/manipulated_sequences/{video.method}/{video.grade}") if label else None
     if _ACTORS.fullmatch(video.video_id):
-        return "DFD_real", f"{_FF}/original_sequences/actors/{grade}"
-    return "FF-real", f"{_FF}/original_sequences/youtube/{grade}"
+        return "DFD_real", f"{_FF}/original_sequences/actors/{video.grade}"
+    return "FF-real", f"{_FF}/original_sequences/youtube/{video.grade}"
 
 
 def _celebdf(video: Video, is_fake: bool) -> _Known:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...dataset.schema import SPLITS
-from .benchmark_sets import DATASETS, NO_COMPRESSION, WITH_COMPRESSION, WITH_MASKS, Place
+from .benchmark_sets import DATASETS, WITH_COMPRESSION, WITH_MASKS, Place
 
 FRAMES, MASKS, LANDMARKS = "frames", "masks", "landmarks"
 RGB_FOLDER: Final = "datasets/rgb"
@@ -28,19 +28,17 @@ RGB_FOLDER: Final = "datasets/rgb"
 
 @dataclass(frozen=True)
 class ExportedVideo:
-    """One video in DEST. `frames`: frame indices (frames,), ascending; `masked`: those of them that have a mask."""
+    """One video in DEST. `frames`: frame indices (frames,), ascending; `masked`: those of them that have a mask.
+
+    `grade`: key of its compression in a dataset that has a level for it.
+    """
 
     name: str
     split: str
-    compression: str | None
+    grade: str
     place: Place
     frames: NDArray[np.int64]
     masked: NDArray[np.int64]
-
-    @property
-    def grade(self) -> str:
-        """Key of its compression in a dataset that has a level for it."""
-        return self.compression or NO_COMPRESSION
 
     def path(self, kind: str, frame: int, suffix: str = ".png") -> str:
         """Path of a frame, its mask or its landmarks, relative to DEST and to a checkout of DeepfakeBench."""
@@ -57,8 +55,11 @@ class ExportedVideo:
 
 
 def frame_path(place: Place, video: str, kind: str, frame: int, suffix: str = ".png") -> str:
-    """Path of a frame's file of one kind, relative to DEST."""
-    return f"{RGB_FOLDER}/{place.folder}/{kind}/{video}/{frame:03d}{suffix}"
+    """Path of a frame's file of one kind, relative to DEST; raises `ValueError` where it leads out of that."""
+    path = f"{RGB_FOLDER}/{place.folder}/{kind}/{video}/{frame:03d}{suffix}"
+    if ".." in path.split("/"):
+        raise ValueError(f"{path}: leads out of DEST")
+    return path
 
 
 def datasets_of(places: Iterable[Place]) -> dict[str, list[str]]:

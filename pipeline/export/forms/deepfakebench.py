@@ -31,10 +31,10 @@ from ...dataset.frame_numbers import effective_frame_numbers
 from ...dataset.image_codec import decode_rgb_strictly
 from ...errors import CorruptDataError
 from ...machine import usable_cores
-from ..naming import unique_names
+from ..naming import names_of_texts, unique_names
 from ..receipt import PartReceipt
 from ..rows import Rows, StoredRows
-from .benchmark_sets import WITH_COMPRESSION, Video, clean_name, places_of
+from .benchmark_sets import NO_COMPRESSION, WITH_COMPRESSION, Video, clean_name, places_of
 from .dataset_json import FRAMES, LANDMARKS, MASKS, ExportedVideo, datasets_of, frame_path, write_dataset_json
 from .form import OnRows, Part, PartRows, undamaged
 
@@ -67,6 +67,7 @@ class DeepfakeBench:
         self._is_missing = check_coverage(
             PROTOCOL, index, self._kept, setting="--as deepfakebench", alternative="export in another form"
         )
+        self._grades = names_of_texts(index.categories("compression"), clean_name)
         keys, first = np.unique(self._keys(self._kept), return_index=True)
         videos = [self._video(int(row)) for row in self._kept[first]]
         places = places_of(videos, index.labels)
@@ -84,10 +85,11 @@ class DeepfakeBench:
 
     def _video(self, row: int) -> Video:
         text = partial(self._stored.index.text, row=row)
-        label = self._stored.label_name(row)
+        label, compression = self._stored.label_name(row), text("compression")
         return Video(
             video_id=str(text("video_id")), split=str(text("split")), label=str(label),
-            dataset=text("dataset"), method=text("method"), compression=text("compression"),
+            dataset=text("dataset"), method=text("method"),
+            grade=self._grades[compression] if compression else NO_COMPRESSION,
         )  # fmt: skip
 
     def write(self, part: Part, folder: Path, on_rows: OnRows) -> PartRows:
@@ -151,7 +153,7 @@ class DeepfakeBench:
             if len(positions):
                 video, place, name = self._videos[int(keys[positions[0]])]
                 masked = frames[positions[has_mask[positions]]]
-                yield ExportedVideo(name, video.split, video.compression, place, frames[positions], masked)
+                yield ExportedVideo(name, video.split, video.grade, place, frames[positions], masked)
 
 
 def _ids(videos: Sequence[Video]) -> list[str]:

@@ -19,6 +19,7 @@ from assets_rows import stored_pixels, stored_rows
 from facefeed.loaders import FaceDataset
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.export.forms.benchmark_sets import DATASETS, Place, Video, places_of
+from facefeed.pipeline.export.forms.dataset_json import FRAMES, frame_path
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.video import Frame
 from numpy.typing import NDArray
@@ -283,6 +284,33 @@ def test_the_settings_name_a_grade_that_the_jsons_have(
         assert all(expected in by_grade for by_grade in splits.values())
 
 
+@pytest.mark.parametrize(
+    ("grade", "name"),
+    [("../" * 9 + "escaped", "escaped"), ("/escaped", "escaped"), ("raw frames", "raw_Frames"), ("raw", "raw")],
+)
+def test_a_grade_that_a_table_gives_is_a_name_that_neither_leads_out_of_dest_nor_confuses_the_loader(
+    tmp_path: Path, grade: str, name: str
+) -> None:
+    clips = (ffpp("a/000.mp4", 0, None, grade), ffpp("a/000_003.mp4", 1, "Deepfakes", grade))
+    make_dataset(tmp_path / "out", (("train", clips),))
+    exported(tmp_path / "out", tmp_path / "dest", "deepfakebench")
+    for splits in dataset_json(tmp_path / "dest", "FF-DF").values():
+        assert [*splits["train"]] == [name]
+        for entry in splits["train"][name].values():
+            for path in entry["frames"]:
+                assert f"/{name}/frames/" in path
+                image, landmarks, _ = as_the_loader_reads(tmp_path / "dest", path)
+                assert (image.shape, landmarks.shape) == ((SIDE, SIDE, 3), (5, 2))
+    assert yaml.safe_load((tmp_path / "dest/deepfakebench.yaml").read_text())["compression"] == name
+    assert {path.split("/")[0] for path in files_below(tmp_path)} == {"out", "dest"}
+
+
+def test_a_path_that_leads_out_of_dest_is_refused() -> None:
+    place = Place("FF-real", 0, "../../escaped", "", "ffpp")
+    with pytest.raises(ValueError, match="escaped"):
+        frame_path(place, "033", FRAMES, 0)
+
+
 def test_the_settings_name_no_grade_where_no_set_has_a_level_for_it(tmp_path: Path) -> None:
     phone = named("real/anna.mp4", 2, dataset="noise", label=0, compression="c23", source_id=None)
     make_dataset(tmp_path / "out", (("train", (phone,)),))
@@ -312,7 +340,7 @@ def test_the_settings_name_no_grade_where_no_set_has_a_level_for_it(tmp_path: Pa
 def test_a_published_set_has_its_own_labels_and_any_other_set_labels_of_its_name(
     dataset: str | None, label: int, method: str | None, video_id: str, expected: tuple[str, str]
 ) -> None:
-    place = only_place(Video(video_id, "train", CLASSES[label], dataset, method, None))
+    place = only_place(Video(video_id, "train", CLASSES[label], dataset, method))
     assert (place.label, place.folder, place.number) == (*expected, label)
     known = {name for labels in DATASETS.values() for name in labels}
     assert (place.label in known) == (place.folder.split("/")[0] in DATASETS or "FaceForensics++" in place.folder)
@@ -374,26 +402,26 @@ def only_place(video: Video) -> Place:
 
 @pytest.mark.parametrize("labels", [("真", "假"), ("bona fide", "bona_fide"), ("a", "A")])
 def test_classes_whose_names_are_alike_without_special_characters_stay_apart(labels: tuple[str, str]) -> None:
-    places = places_of([Video("a.mp4", "train", label, "set", None, None) for label in labels], labels)
+    places = places_of([Video("a.mp4", "train", label, "set", None) for label in labels], labels)
     assert len({place.label.casefold() for place in places}) == len({place.folder.casefold() for place in places}) == 2
 
 
 def test_sets_whose_names_are_alike_without_special_characters_stay_apart() -> None:
-    places = places_of([Video("a.mp4", "train", "fake", name, None, None) for name in ("my set", "my_set")], CLASSES)
+    places = places_of([Video("a.mp4", "train", "fake", name, None) for name in ("my set", "my_set")], CLASSES)
     assert len({place.label for place in places}) == len({place.own_set for place in places}) == 2
 
 
 def test_labels_of_a_set_and_its_class_stay_apart_where_they_read_alike_together() -> None:
     """DeepfakeBench maps a label to one number, whatever its dataset."""
     sets_and_classes = (("my", "set_paint"), ("my_set", "paint"))
-    videos = [Video("a.mp4", "train", label, name, None, None) for name, label in sets_and_classes]
+    videos = [Video("a.mp4", "train", label, name, None) for name, label in sets_and_classes]
     places = places_of(videos, [label for _, label in sets_and_classes])
     assert len({place.label for place in places}) == len({place.folder for place in places}) == 2
     assert [place.own_set for place in places] == ["my", "my_set"]
 
 
 def test_classes_beyond_real_and_fake_keep_their_number() -> None:
-    place = only_place(Video("a.mp4", "train", "screen replay", None, None, None))
+    place = only_place(Video("a.mp4", "train", "screen replay", None, None))
     assert (place.label, place.number) == ("facefeed_screen_replay", 2)
 
 
@@ -410,7 +438,7 @@ def test_no_two_classes_have_one_number_and_real_is_0_where_it_is_known(
     classes: tuple[str, ...], expected: list[int]
 ) -> None:
     for dataset in (None, "dfdc"):
-        videos = [Video(f"{name}.mp4", "train", name, dataset, None, None) for name in classes]
+        videos = [Video(f"{name}.mp4", "train", name, dataset, None) for name in classes]
         assert [place.number for place in places_of(videos, classes)] == expected
 
 
