@@ -17,6 +17,7 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from ..dataset.manifest import InputOutcome, Receipt
 from ..files import cache_folder
 from ..json_records import parse_json, record_of
 from ..planning.cost_model import Cost
@@ -81,6 +82,7 @@ def forecast(
     cost: Callable[[Entry], Cost],
     families: Sequence[Sequence[Probe]],
     *,
+    copied: Sequence[tuple[Receipt, InputOutcome]],
     is_paired: Callable[[Entry], bool],
     workers: int,
     fixed_seconds: float,
@@ -90,8 +92,9 @@ def forecast(
     """Adds what was measured on the probed `families` (at least one) to what headers promise of all other inputs.
 
     That is scaled by what the probed ones came to; apart for inputs that are compared with an original (`is_paired`):
-    their pace is another. `workers`: how many, probed beside `background`. `fixed_seconds`: what a run spends
-    once, however much there is to do: planning, starting the workers, their first frame, ending them, the account.
+    their pace is another. `copied`: see `RunState.outcomes_to_reuse`; copies take space, but hardly any time.
+    `workers`: how many, probed beside `background`. `fixed_seconds`: what a run spends once, however much there is to
+    do: planning, starting the workers, their first frame, ending them, the account.
     """
     random = np.random.default_rng(0)
     entries = {entry.video_id: entry for unit in units for entry in unit.inputs_to_decode}
@@ -118,8 +121,10 @@ def forecast(
     few = _FEW_FAMILIES_SPREAD * untried if len(families) < _MIN_FAMILIES else 0.0
     return Forecast(
         seconds=_range(background.slowdown * (fixed_seconds + work), seconds, beyond=few * work),
-        size_bytes=_range(likely[1], drawn[:, 1], beyond=(_RESIDUAL + few) * likely[1]),
-        faces=_range(likely[2], drawn[:, 2], beyond=(_RESIDUAL + few) * likely[2]),
+        size_bytes=_range(likely[1], drawn[:, 1], beyond=(_RESIDUAL + few) * likely[1], known=_copied_bytes(copied)),
+        faces=_range(
+            likely[2], drawn[:, 2], beyond=(_RESIDUAL + few) * likely[2], known=sum(each.faces for _, each in copied)
+        ),
         inputs=len(entries), probed=len(probes), workers=workers, config=config,
         families=len(families), untried=untried, others_per_core=background.usual,
     )  # fmt: skip
@@ -151,11 +156,22 @@ def _promised_figures(cost: Cost) -> tuple[float, float, float]:
     return cost.seconds, cost.sampled_frames, cost.sampled_frames
 
 
-def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float) -> Range:
-    """The percentiles of `drawn`, widened by `beyond` on either side."""
+def _copied_bytes(copied: Sequence[tuple[Receipt, InputOutcome]]) -> float:
+    """Size of rows that are copied: of the files that hold them, by their share of the rows there."""
+    return sum(
+        max(0, receipt.bytes - _FOOTER_BYTES) * outcome.faces / receipt.rows
+        for receipt, outcome in copied
+        if outcome.faces
+    )
+
+
+def _range(likely: float, drawn: NDArray[np.float64], *, beyond: float, known: float = 0.0) -> Range:
+    """The percentiles of `drawn`, widened by `beyond` on either side; `known` is added to all three."""
     low, high = np.percentile(drawn, _PERCENTILES)
     return Range(
-        likely=float(likely), low=float(max(0.0, min(low, likely) - beyond)), high=float(max(high, likely) + beyond)
+        likely=float(known + likely),
+        low=float(known + max(0.0, min(low, likely) - beyond)),
+        high=float(known + max(high, likely) + beyond),
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..commit.publish import refuse_read_only
-from ..dataset.manifest import InputOutcome
+from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
@@ -143,7 +143,7 @@ def _dry_run(
     planning_seconds = listed - called + headers_seconds
     originals = existing_originals(listing, job)
     trials, guess = _try_and_forecast(
-        units, cost, job, originals, num_workers=workers or default_num_workers(), scheduler=scheduler,
+        units, cost, job, originals, copied=copied, num_workers=workers or default_num_workers(), scheduler=scheduler,
         fixed_seconds=compared - listed + (1 + _FINALIZE_FRACTION) * planning_seconds, progress=progress,
     )  # fmt: skip
     known_failures, inputs_in_out = failures_in_source(planned, changes.refused, changes.removed)
@@ -177,9 +177,11 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
     return cost, (time.monotonic() - started) * min(1.0, MAX_HEADERS / max(cost.headers_read, 1))
 
 
-def _keeps_rows(planned: RunState, copied: Sequence[InputOutcome]) -> bool:
+def _keeps_rows(planned: RunState, copied: Sequence[tuple[Receipt, InputOutcome]]) -> bool:
     """Whether OUT has faces already whose rows stay, or are `copied`."""
-    return any(receipt.rows for _, _, receipt in planned.finished_units()) or any(each.faces for each in copied)
+    return any(receipt.rows for _, _, receipt in planned.finished_units()) or any(
+        outcome.faces for _, outcome in copied
+    )
 
 
 def _try_and_forecast(
@@ -188,6 +190,7 @@ def _try_and_forecast(
     job: JobSpec,
     originals: Container[str],
     *,
+    copied: Sequence[tuple[Receipt, InputOutcome]],
     num_workers: int,
     scheduler: str | None,
     fixed_seconds: float,
@@ -195,8 +198,8 @@ def _try_and_forecast(
 ) -> tuple[Trials, Forecast | None]:
     """Tries some inputs of `units`, if any are to be decoded; saves the forecast, if any could be tried.
 
-    `originals`: `existing_originals` of the source. `fixed_seconds`: what the run spends once, beside what the trials
-    measure of that.
+    `originals`: `existing_originals` of the source. `copied`: see `RunState.outcomes_to_reuse`. `fixed_seconds`: what
+    the run spends once, beside what the trials measure of that.
     """
     if not (families := sample_families(units)):
         return Trials(), None
@@ -205,7 +208,7 @@ def _try_and_forecast(
     if not trials.families:
         return trials, None
     guess = forecast(
-        units, cost, trials.families, workers=trials.workers,
+        units, cost, trials.families, copied=copied, workers=trials.workers,
         is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in originals,
         fixed_seconds=fixed_seconds + trials.fixed_seconds, background=trials.background, config=job.config_hash,
     )  # fmt: skip

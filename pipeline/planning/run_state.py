@@ -151,19 +151,20 @@ class RunState:
                 if self.unit_of_video[outcome.video_id] == planned.unit_id:
                     yield planned, outcome
 
-    def outcomes_to_reuse(self) -> Iterator[InputOutcome]:
-        """Outcomes of inputs whose rows unfinished units are to copy, in the units that these replace."""
+    def outcomes_to_reuse(self) -> Iterator[tuple[Receipt, InputOutcome]]:
+        """Of each input whose rows unfinished units are to copy: the receipt of the replaced unit, and the outcome."""
         for unit in self.pending_units():
             left = {*unit.reuses, *unit.gone}
             for receipt in superseded_receipts(unit, self.paths, self.config_hash) if left else ():
                 for outcome in receipt.inputs:
                     if outcome.video_id in left:
                         left.remove(outcome.video_id)
-                        yield outcome
+                        yield receipt, outcome
 
     def known_outcomes(self, names: Collection[str]) -> Iterator[InputOutcome]:
         """Outcomes of the inputs `names`, each once, also where their rows are still to be copied."""
-        to_copy = {each.video_id: each for each in self.outcomes_to_reuse() if each.video_id in names} if names else {}
+        reused = self.outcomes_to_reuse() if names else ()
+        to_copy = {outcome.video_id: outcome for _, outcome in reused if outcome.video_id in names}
         for _, outcome in self.outcomes() if names else ():
             if outcome.video_id in names:
                 to_copy.pop(outcome.video_id, None)  # another part of the job may have copied it meanwhile

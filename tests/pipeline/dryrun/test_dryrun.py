@@ -84,7 +84,7 @@ def guess(
     is_paired: Callable[[Entry], bool] = lambda _: False,
 ) -> Forecast:
     return forecast(
-        units, promised, probed, is_paired=is_paired, workers=workers, fixed_seconds=fixed_seconds,
+        units, promised, probed, copied=(), is_paired=is_paired, workers=workers, fixed_seconds=fixed_seconds,
         background=BackgroundLoad(), config="c",
     )  # fmt: skip
 
@@ -454,6 +454,23 @@ def test_of_a_run_that_adds_to_a_dataset_only_what_it_added_is_compared(
     (src / "real/later.mp4").unlink()
     dry_result = run_dry(src, out, small_options, cluster_address)
     assert (dry_result.survey.inputs, dry_result.inputs_in_out) == (9, 10), "rows of what is gone stay and count"
+
+
+def test_rows_that_the_run_copies_beside_what_it_decodes_are_in_the_forecast(
+    tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
+) -> None:
+    src, out = make_source("a.mp4", "b.mp4", "c.mp4"), tmp_path / "out"
+    table = src / "videos.csv"
+    table.write_text("path,label,source\na.mp4,real,\nb.mp4,fake,a.mp4\nc.mp4,fake,a.mp4\n")
+    settings: dict[str, Any] = {"options": small_options, "detector": FixedBoxDetector(), "scheduler": cluster_address}
+    precompute(table, out, **settings)
+    write_video(src / "c.mp4", [numbered(number) for number in range(6)])
+    dry_result = run_dry(table, out, small_options, cluster_address)
+    assert (dry_result.pending, dry_result.copied) == (1, 2)
+    summary = precompute(table, out, **settings)
+    assert summary.forecast == dry_result.forecast is not None
+    assert dry_result.forecast.faces.likely == pytest.approx(summary.manifest.rows)
+    assert dry_result.forecast.size_bytes.likely == pytest.approx(summary.totals.size_bytes, rel=0.1)
 
 
 def test_what_failed_while_it_was_tried_is_reported(
