@@ -74,7 +74,9 @@ class HuggingFace:
         }
         with pq.ParquetWriter(path, self._schema, **options) as writer:
             for rows, batch in self._stored.batches(part.rows, _ROW_GROUP_ROWS):
-                writer.write_table(self._table(rows, batch, written))
+                table = self._table(rows, batch, written)
+                if table.num_rows:  # `datasets` cannot read a file whose first row group is empty
+                    writer.write_table(table)
                 on_rows(len(rows))
         return written
 
@@ -93,9 +95,9 @@ class HuggingFace:
         return pa.table([arrays[name] for name in self._schema.names], schema=self._schema)
 
     def write_closing(self, parts: Sequence[PartReceipt], folder: Path) -> None:
-        """See `Form.write_closing`: the card."""
+        """See `Form.write_closing`: the card, with the splits that have rows."""
         splits: dict[str, dict[str, Any]] = {}
-        for part in parts:
+        for part in (part for part in parts if part.rows):  # `datasets` refuses a split without any
             split = splits.setdefault(part.name.split("-")[0], {"num_bytes": 0, "num_examples": 0})
             split["num_bytes"] += part.size_bytes
             split["num_examples"] += part.rows

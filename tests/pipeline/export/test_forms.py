@@ -20,7 +20,7 @@ import yaml
 from assets_dataset import ROWS, Clip, make_dataset
 from assets_docs import REFERENCE
 from assets_export import exported, files_below, listed, named, without
-from assets_rows import stored_rows
+from assets_rows import damage, stored_rows
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.export.forms.shards import plan_shards
 from facefeed.pipeline.export.rows import StoredRows
@@ -347,6 +347,22 @@ def test_the_parquet_of_hugging_face_holds_the_stored_bytes_and_its_card_the_cou
     columns = [line.split("`")[1] for line in text.splitlines() if line.startswith("| `")]
     assert {"image", "mask", "landmarks"} <= {*columns}
     assert len(columns) == len({*columns}), "each column has one line"
+
+
+def test_hugging_face_reads_what_is_left_where_neighbouring_rows_or_a_whole_split_are_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("facefeed.pipeline.export.forms.huggingface._ROW_GROUP_ROWS", 2)
+    clips = (Clip("real/anna.mp4", 3), Clip("fake/anna-swap.mp4", 3))
+    make_dataset(tmp_path / "out", (("train", clips), ("val", (Clip("real/bo.mp4", 3),))))
+    index = Index(tmp_path / "out")
+    train, val = index.rows_where("split", "train"), index.rows_where("split", "val")
+    damage(tmp_path / "out", *map(int, (*train[:2], *val)))
+    figures = exported(tmp_path / "out", tmp_path / "dest", "hf", exit_code=1)
+    assert (figures["rows"], figures["damaged"], figures["findings"]) == (4, 5, [])
+    loaded = read_by_hugging_face(tmp_path / "dest", "hf", tmp_path, splits=["train"])
+    left = [index.value("face_id", int(row)) for row in train[2:]]
+    assert {split: [face_id for face_id, *_ in part] for split, part in loaded.items()} == {"train": left}
 
 
 # ---- one split
