@@ -10,10 +10,10 @@ def compact_number(value: float) -> str:
 
     >>> [compact_number(value) for value in (0.98765, 1.0, 2.345, 23.456, 256.0, 1234.5, 1234567.0, 0.0)]
     ['.988', '1', '2.3', '23', '256', '1,234', '1,234,567', '0']
-    >>> [compact_number(value) for value in (0.0123, 0.00456, -0.000789, 2e-7)]
-    ['.012', '.0046', '-0.00079', '2e-07']
+    >>> [compact_number(value) for value in (0.0123, 0.00456, -0.000789, 2e-7, 1.5e300)]
+    ['.012', '.0046', '-0.00079', '2e-07', '1.5e+300']
     """
-    if 0 < abs(value) < 0.01:
+    if 0 < abs(value) < 0.01 or abs(value) > 2.0**64:
         return f"{value:.2g}".removeprefix("0")
     digits = 0 if abs(value) >= 10 else 1 if abs(value) >= 1 else 3
     text = f"{value:,.{digits}f}"

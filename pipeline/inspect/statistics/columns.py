@@ -14,7 +14,7 @@ from ...dataset.index import Index
 from ...dataset.schema import SPLITS, real_class
 from ..formatting import compact_number
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating[Any]]
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Measure:
         return compact_number(self.scale * value)
 
     def values(self, index: Index) -> Floats:
-        """float32 (rows,), NaN where unknown."""
+        """float32 (rows,), of added columns float64; NaN where unknown."""
         if self.column not in index.schema.names:
             return np.full(len(index), np.nan, np.float32)
         return _concatenate(index, self.column, self.compute, np.float32)
@@ -57,8 +57,10 @@ def _to_floats(cells: pa.Array) -> Floats:
     return np.from_dlpack(cells.fill_null(np.nan)).astype(np.float32, copy=False)
 
 
-def _any_to_floats(cells: pa.Array) -> Floats:
-    return _to_floats(cells.cast(pa.float32(), safe=False))
+def _to_doubles(cells: pa.Array) -> Floats:
+    values = np.from_dlpack(cells.cast(pa.float64(), safe=False).fill_null(np.nan))
+    # Quantiles and histograms are computed from differences, which are infinite between larger values.
+    return np.where(np.abs(values) < np.finfo(np.float64).max / 2, values, np.nan)
 
 
 def _to_integers(cells: pa.Array) -> NDArray[Any]:
@@ -119,7 +121,7 @@ def measures_of(index: Index) -> tuple[Measure, ...]:
     ]
     names = [f"added:{field.name}" if field.name in keys else field.name for field in fields]
     return MEASURES + tuple(
-        Measure(name, field.name, "", "an added column", field.name, _any_to_floats)
+        Measure(name, field.name, "", "an added column", field.name, _to_doubles)
         for name, field in zip(names, fields, strict=True)
     )
 

@@ -172,6 +172,20 @@ def test_small_values_are_not_stated_as_0(copy: Path) -> None:
     assert plot.bin_ranges[0].startswith("2e-07 to 2")
 
 
+def test_statistics_of_added_columns_have_their_precision_and_range(copy: Path) -> None:
+    """As of times since 1970, which 32 bits round to two minutes, and of numbers that these cannot hold."""
+
+    def compute(faces: Any) -> dict[str, Any]:
+        numbers = np.arange(len(faces))
+        return {"time": 1_700_000_001 + numbers % 3, "value": np.where(numbers % 2, 1e300, -1e300)}
+
+    add_columns(copy, Returning(compute, pa.schema([("time", pa.int64()), ("value", pa.float64())])), workers=1)
+    shown = figures(copy)
+    time, value = (shown["whole"]["measures"][name] for name in ("time", "value"))
+    assert (time["least"], time["most"]) == (1_700_000_001, 1_700_000_003)
+    assert (value["known"], value["least"], value["most"]) == (shown["whole"]["rows"], -1e300, 1e300)
+
+
 def test_a_bar_of_a_histogram_that_begins_at_0_says_so(copy: Path) -> None:
     """Edges are computed, and 32 bits are not exact: those of -1 to 0.8 include 7e-9."""
     add_columns(copy, Returning(lambda faces: {"value": np.linspace(-1, 0.8, len(faces))}), workers=1)
