@@ -39,7 +39,7 @@ def _as_column(values: Any, field: pa.Field) -> pa.Array:
             raise WrongValuesError(f"{field.name}: is {values.type}: must be {field.type}")
         return values
     if not isinstance(values, (list, tuple)) and hasattr(values, "__array__"):
-        array = np.asarray(values)
+        array = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
         if array.dtype.kind in "biuf":
             return _from_numpy(array, field)
         values = array.tolist()
@@ -65,6 +65,8 @@ def _from_numpy(array: NDArray[Any], field: pa.Field) -> pa.Array:
     if array.ndim == 0 or list(array.shape[1:]) != lengths:
         wanted = ", ".join(map(str, lengths))
         raise WrongValuesError(f"{field.name}: has shape {array.shape}: must be (faces, {wanted})".replace(", )", ",)"))
+    if lengths and np.ma.is_masked(array):
+        raise WrongValuesError(f"{field.name}: has masked values in lists: must be a full list or None for each face")
     wanted_dtype = None if pa.types.is_string(kind) else kind.to_pandas_dtype()
     if wanted_dtype is None or not np.can_cast(array.dtype, wanted_dtype, "same_kind"):
         raise WrongValuesError(f"{field.name}: is {array.dtype}: must be {kind}")

@@ -28,7 +28,7 @@ from click.testing import CliRunner, Result
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
-from facefeed.pipeline.added_columns.values import as_batch
+from facefeed.pipeline.added_columns.values import WrongValuesError, as_batch
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
@@ -378,6 +378,27 @@ def test_fractions_in_a_list_are_refused_for_whole_numbers_as_those_of_an_array(
 def test_whole_numbers_in_a_list_are_kept_as_they_are(whole: int | None) -> None:
     (column,) = as_batch({"value": [whole, 0]}, pa.schema([("value", pa.int64())]), 2)
     assert column.to_pylist() == [whole, 0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [(pa.float32(), [0.5, -999.0]), (pa.int32(), [7, -999]), (pa.string(), ["a", "?"])],
+    ids=str,
+)  # fmt: skip
+def test_what_an_array_masks_is_null_or_refused_where_the_column_is_declared_without_nulls(
+    kind: pa.DataType, values: list[Any]
+) -> None:
+    masked = np.ma.masked_array(values, mask=[False, True])
+    (column,) = as_batch({"value": masked}, pa.schema([("value", kind)]), 2)
+    assert column.to_pylist() == [values[0], None]
+    with pytest.raises(WrongValuesError, match="value: has 1 nulls: the column is declared without nulls"):
+        as_batch({"value": masked}, pa.schema([pa.field("value", kind, nullable=False)]), 2)
+
+
+def test_masked_values_in_lists_are_refused() -> None:
+    masked = np.ma.masked_array(np.ones((2, 2)), mask=[[False, True], [False, False]])
+    with pytest.raises(WrongValuesError, match="value: has masked values in lists: must be a full list or None"):
+        as_batch({"value": masked}, pa.schema([("value", pa.list_(pa.float32(), 2))]), 2)
 
 
 @pytest.mark.parametrize("kind", [pa.float32(), pa.list_(pa.float32(), 2)], ids=str)
