@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -94,10 +95,11 @@ class Outcomes:
         """Number of failed inputs."""
         return sum(self.input_counts["failed"].values())
 
-    @property
+    @cached_property
     def size_bytes(self) -> int:
-        """Size of the rows' files and the index together."""
-        return self.manifest.bytes + current_index_path(self.out).stat().st_size
+        """Size of the files of rows, of those of added columns, and of the index together."""
+        of_columns = sum(path.stat().st_size for path in OutPaths(self.out).columns.rglob("*.parquet"))
+        return self.manifest.bytes + of_columns + current_index_path(self.out).stat().st_size
 
 
 def _refused(manifest: Manifest) -> Iterator[Failure]:

@@ -186,6 +186,12 @@ def test_statistics_of_added_columns_have_their_precision_and_range(copy: Path) 
     assert (value["known"], value["least"], value["most"]) == (shown["whole"]["rows"], -1e300, 1e300)
 
 
+def test_the_size_on_disk_includes_added_columns(copy: Path) -> None:
+    add_columns(copy, Returning(lambda faces: {"value": np.zeros(len(faces))}), workers=1)
+    parquet = [*(copy / "faces").rglob("*.parquet"), *(copy / "columns").rglob("*.parquet")]
+    assert figures(copy)["bytes"] == sum(path.stat().st_size for path in (*parquet, copy / "index.arrow"))
+
+
 def test_a_bar_of_a_histogram_that_begins_at_0_says_so(copy: Path) -> None:
     """Edges are computed, and 32 bits are not exact: those of -1 to 0.8 include 7e-9."""
     add_columns(copy, Returning(lambda faces: {"value": np.linspace(-1, 0.8, len(faces))}), workers=1)
