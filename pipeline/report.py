@@ -146,7 +146,7 @@ def _forecast(expected: Forecast, summary: Summary) -> str:
     forecast_text = f"{duration_text(seconds.likely)} ({duration_text(seconds.low)} to {duration_text(seconds.high)})"
     return (
         f"the dry run, with {plural(expected.workers, 'worker')}, predicted {forecast_text} "
-        f"and {filesize.decimal(round(size_bytes.likely))}; "
+        f"and {filesize.decimal(round(size_bytes.likely))} of faces; "
         f"it took {duration_text(summary.seconds)} ({time_off:+.0f} %) "
         f"and made {filesize.decimal(summary.totals.size_bytes)} ({size_off:+.0f} %)"
     )

@@ -1,4 +1,4 @@
-"""Forecasts a run's time and disk space from probes: ratios of measured to estimated cost, with ranges.
+"""Forecasts a run's time and size from probes: ratios of measured to estimated cost, with ranges.
 
 A forecast is kept in the user's cache, so that the run can compare itself with it.
 """
@@ -47,8 +47,9 @@ class Range:
 class Forecast:
     """What a run will come to: `seconds` of the clock, from the command to its end, with that number of `workers`.
 
-    `families`: originals with their fakes that were tried. `untried`: the share of the work that was not.
-    `others_per_core`: processes beside the workers, as is usual.
+    `size_bytes`: of the files of rows that it writes, without the index; `faces`: rows in them. `families`: originals
+    with their fakes that were tried. `untried`: the share of the work that was not. `others_per_core`: processes
+    beside the workers, as is usual.
     """
 
     seconds: Range

@@ -88,9 +88,9 @@ def _forecast(result: DryRunResult, forecast: Forecast, console: Console) -> Non
         f"\n[bold]forecast[/] for {plural(forecast.workers, 'worker')}, from {plural(forecast.probed, 'input')} "
         f"tried in {duration_text(result.seconds)}"
     )
-    console.print(f"  time   {_range(forecast.seconds, duration_text)}")
-    console.print(f"  disk   {_range(forecast.size_bytes, lambda value: filesize.decimal(round(value)))}")
-    console.print(f"  faces  {_range(forecast.faces, lambda value: f'{value:,.0f}')}")
+    console.print(f"  time            {_range(forecast.seconds, duration_text)}")
+    console.print(f"  files of faces  {_range(forecast.size_bytes, lambda value: filesize.decimal(round(value)))}")
+    console.print(f"  faces           {_range(forecast.faces, lambda value: f'{value:,.0f}')}")
     for line in uncertainty_notes(forecast):
         console.print(f"  [yellow]{line}[/]")
 
