@@ -251,10 +251,11 @@ def test_a_thread_that_the_system_refuses_leaves_no_worker_behind(out: Path, mon
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    before = {*multiprocessing.active_children()}  # such as another test's cluster
     monkeypatch.setattr(threading.Thread, "start", refuse)
     with pytest.raises(RuntimeError, match="can't start new thread"):
         add_columns(out, f"{FILE}:Colour", workers=2)
-    assert multiprocessing.active_children() == []
+    assert {*multiprocessing.active_children()} <= before
 
 
 def test_columns_of_more_than_512_values_stay_out_of_the_index(out: Path) -> None:
