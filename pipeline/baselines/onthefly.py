@@ -194,6 +194,8 @@ def read_frame(path: Path, frame_index: int, pts_seconds: float, root: Path) -> 
 def _by_time(content: MediaFile, pts_seconds: float) -> Rgb | None:
     with open_video(content, _MAX_PIXELS) as container:
         stream = choose_stream(container)
+        if container.format.name == "avi" and stream.codec_context.has_b_frames:
+            return None  # AVI stores no times: those made up after a seek may rise, and be of other frames
         per_second = 1 / stream.time_base if stream.time_base else 1
         pts = round(pts_seconds * per_second)
         for back_seconds in _STEPS_BACK_SECONDS:

@@ -182,6 +182,16 @@ def test_a_frame_of_a_real_video_is_the_one_that_precompute_saw(media: Path, nam
             assert np.array_equal(decoded, frame.rgb), frame.frame_index
 
 
+def test_a_frame_of_avi_is_the_right_one_though_times_that_are_made_up_after_a_seek_rise(tmp_path: Path) -> None:
+    path = tmp_path / "h264.avi"
+    options = {"bf": "3", "g": "15", "x264-params": "scenecut=0:b-pyramid=normal:b-adapt=0"}
+    write_video(path, [scene(number, "hopper") for number in range(31)], codec="libx264", options=options)
+    with MediaReader() as reader:
+        for frame in reader.frames(path, Sampling(every=1)):
+            decoded = read_frame(path, frame.frame_index, frame.pts_seconds, tmp_path)
+            assert np.array_equal(decoded, frame.rgb), frame.frame_index
+
+
 def test_a_table_stands_for_the_folder_that_it_lies_in(copy: Path, out: Path) -> None:
     (copy / "videos.csv").write_text("path,label\n")
     assert len(OnTheFlyFaces(copy / "videos.csv", out, "val", detector=WHOLE)[0][0]) == 3
