@@ -106,11 +106,12 @@ class VideoFile:
                 raise InputError("no_frames", health.first_error or "its video stream holds no frame")
             rgb = RgbConverter(self.max_pixels).convert(frame, ratios.of(frame))
             duration_seconds = _duration_seconds(container, stream)
-            rate = frame_rate(container, stream)
+            expected = round(duration_seconds * frame_rate(container, stream))
             return MediaInfo(
                 width=rgb.shape[1],
                 height=rgb.shape[0],
-                num_frames=max(stream.frames, 0) or round(duration_seconds * rate),
+                # The header of a fragmented MP4 may count the frames of the first fragment alone.
+                num_frames=stream.frames if stream.frames > expected / 2 else expected,
                 duration_seconds=duration_seconds,
                 is_image=False,
             )

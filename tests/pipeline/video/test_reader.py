@@ -101,6 +101,16 @@ def test_probe_says_what_a_video_is_without_reading_it_all(reader: MediaReader, 
     )
 
 
+def test_probe_counts_the_frames_of_all_fragments(reader: MediaReader, tmp_path: Path) -> None:
+    """The index of this file holds the first fragment alone."""
+    frames = [np.full((64, 128, 3), 4 * number, np.uint8) for number in range(60)]
+    fragments = {"container_options": {"movflags": "frag_keyframe"}, "options": {"g": "10"}}
+    path = write_video(tmp_path / "fragments.mp4", frames, **fragments)  # type: ignore[arg-type]
+    with av.open(str(path)) as container:
+        assert container.streams.video[0].frames == 10
+    assert reader.probe(path).num_frames == 60
+
+
 def test_one_child_serves_many_files(reader: MediaReader, video: Path) -> None:
     list(reader.frames(video, ALL))
     first = reader.child_pid
