@@ -49,7 +49,9 @@ class RegionCrop(GeometricTransform):
 
     `weights`: see `RegionDropout`. `margin`: added on each side, as a fraction of the box. The shorter side then grows
     until the crop has the image's aspect ratio, so nothing is stretched; at the border it moves inwards, so nothing is
-    padded. Where a region covers the whole image, lies outside it or has no area, the image is unchanged.
+    padded. Drawn are only regions of which there is such a crop, by their weights: none that lies outside the image or
+    has no area, nor one that fills the image with its margin, as `face` does in crops that are stored with the same
+    margin. Where there is none, the image is unchanged.
     Source: facial parts as separate inputs (Schwarcz & Chellappa 2021, "Finding Facial Forgery Artifacts With
     Parts-Based Detectors").
     """
@@ -69,10 +71,14 @@ class RegionCrop(GeometricTransform):
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
         """`window`: left, top, width, height of the crop in integer px; None: no crop."""
-        regions = self.face(data).in_crop().regions
-        name = self.draw_name(self.weights, regions)
         height, width = params["shape"][:2]
-        return {"window": None if name is None else _crop_window(regions[name], self.margin, height, width)}
+        windows = {
+            name: window
+            for name, box in self.face(data).in_crop().regions.items()
+            if (window := _crop_window(box, self.margin, height, width)) is not None
+        }
+        name = self.draw_name(self.weights, windows)
+        return {"window": None if name is None else windows[name]}
 
     def apply(
         self,

@@ -101,6 +101,29 @@ def test_a_region_that_is_no_part_of_the_image_leaves_it_alone(box: list[float])
     assert result["landmarks"].tolist() == LANDMARKS.tolist()
 
 
+def test_a_region_that_fills_the_image_is_not_drawn_and_the_others_are_drawn_by_their_weights() -> None:
+    """As the whole face does in a crop that is stored with the margin that `RegionCrop` adds."""
+    filling = a_face(regions={**REGIONS, "face": np.array([30, 25, 170, 135], np.float32)})
+    compose = FaceCompose([RegionCrop({"nose": 3, "mouth": 1, "face": 4}, p=1)], seed=0)
+    corners = Counter(compose(**filling)["image"][0, 0, 1] for _ in range(400))
+    nose, mouth = (FaceCompose([RegionCrop({name: 1}, p=1)])(**filling)["image"][0, 0, 1] for name in ("nose", "mouth"))
+    assert corners.keys() == {nose, mouth}
+    assert corners[nose] == pytest.approx(300, abs=40)
+
+
+def test_a_region_that_one_face_of_a_clip_cannot_be_cropped_to_changes_no_other_draw() -> None:
+    whole = np.array([0, 0, WIDTH, HEIGHT], np.float32)
+    compose = FaceCompose([RegionCrop(p=1), A.RandomBrightnessContrast(p=1)])
+
+    def drawn(face_box: np.ndarray, seed: int) -> np.ndarray:
+        compose.set_random_seed(seed)
+        image: np.ndarray = compose(**a_face(regions={**REGIONS, "face": face_box}))["image"]
+        return image
+
+    equal = [np.array_equal(drawn(REGIONS["face"], seed), drawn(whole, seed)) for seed in range(60)]
+    assert sum(equal) == pytest.approx(48, abs=8)  # where the first face drew one of the other four regions
+
+
 def test_a_mask_is_cropped_with_the_image_and_stays_a_mask() -> None:
     mask = np.zeros((HEIGHT, WIDTH), np.uint8)
     mask[61:85, 70:100] = 1  # the top left quarter of the crop to the nose
