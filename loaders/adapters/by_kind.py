@@ -57,9 +57,9 @@ def adapter_of(transform: Any) -> Adapter:
 
         return apply_v2
     if is_albumentations(transform):
-        from ..augment.required_inputs import check_required_inputs  # noqa: PLC0415 (half a second)
+        from ..augment.compose import check_image_transform  # noqa: PLC0415 (half a second)
 
-        check_required_inputs("transform", transform, ("image",))
+        check_image_transform(transform)
     return _adapter_of_function(transform)
 
 

@@ -11,12 +11,13 @@ import albumentations
 from ...pipeline.errors import UsageError
 from .albumentations_internals import (
     allow_keys,
+    applied,
     leaves,
     needs_mask,
     register_points_target,
     resize_masks_by_centres,
 )
-from .base import StableClassName
+from .base import FaceTransform, StableClassName
 from .mixup import AlignedMixup
 from .point_transforms import transform_points
 from .points import FACE_KEYS, INITIAL_POINTS, POINTS, FacePoints, InitialPoints
@@ -144,6 +145,18 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
     def to_dict_private(self) -> dict[str, Any]:
         """The serialised form of Albumentations, and `mask_interpolation`, which it omits."""
         return {**super().to_dict_private(), "mask_interpolation": self.mask_interpolation}
+
+
+def check_image_transform(transform: Any) -> None:
+    """Raises `UsageError` where a transform of Albumentations, which is to get an image alone, needs more."""
+    parts = [transform] if isinstance(transform, FaceCompose) else applied(transform)
+    for part in parts:
+        if isinstance(part, (FaceCompose, FaceTransform)):
+            raise UsageError(
+                f"transform: {type(part).__name__} needs a face, and gets an image alone; give it to "
+                "face_transform, a list of transforms; in a file, name FaceCompose in place of the outermost Compose"
+            )
+    check_required_inputs("transform", transform, ("image",))
 
 
 def _check_order(transforms: Sequence[Any]) -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ...pipeline.dataset.stores.address import without_credentials
 from ...pipeline.errors import FacefeedError, UsageError
 from ...pipeline.page import html
-from ..augment.compose import FaceCompose
+from ..augment.compose import FaceCompose, check_image_transform
 from ..augment.pipeline_file import TransformLine, describe_pipeline, read_pipeline
 from ..dataset.face_dataset import FaceDataset
 from ..face import FACE_FIELDS, Face
@@ -110,6 +110,8 @@ class Gallery:
         if isinstance(pipeline, FaceCompose):
             without_landmarks_68 = [] if "landmarks_68" in dataset.index.schema.names else [without_credentials(out)]
             pipeline.check_dataset(dataset.labels, without_landmarks_68=without_landmarks_68)
+        else:
+            check_image_transform(pipeline)
         positions = select_positions(dataset, faces)
         if not positions:
             raise UsageError(f"{without_credentials(out)}: has no faces in split {split}; try another --split")

@@ -14,7 +14,7 @@ import torch
 from assets_dataset import DenseStandIn, make_dataset
 from assets_loaders import flip_by_torch, noise_of_numpy
 from facefeed.loaders import Clip, FaceDataLoader, FaceDataset
-from facefeed.loaders.augment import SelfBlend
+from facefeed.loaders.augment import FaceCompose, FaceXRay, LandmarkBlackout, MouthCrop, RegionCrop, SelfBlend
 from facefeed.pipeline.errors import UsageError
 from torch.utils.data import DataLoader
 from torchvision.transforms import v2
@@ -233,6 +233,22 @@ def test_albumentations_that_would_leave_points_and_mask_behind_are_refused(
         loader_of(out, transform, fields=("image", field))
     assert next(iter(loader_of(out, transform, fields=IMAGE_FIELDS)))["image"].shape[2] == SIDE
     loader_of(out, None, face_transform=[transform], fields=("image", field))
+
+
+@pytest.mark.parametrize(
+    ("transform", "name"),
+    [
+        (A.Compose([A.RandomGamma(), FaceXRay()]), "FaceXRay"),
+        (A.Compose([A.OneOf([A.RandomGamma(), A.Sequential([LandmarkBlackout()])])]), "LandmarkBlackout"),
+        (A.SomeOf([MouthCrop()], n=1), "MouthCrop"), (RegionCrop(), "RegionCrop"),
+        (SelfBlend(), "SelfBlend"), (FaceCompose([A.RandomGamma()]), "FaceCompose"),
+    ],
+    ids=lambda part: part if isinstance(part, str) else "of",
+)  # fmt: skip
+def test_what_needs_a_face_is_refused_where_it_would_get_the_image_alone(out: Path, transform: Any, name: str) -> None:
+    with pytest.raises(UsageError, match=f"^transform: {name} needs a face, .*; give it to face_transform"):
+        loader_of(out, transform, fields=IMAGE_FIELDS)
+    loader_of(out, A.Compose([A.RandomGamma(), LandmarkBlackout(p=0)]), fields=IMAGE_FIELDS)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from assets_docs import key_differences
 from assets_rows import RowsOnly, order_of
 from click.testing import CliRunner, Result
 from facefeed.loaders import FaceDataLoader
-from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, LandmarkBlackout, MouthCrop
+from facefeed.loaders.augment import AlignedMixup, FaceCompose, FaceCutout, FaceXRay, LandmarkBlackout, MouthCrop
 from facefeed.loaders.augment.pipeline_file import dataset_arguments, describe_pipeline, read_pipeline
 from facefeed.loaders.dataset.face_dataset import FaceDataset
 from facefeed.loaders.preview import gallery
@@ -283,10 +283,7 @@ def test_a_file_that_is_no_pipeline_is_reported_in_one_line_and_nothing_is_writt
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
-        (
-            A.Compose([LandmarkBlackout(p=1)]),
-            "LandmarkBlackout: there is no face in the data; use it within FaceCompose",
-        ),
+        (A.Compose([FaceXRay(p=1)]), "transform: FaceXRay needs a face, "),
         (FaceCompose([A.Normalize()]), "returns ndarray float32 (224, 224, 3): must be a uint8 array"),
         (FaceCompose([A.RandomCrop(999, 999)]), "fails on a face"),
     ],
