@@ -30,6 +30,7 @@ _REFLECTING_BORDERS: Final = (cv2.BORDER_REFLECT, cv2.BORDER_REFLECT_101)
 _SCALING_TRANSFORMS: Final = (
     "Resize", "RandomScale", "MaxSizeTransform", "_BaseRandomSizedCrop", "RandomSizedBBoxSafeCrop", "CropAndPad",
 )  # fmt: skip
+_WHOLE_PX_SCALING: Final = ("RandomScale", "MaxSizeTransform")
 
 _NEEDED_KEYS: Final = {
     "BBoxSafeRandomCrop": "bboxes", "RandomSizedBBoxSafeCrop": "bboxes", "CropNonEmptyMaskIfExists": "mask",
@@ -153,14 +154,16 @@ def resize_masks_by_centres(transform: Any) -> None:
 
 
 def size_correction(transform: Any, params: Mapping[str, Any]) -> tuple[float, float]:
-    """By how much `RandomScale` makes an image's sides (width, height) smaller than by the scale of its points.
+    """What an image's sides (width, height) are scaled by, relative to the scale of its points; 1 for most transforms.
 
-    It cuts them to whole px. 1 for all others.
+    `RandomScale` cuts the sides to whole px, `LongestMaxSize` and `SmallestMaxSize` round them.
     """
-    if not any(cls.__name__ == "RandomScale" for cls in type(transform).__mro__):
+    kinds = {cls.__name__ for cls in type(transform).__mro__}
+    if kinds.isdisjoint(_WHOLE_PX_SCALING):
         return 1.0, 1.0
+    whole_px = int if "RandomScale" in kinds else round
     height, width = (side * params["scale"] for side in params["shape"][:2])
-    return int(width) / width, int(height) / height
+    return max(1, whole_px(width)) / width, max(1, whole_px(height)) / height
 
 
 def scales_about_corner(transform: Any) -> bool:

@@ -9,8 +9,8 @@ which are corrected here:
   points to the frame: here their map is inverted with subpixel precision.
 - `GridElasticDeform` clips points to the frame, `RandomGridShuffle` warns of those outside: these stay unchanged.
 - Resizing multiplies points by the scale alone, which is correct only for coordinates from the first pixel's corner:
-  here they are converted to these before and back after. `RandomScale` cuts the image's sides to whole px, and not its
-  points.
+  here they are converted to these before and back after. `RandomScale`, `LongestMaxSize` and `SmallestMaxSize`
+  bring the image's sides, and not its points, to whole px.
 - Dropouts remove points in holes if the user's `keypoint_params` say so: never a face's.
 """
 

@@ -104,9 +104,9 @@ EXACT = [
 ]
 
 
-def blob(x: float, y: float) -> np.ndarray:
+def blob(x: float, y: float, *, height: int = HEIGHT, width: int = WIDTH) -> np.ndarray:
     """A round spot whose centre of mass is at a point, counted from the first pixel's corner."""
-    columns, rows = np.arange(WIDTH) + 0.5, np.arange(HEIGHT)[:, None] + 0.5
+    columns, rows = np.arange(width) + 0.5, np.arange(height)[:, None] + 0.5
     spot = 250 * np.exp(-((columns - x) ** 2 + (rows - y) ** 2) / (2 * 3.0**2))
     return np.dstack([np.rint(spot).astype(np.uint8)] * 3)
 
@@ -129,6 +129,25 @@ def test_a_point_stays_on_its_pixels_to_a_tenth_of_one(transform: Any) -> None:
         points = {tuple(point) for point in result["landmarks"].round(2).tolist()}
         x, y = centre_of(result["image"])
         assert min(np.hypot(x - a, y - b) for a, b in points) < 0.12
+
+
+@pytest.mark.parametrize("size", [(101, 200), (200, 101), (130, 171), (171, 130), (149, 150)], ids=str)
+@pytest.mark.parametrize(
+    "transform",
+    [
+        A.LongestMaxSize(60, p=1), A.LongestMaxSize(333, p=1), A.LongestMaxSize(max_size_hw=(61, 97), p=1),
+        A.SmallestMaxSize(60, p=1), A.SmallestMaxSize(333, p=1), A.SmallestMaxSize(max_size_hw=(None, 67), p=1),
+    ],
+)  # fmt: skip
+def test_a_point_stays_on_its_pixels_where_a_side_of_a_scaled_image_is_rounded(
+    transform: Any, size: tuple[int, int]
+) -> None:
+    height, width = size
+    far = np.float32([(12.3, 14.1), (width - 13.4, 13.2), (50, 40), (14, height - 12.6), (width - 12, height - 14.5)])
+    for number, (x, y) in enumerate(far.tolist()):
+        image = blob(x, y, height=height, width=width)
+        result = FaceCompose([transform])(**{**a_face(image), "landmarks": far})
+        assert result["landmarks"][number].tolist() == pytest.approx(centre_of(result["image"]), abs=0.1)
 
 
 def test_points_beside_a_fold_of_a_warp_lie_where_the_image_shows_them() -> None:
