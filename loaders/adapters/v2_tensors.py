@@ -2,7 +2,8 @@
 
 torchvision's own functions for `KeyPoints` (0.29) do not agree on where 0 is: resizing, rotation and perspective count
 from the first pixel's corner, as we do, flips from its centre. Rotation with `expand` is off by up to a pixel and a
-half, elastic warps look up whole pixels in an inverse that is approximate, and padding by a mirrored border is refused.
+half, a centre crop that is larger than the image by up to a pixel, elastic warps look up whole pixels in an inverse
+that is approximate, and padding by a mirrored border is refused.
 A `Mask` that is resized moves by up to half a pixel, and what is filled in gets the image's value. These functions are
 registered anew for our subclasses.
 """
@@ -61,6 +62,16 @@ def _pad(points: CornerPoints, padding: Any, **_mode: Any) -> CornerPoints:
     """A mirrored border shows points again; the points themselves move as with any other."""
     moved, size = functional.pad_keypoints(points.as_subclass(torch.Tensor), points.canvas_size, padding)
     return _like(points, moved, canvas_size=size)
+
+
+@functional.register_kernel(functional.center_crop, CornerPoints)  # type: ignore[untyped-decorator]
+def _crop_centre(points: CornerPoints, output_size: Any) -> CornerPoints:
+    """A larger crop pads the image by a half of the difference that is rounded down, a smaller one rounds to even."""
+    size = points.canvas_size
+    new_size = tuple(functional.center_crop(torch.empty((0, *size), device="meta"), output_size).shape[1:])
+    differences = (new_size[1] - size[1], new_size[0] - size[0])
+    shift = torch.tensor([each // 2 if each > 0 else round(each / 2) for each in differences])
+    return _like(points, points.as_subclass(torch.Tensor) + shift, canvas_size=new_size)
 
 
 @functional.register_kernel(functional.elastic, CornerPoints)  # type: ignore[untyped-decorator]

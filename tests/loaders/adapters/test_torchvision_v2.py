@@ -145,6 +145,14 @@ def test_after_a_flip_the_left_eye_is_the_one_that_the_viewer_sees_left() -> Non
     assert turned.landmarks[0, 0] < turned.landmarks[1, 0]
 
 
+@pytest.mark.parametrize("size", [*range(SIDE - 5, SIDE + 6), (SIDE + 3, SIDE - 3), (SIDE - 6, SIDE + 7)], ids=str)
+def test_a_centre_crop_of_any_size_moves_points_and_mask_exactly_as_the_image(size: Any) -> None:
+    face = apply(v2.CenterCrop(size), a_face(), *EVERYTHING)
+    assert np.array_equal(face.mask, face.image[..., 0] // 255)
+    top, left = np.argwhere(face.image[..., 0])[0] - np.argwhere(area())[0]
+    np.testing.assert_array_equal(face.hull, OUTLINE + np.float32([left, top]))
+
+
 def test_a_mirrored_border_leaves_each_point_once() -> None:
     face = apply(v2.Pad(20, padding_mode="reflect"), a_face(), *EVERYTHING)
     np.testing.assert_allclose(face.hull, OUTLINE + 20)
