@@ -23,7 +23,7 @@ from .compose import FaceCompose
 _REMEDY: Final = 'write it with albumentations.save(pipeline, "FILE.yaml", data_format="yaml")'
 _PACKAGE: Final = Path(__file__).parent
 _CLASS_KEY: Final = "__class_fullname__"
-_MISSING_P_WARNING: Final = "has no 'p' parameter"
+_MISSING_P_WARNING: Final = re.compile(r"Transform (?:\S+\.)?(\S+) has no 'p' parameter")
 _PYDANTIC_NOISE: Final = re.compile(
     r"\d+ validation errors? for InitSchema|\[type=.*?\]$|For further information visit \S+", re.MULTILINE
 )
@@ -91,8 +91,10 @@ def _deserialise(stored: dict[str, Any], path: Path) -> Any:
     except Exception as error:  # whatever a constructor raises on a wrong argument
         raise UsageError(f"{location}: {_one_line(error)}") from error
     for warning in caught_warnings:
-        if _MISSING_P_WARNING in str(warning.message):  # it takes 0.5 for all, also for Resize, whose own default is 1
-            raise UsageError(f"{location} has no p, the probability with which it is applied; for always write p: 1.0")
+        if lacking := _MISSING_P_WARNING.match(str(warning.message)):  # else 0.5, also for Resize, whose default is 1
+            raise UsageError(
+                f"{path}: {lacking[1]} has no p, the probability with which it is applied; for always write p: 1.0"
+            )
     return transform
 
 
