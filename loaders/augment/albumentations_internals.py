@@ -67,6 +67,11 @@ def _needed_keys(transform: Any) -> Sequence[str]:
     return [_NEEDED_KEYS[name]] if name in _NEEDED_KEYS else list(transform.targets_as_params)
 
 
+def draws_no_map(transform: Any) -> bool:
+    """Whether it is a `PiecewiseAffine` of scale 0: without a map, it makes an image of 2 x 1 px of any."""
+    return type(transform).__name__ == "PiecewiseAffine" and not any(transform.scale)
+
+
 def first_moving_pixels(transform: Any, image_size: int | None) -> str | None:
     """The name of the first transform, at any depth, that moves pixels and whatever marks them; None without one.
 

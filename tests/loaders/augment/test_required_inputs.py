@@ -100,6 +100,17 @@ def test_a_transform_works_on_an_image_alone_or_is_refused_at_once(name: str) ->
         assert adapter(transform, Face.from_image(a_face(None)["image"]), ()).image.shape[2] == 3
 
 
+@pytest.mark.filterwarnings("ignore:This augmenter is very slow")
+def test_a_piecewise_affine_of_scale_0_which_shrinks_every_image_to_two_pixels_is_refused() -> None:
+    for scale in (0, (0, 0)):
+        transform = A.Compose([A.OneOf([A.PiecewiseAffine(scale=scale)])])
+        with pytest.raises(UsageError, match=r"^transform: PiecewiseAffine\(scale=0\) .* give a scale above 0"):
+            adapter_of(transform)
+        with pytest.raises(UsageError, match=r"^face_transform: PiecewiseAffine\(scale=0\) "):
+            FaceCompose([transform]).check_dataset(["real"], without_landmarks_68=[])
+    adapter_of(A.PiecewiseAffine(scale=(0, 0.05)))
+
+
 def test_what_is_never_applied_needs_nothing() -> None:
     FaceCompose([A.MaskDropout(p=0), A.OneOf([A.RandomCropNearBBox()], p=0), SelfBlend()]).check_dataset(
         ["real", "fake"], without_landmarks_68=[]
