@@ -273,7 +273,7 @@ def _evaluate_dataset(
     with torch.inference_mode():
         for batch in loader:
             labels = new_labels[batch["label"].cpu()]
-            metrics.add(model(batch["image"]), labels, batch["video_id"], batch["method"], rows=batch["row"])
+            metrics.add(_logits(model, batch["image"]), labels, batch["video_id"], batch["method"], rows=batch["row"])
             done += len(labels)
             progress(name, done, len(dataset))
     counts = metrics.nan_note(), _unlabelled_note(dataset, new_labels), _damage_note(loader.stats().corrupt)
@@ -283,6 +283,19 @@ def _evaluate_dataset(
         faces=len(metrics.faces), videos=metrics.num_videos,
         metrics=metrics.result(), notes=notes,
     )  # fmt: skip
+
+
+def _logits(model: FaceClassifier, images: torch.Tensor) -> torch.Tensor:
+    """Those of a batch, in parts where the GPU has less memory than the one of training."""
+    try:
+        logits: torch.Tensor = model(images)
+    except torch.OutOfMemoryError as error:
+        if len(images) == 1:
+            raise UsageError("the GPU has too little free memory for a single image; end what else uses it") from error
+    else:
+        return logits
+    middle = len(images) // 2
+    return torch.cat([_logits(model, part) for part in (images[:middle], images[middle:])])
 
 
 def _unlabelled_note(dataset: FaceDataset, new_labels: torch.Tensor) -> str | None:

@@ -31,6 +31,7 @@ from facefeed.train.checkpoints.plain import read_checkpoint
 from facefeed.train.checkpoints.training_videos import hash_videos
 from facefeed.train.datamodule import FaceDataModule
 from facefeed.train.evaluate import evaluate
+from facefeed.train.model.face_classifier import FaceClassifier
 from facefeed.train.run import tables
 from facefeed.train.run.result import Result
 from rich.console import Console
@@ -170,6 +171,38 @@ def test_the_only_face_of_a_class_may_be_damaged(
     (evaluation,) = evaluate(result.checkpoint, [out])
     assert (evaluation.reason, evaluation.faces) == (None, len(dataset) - len(fakes))
     assert evaluation.notes[-1] == f"out: {len(fakes)} damaged images take no part; run `facefeed verify`"
+
+
+def _with_room_for(images: int, patch: pytest.MonkeyPatch) -> list[int]:
+    """A GPU that takes so many images at once; returns the numbers of those that it took."""
+    forward, taken = FaceClassifier.forward, list[int]()
+
+    def limited(model: FaceClassifier, batch: torch.Tensor) -> torch.Tensor:
+        if len(batch) > images:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        taken.append(len(batch))
+        return forward(model, batch)
+
+    patch.setattr(FaceClassifier, "forward", limited)
+    return taken
+
+
+def test_a_gpu_with_less_memory_than_that_of_training_takes_smaller_batches(
+    out: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (expected,) = evaluate(result.checkpoint, [out])
+    taken = _with_room_for(1, monkeypatch)
+    (evaluation,) = evaluate(result.checkpoint, [out])
+    assert evaluation.metrics == pytest.approx(expected.metrics, abs=1e-6)
+    assert taken == [1] * TEST_FACES
+
+
+def test_a_gpu_without_memory_for_an_image_is_the_reason(
+    out: Path, result: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _with_room_for(0, monkeypatch)
+    with pytest.raises(UsageError, match="too little free memory for a single image"):
+        evaluate(result.checkpoint, [out])
 
 
 def test_a_dataset_that_is_given_twice_is_refused(out: Path, result: Result) -> None:
