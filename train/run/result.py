@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Self
 
 from ...pipeline.errors import CorruptDataError
@@ -43,6 +44,11 @@ class Result:
     val_videos: int
     test_faces: int
     test_videos: int
+
+    def moved_to(self, run: Path) -> Self:
+        """The same of a run that is now, or is now called, `run`: results are stored with paths as they were given."""
+        checkpoint = Path(self.checkpoint)
+        return replace(self, run=str(run), checkpoint=str(run / checkpoint.parent.name / checkpoint.name))
 
     @classmethod
     def read(cls, stored: dict[str, Any]) -> Self:

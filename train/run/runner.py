@@ -90,7 +90,7 @@ def train(
                 folder.check(config, out)
             stored_result = folder.read_result()
         if stored_result is not None:
-            return Result.read(stored_result) if is_first else None
+            return Result.read(stored_result).moved_to(folder.root) if is_first else None
         data.check()
         keep_process_groups_at_exit()
         session = _Session(
@@ -308,5 +308,6 @@ def _check_is_logged(lever: Best | EarlyStop, metrics: Sequence[str]) -> None:
 def _make_monitor(out: str | Path, config: Config) -> StarvationMonitor:
     """Returns a monitor with windows short enough for a short run to have several."""
     rows = read_manifest(out, config.data.store).splits.get("train", {}).get("rows", 0)
-    batches = config.steps or config.epochs * rows // config.data.batch_size
+    batches = config.epochs * rows // config.data.batch_size
+    batches = min(config.steps or batches, batches)
     return StarvationMonitor(every_n_steps=min(50, max(2, batches // 5)))

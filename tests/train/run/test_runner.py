@@ -219,6 +219,19 @@ def test_of_a_run_that_ends_in_mid_epoch_the_last_weights_are_measured(out: Path
     assert (short.best_step, short.val_faces) == (2, VAL_FACES)
 
 
+def test_a_run_that_its_epochs_end_before_its_steps_has_a_stall(out: Path, tmp_path: Path) -> None:
+    assert trained(out, tmp_path / "run", epochs=3, steps=100_000)[0].stall is not None
+
+
+def test_a_finished_run_that_was_moved_is_reported_where_it_is(out: Path, tmp_path: Path) -> None:
+    trained(out, tmp_path / "before", epochs=1)
+    (tmp_path / "before").rename(tmp_path / "now")
+    moved, _ = trained(out, tmp_path / "now", epochs=1)
+    assert moved.run == str(tmp_path / "now")
+    assert Path(moved.checkpoint).parent == tmp_path / "now/checkpoints"
+    assert Path(moved.checkpoint).is_file()
+
+
 def test_an_epoch_that_the_last_step_cuts_does_not_count_as_done(out: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     for steps, epochs in ((2, 0), (STEPS, 1), (STEPS + 2, 1)):
