@@ -155,7 +155,12 @@ def can_create_files_in(folder: Path) -> bool:
 def cache_folder() -> Path:
     """The user's cache of facefeed: ``$XDG_CACHE_HOME/facefeed``, else ``~/.cache/facefeed``; it may not exist."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.path.expanduser(cache)) / "facefeed"  # noqa: PTH111 (`Path.expanduser` raises where there is no home)
+    return with_home(cache) / "facefeed"
+
+
+def with_home(path: str | Path) -> Path:
+    """The path with the user's home in place of a `~` at its beginning, if there is one."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 (`Path.expanduser` raises where there is no home)
 
 
 def sync_folder(folder: Path) -> bool:

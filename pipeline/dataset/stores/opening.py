@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...errors import CorruptDataError, FacefeedError, StoppedError, UsageError
-from ...files import cache_folder, stop_on_disk_error, sync_folder
+from ...files import cache_folder, stop_on_disk_error, sync_folder, with_home
 from ...json_records import parse_json
 from ..index import Index
 from ..manifest import Manifest, OutPaths
@@ -61,7 +61,7 @@ class StoreOptions:
         if cache is not None and (not isinstance(cache, (str, Path)) or not str(cache)):
             raise UsageError(f"cache={cache!r}: must be a folder of a local disk, such as '/local/nvme/faces'")
         return cls(
-            cache=None if cache is None else Path(cache), cache_bytes=cache_bytes,
+            cache=None if cache is None else with_home(cache), cache_bytes=cache_bytes,
             storage_options={} if storage_options is None else storage_options,
         )  # fmt: skip
 

@@ -315,3 +315,11 @@ def test_without_the_extra_the_command_that_installs_it_is_named(
 def test_a_cache_without_a_limit_takes_half_of_what_the_disk_has_free(tmp_path: Path) -> None:
     space, free = StoreOptions(cache=tmp_path).space(), shutil.disk_usage(tmp_path).free
     assert 0.4 * free < space.limit_bytes < 0.6 * free
+
+
+def test_a_cache_below_the_home_folder_is_there_and_not_in_a_folder_called_tilde(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    options = StoreOptions.of(cache="~/faces-cache", cache_bytes=None, storage_options=None)
+    assert options.cache == tmp_path / "faces-cache"
