@@ -83,7 +83,7 @@ class DataWaitTimer:
         self._waits, self._seconds = [], 0.0
         if not seconds:
             return WaitWindow(math.nan, math.nan, self.queue.mean())
-        wait_p99_seconds = float(np.quantile(waits, 0.99, method="higher"))
+        wait_p99_seconds = float(np.quantile(waits, 0.99, method="inverted_cdf"))
         return WaitWindow(sum(waits) / seconds, 1e3 * wait_p99_seconds, self.queue.mean())
 
 

@@ -160,6 +160,15 @@ def test_one_long_wait_among_short_ones_shows_in_the_p99(clock: Clock) -> None:
     assert logged.of("stall") == pytest.approx([0, 1 / 1.1, 0, 0])
 
 
+@pytest.mark.parametrize(("long_waits", "p99_ms"), [({150}, 0), ({150, 160}, 1000)], ids=["one", "two"])
+def test_the_p99_of_100_fetches_is_what_99_of_them_stay_within(
+    clock: Clock, long_waits: set[int], p99_ms: float
+) -> None:
+    items = Items(clock, lambda item: 1.0 if item in long_waits else 0.0, length=200)
+    logged = fitted(clock, DataLoader(items), monitor(every_n_steps=100))
+    assert logged.of("wait_p99_ms")[1] == pytest.approx(p99_ms)
+
+
 @pytest.mark.parametrize("on_starved", ["warn", "fail"])
 def test_a_fed_loop_is_logged_as_0_and_nobody_is_warned(clock: Clock, on_starved: str) -> None:
     logged = []
