@@ -42,7 +42,7 @@ def fit_to_machine(
         elif kept != parts:
             notes.append(
                 f"recipe {config.recipe}: {', '.join(_describe_changes(parts, machine))}, since "
-                f"{machine.compute_capability_text}{_missing_text(parts, machine)}; levers={','.join(kept) or 'none'}"
+                f"{machine.compute_capability_text}{_missing_text(parts, machine)}; levers={','.join(kept)}"
             )
     if len(machine.gpus) > 1 and not any(map(_is_strategy, kept)):
         notes.append(

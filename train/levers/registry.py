@@ -116,5 +116,6 @@ def _parse_lever(part: str, text: str) -> Lever:
         raise LeverError(f"levers={text!r}: has an empty part; give names with commas between, such as bf16,fused")
     if name not in LEVERS:
         similar = get_close_matches(name, LEVERS, 3, 0.5) or list(LEVERS)
-        raise LeverError(f"{part}: there is no lever {name!r}; try {', '.join(similar)}")
+        remedy = "for no levers, leave the text empty" if name == "none" else f"try {', '.join(similar)}"
+        raise LeverError(f"{part}: there is no lever {name!r}; {remedy}")
     return LEVERS[name].parse(values)

@@ -31,6 +31,11 @@ TEXTS = (
 )  # fmt: skip
 
 
+def test_none_is_no_lever_and_the_message_says_how_to_have_none() -> None:
+    with pytest.raises(LeverError, match="there is no lever 'none'; for no levers, leave the text empty"):
+        levers.parse("none")
+
+
 def test_every_lever_reads_what_it_writes() -> None:
     assert {text.split(":")[0] for text in TEXTS} == set(LEVERS)
     for text in TEXTS:
