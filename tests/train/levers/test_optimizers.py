@@ -204,6 +204,56 @@ def test_8_bit_state_takes_a_quarter_and_that_of_embeddings_stays_whole() -> Non
     assert eight_bit.losses[-1] < 0.5 * eight_bit.losses[0]
 
 
+def fading_images() -> Any:
+    """Batches of noise whose pixels differ 10,000-fold in contrast, and so do the gradients of their weights."""
+    generator = torch.Generator().manual_seed(1)
+    contrast = torch.logspace(0, -4, 192).view(3, 8, 8)
+    return [(contrast * torch.randn(4, 3, 8, 8, generator=generator), torch.tensor([0, 1, 0, 1])) for _ in range(15)]
+
+
+def largest_update(module: Any, optimizer: torch.optim.Optimizer) -> float:
+    """Returns the largest change of a weight in one step, in learning rates."""
+    largest = 0.0
+    for batch, labels in fading_images():
+        before = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(module.net(batch), labels).backward()
+        optimizer.step()
+        after = torch.nn.utils.parameters_to_vector(module.parameters()).detach()
+        largest = max(largest, float((after - before).abs().max()) / optimizer.param_groups[0]["lr"])
+    return largest
+
+
+def without_decay(parameters: Any) -> torch.optim.AdamW:
+    return torch.optim.AdamW(parameters, 1e-3, weight_decay=0.0)
+
+
+def test_an_8_bit_step_moves_no_weight_by_many_learning_rates() -> None:
+    needs("adamw8bit")
+    full = Foreign(perceptron(), without_decay)
+    module, _ = with_levers(Foreign(perceptron(), without_decay), "adamw8bit")
+    assert largest_update(full, without_decay(full.parameters())) < 2
+    assert largest_update(module, quietly(module.configure_optimizers)) < 4
+    for name, weight in weights(full).items():
+        assert (weights(module)[name] - weight).abs().mean() < 1e-3  # one learning rate, after 15 steps
+
+
+def test_a_resume_from_8_bit_state_with_second_moments_of_0_moves_no_weight_by_many_learning_rates() -> None:
+    needs("adamw8bit")
+    module, _ = with_levers(Foreign(perceptron(), without_decay), "adamw8bit")
+    optimizer = quietly(module.configure_optimizers)
+    largest_update(module, optimizer)
+    state = copy.deepcopy(optimizer.state_dict())
+    second_moments = [entry["exp_avg_sq"] for entry in state["state"].values()]
+    (second_moment,) = [moment for moment in second_moments if isinstance(moment, dict)]
+    assert (second_moment["codes"] == 0).any()
+    second_moment["qmap"][0] = 0  # as torchao has it
+    resumed = quietly(module.configure_optimizers)
+    resumed.load_state_dict(state)
+    assert largest_update(module, resumed) < 4
+    assert second_moment["qmap"][0] == 0  # the state that was loaded is the caller's
+
+
 @pytest.mark.parametrize("text", BOTH)
 def test_training_goes_on_from_a_checkpoint_as_if_it_had_not_stopped(text: str, tmp_path: Path) -> None:
     needs(text)

@@ -23,9 +23,10 @@ class AdamW8bit(Lever, name="adamw8bit", kind="optimizer"):
     """Replaces the module's AdamW (or Adam) by one whose moments are quantized block-wise to 8 bits.
 
     Gives: 2 bytes of state per parameter instead of 8. State stays at 32 bits for embeddings, whose rows get rare and
-    large updates, and for tensors with fewer than 4096 elements. By bitsandbytes on CUDA if it is installed, else by
-    torchao. Groups, learning rates and schedulers stay the module's. Costs: a slower step without CUDA, and
-    quantization noise. Dettmers et al., 8-bit Optimizers via Block-wise Quantization, ICLR 2022.
+    large updates, and for tensors with fewer than 4096 elements (with torchao, also of a size that is not a multiple of
+    256). By bitsandbytes on CUDA if it is installed, else by torchao. Groups, learning rates and schedulers stay the
+    module's. Costs: a slower step without CUDA, and quantization noise. Dettmers et al., 8-bit Optimizers via
+    Block-wise Quantization, ICLR 2022.
     """
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:

@@ -1,4 +1,6 @@
-"""torchao's 8-bit Adam and AdamW, adapted: 32-bit state for some weights, float learning rates, plain state dicts."""
+"""torchao's 8-bit Adam and AdamW, adapted: a second moment above 0, 32-bit state for some weights, float learning
+rates, plain state dicts.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +10,9 @@ from typing import Any
 import torch
 from torchao import optim
 from torchao.optim.subclass_8bit import OptimState8bit
+
+_LOWEST_SECOND_MOMENT = 1e-7
+"""Lowest value of a second moment, relative to the largest of its block; torchao's next one is 3.25e-7."""
 
 
 class _Adapted:
@@ -53,7 +58,7 @@ class _Adapted:
     def _new_buffer(self, p: torch.Tensor, signed: bool) -> torch.Tensor:
         if any(p is weight for weight in self.full_precision):
             return torch.zeros_like(p)
-        return super()._new_buffer(p, signed)  # type: ignore[misc,no-any-return]
+        return _without_zero(super()._new_buffer(p, signed))  # type: ignore[misc,no-any-return]
 
 
 def _map_states(states: dict[Any, dict[str, Any]], change: Callable[[Any], Any]) -> dict[Any, dict[str, Any]]:
@@ -68,7 +73,22 @@ def _to_plain(value: Any) -> Any:
 
 
 def _to_8bit(value: Any) -> Any:
-    return OptimState8bit(**value) if isinstance(value, dict) else value
+    return _without_zero(OptimState8bit(**value) if isinstance(value, dict) else value)
+
+
+def _without_zero(value: Any) -> Any:
+    """Returns `value`, with a lowest code above 0 if it is an 8-bit second moment.
+
+    With torchao's own map, a small second moment becomes 0 while the first moment of the same weight does not, and the
+    next step divides by eps alone: it moves the weight by thousands of learning rates. States of older checkpoints have
+    that map. A block without gradients decodes to 1e-19 at most, by its scale. Li et al., Memory Efficient Optimizers
+    with 4-bit States, NeurIPS 2023 (zero-point problem).
+    """
+    if not isinstance(value, OptimState8bit) or value.signed:
+        return value
+    qmap = value.qmap.clone()
+    qmap[0] = _LOWEST_SECOND_MOMENT
+    return OptimState8bit(value.codes, value.scale, qmap, value.signed, value.dtype)
 
 
 class Adam8bit(_Adapted, optim.Adam8bit):  # type: ignore[misc]  # torchao is not followed
