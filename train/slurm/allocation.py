@@ -13,6 +13,7 @@ _TIME = re.compile(
 )
 _SIZE = re.compile(r"\d+[KMGT]?")
 _NAME = re.compile(r"[^\s\"'\\#]+")
+_GRES_GPUS = re.compile(r"--gres[=\s]+[\"']?(.+,)?(gres[/:])?gpu\b.*")
 _MAX_WARN_SECONDS = 65_535  # Slurm stores it in 16 bits
 _EARLY_SECONDS = 60  # Slurm may signal this much earlier than requested
 _RESERVED = {
@@ -21,17 +22,23 @@ _RESERVED = {
     "--cpus-per-task": "give --cpus-per-node",
     "--gpus-per-node": "give it as an option of its own",
     "--gpus": "give --gpus-per-node",
+    "--gpus-per-socket": "give --gpus-per-node",
+    "--gpus-per-task": "give --gpus-per-node",
     "--no-requeue": "a job that was preempted would not come back; leave it out",
     "--nodes": "give it as an option of its own",
     "--ntasks": "a task is a GPU; give --gpus-per-node",
     "--ntasks-per-node": "a task is a GPU; give --gpus-per-node",
+    "--ntasks-per-gpu": "a task is a GPU; give --gpus-per-node",
     "--signal": "give --warn-seconds",
+    "--tasks-per-node": "a task is a GPU; give --gpus-per-node",
+    "--time": "give it as an option of its own",
     "-D": "the options' paths are seen from where the script was written; write it from there",
     "-G": "give --gpus-per-node",
     "-N": "give --nodes",
     "-a": "all jobs of an array would write into one folder; write a script for each",
     "-c": "give --cpus-per-node",
     "-n": "a task is a GPU; give --gpus-per-node",
+    "-t": "give --time",
 }
 """Options of sbatch that the script sets itself, and what to do instead."""
 
@@ -166,6 +173,8 @@ def _check_sbatch_option(line: str) -> None:
         raise UsageError(f"--sbatch={line!r}: must be one option of sbatch in one line; try --sbatch '--qos=low'")
     if short in _RESERVED:
         raise UsageError(f"--sbatch={line!r}: is the script's own; {_RESERVED[short]}")
+    if _GRES_GPUS.fullmatch(line.strip()):
+        raise UsageError(f"--sbatch={line!r}: is the script's own; give --gpus-per-node")
     if re.fullmatch(r"(--job-name[=\s]+|-J\s*)[\"']?(bash|interactive)[\"']?", line.strip()):
         raise UsageError(
             f"--sbatch={line!r}: Lightning takes that name for a shell and would start no ranks; try another"

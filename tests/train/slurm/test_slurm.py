@@ -196,6 +196,15 @@ def test_odd_folders_are_quoted_as_sbatch_reads_them() -> None:
         (["--sbatch", "--no-requeue"], "--sbatch='--no-requeue': is the script's own; a job that was preempted"),
         (["--sbatch", "-n 4"], "--sbatch='-n 4': is the script's own; a task is a GPU; give --gpus-per-node"),
         (["--sbatch", "--array=1-3"], "all jobs of an array would write into one folder"),
+        (["--sbatch", "--gres=gpu:4"], "--sbatch='--gres=gpu:4': is the script's own; give --gpus-per-node"),
+        (["--sbatch", "--gres nvme:1,gres/gpu:a100:2"], "is the script's own; give --gpus-per-node"),
+        (["--sbatch", '--gres="gpu"'], "is the script's own; give --gpus-per-node"),
+        (["--sbatch", "--gpus-per-task=1"], "is the script's own; give --gpus-per-node"),
+        (["--sbatch", "--gpus-per-socket=1"], "is the script's own; give --gpus-per-node"),
+        (["--sbatch", "--ntasks-per-gpu=1"], "is the script's own; a task is a GPU; give --gpus-per-node"),
+        (["--sbatch", "--tasks-per-node=4"], "is the script's own; a task is a GPU; give --gpus-per-node"),
+        (["--sbatch", "--time=00:01:00"], "--sbatch='--time=00:01:00': is the script's own; give it as an option of"),
+        (["--sbatch", "-t 1"], "--sbatch='-t 1': is the script's own; give --time"),
         (["--sbatch", "--job-name=bash"], "Lightning takes that name for a shell and would start no ranks"),
         (["--script", "no/such/folder/a.sh"], "--script"),
     ],
@@ -244,6 +253,11 @@ def test_options_that_the_job_itself_would_refuse_are_refused_now(command: list[
     result = slurm(*command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--gres=nvme:1", "--gres=license:gpu:1", "--time-min=10", "--threads-per-core=1"])
+def test_what_the_script_does_not_set_itself_can_be_requested(option: str) -> None:
+    assert option in directives(script_of("train", "faces", "--sbatch", option))
 
 
 def test_options_behind_the_command_are_explained_where_the_dashes_were_left_out() -> None:
