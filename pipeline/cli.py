@@ -65,7 +65,18 @@ def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> A
     return load_cluster(Path(given))
 
 
-@click.command()
+class _Precompute(click.Command):
+    """Converts and checks the options together as it parses them: before `facefeed slurm precompute` queues a job."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parses as click does, and adds `options`, `limits` and `failure_limit`. Raises `UsageError`."""
+        rest = super().parse_args(ctx, args)
+        if not ctx.resilient_parsing:
+            ctx.params.update(_converted(ctx.params))
+        return rest
+
+
+@click.command(cls=_Precompute)
 @click.argument("src", type=DatasetArgument())
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -209,24 +220,14 @@ def precompute(src: str | Path, out: Path, **given: Any) -> int:
     from . import report  # noqa: PLC0415 (everything below is heavy)
     from .execution.progress import Progress  # noqa: PLC0415
     from .interrupts import handle_interrupts  # noqa: PLC0415
-    from .planning.failure_limit import FailureLimit  # noqa: PLC0415
     from .precompute import precompute  # noqa: PLC0415
-    from .video import DecoderLimits  # noqa: PLC0415
 
-    progress = Progress.on_stderr()
-    failure_limit = FailureLimit.parse(given["max_failed"])
-    limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
+    progress, failure_limit = Progress.on_stderr(), given["failure_limit"]
     names = (
-        "layout", "allow_roots", "detector", "landmarker", "workers", "scheduler", "splits", "columns", "allow_leaks",
-        "allow_unlabelled",
+        "options", "limits", "retry_failed", "layout", "allow_roots", "detector", "landmarker", "workers", "scheduler",
+        "splits", "columns", "allow_leaks", "allow_unlabelled",
     )  # fmt: skip
-    arguments: dict[str, Any] = {
-        "options": _options(given),
-        "limits": limits,
-        "retry_failed": given["retry_failed"],
-        "progress": progress,
-        **{name: given[name] for name in names},
-    }
+    arguments: dict[str, Any] = {"progress": progress, **{name: given[name] for name in names}}
     if given["dry_run"]:
         if given["part"]:
             raise click.UsageError("--dry-run forecasts the whole job: leave --part out")
@@ -256,6 +257,26 @@ def _dry_run(
     if as_json:
         click.echo(json.dumps(dry_run_json(result, allowed)))
     return exit_code(result, allowed)
+
+
+def _converted(given: dict[str, Any]) -> dict[str, Any]:
+    """Returns the objects that options stand for. Raises `UsageError` on options that fail with any SRC and machine."""
+    from .faces.detectors.by_name import make_detector  # noqa: PLC0415
+    from .faces.landmarks.template import TemplateLandmarker  # noqa: PLC0415
+    from .planning.failure_limit import FailureLimit  # noqa: PLC0415
+    from .planning.validation import job_share_of, refuse_missing_scores, retry_predicate  # noqa: PLC0415
+    from .video import DecoderLimits  # noqa: PLC0415
+
+    failure_limit = FailureLimit.parse(given["max_failed"])
+    limits = DecoderLimits(deadline_seconds=given["timeout"], max_damaged_percent=_percent(given["max_damaged"]))
+    options = _options(given)
+    if not given["detector"].startswith("yunet:"):  # which needs its file
+        make_detector(given["detector"], options.keep)
+    if given["landmarker"] == TemplateLandmarker.fingerprint:  # the other one needs its weights
+        refuse_missing_scores(options, TemplateLandmarker())
+    retry_predicate(given["retry_failed"])
+    job_share_of(given["part"], given["retry_failed"])
+    return {"options": options, "limits": limits, "failure_limit": failure_limit}
 
 
 def _margin(given: float | None, detector: str) -> float:

@@ -91,7 +91,7 @@ def prepare_job(
         options = replace(options, keep=whole_frame_filter(options.keep))
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
-    _refuse_missing_scores(options, landmarker)
+    refuse_missing_scores(options, landmarker)
     recorded = RecordedDataset(OutPaths(out))
     listing = _list_inputs(
         path, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
@@ -157,7 +157,8 @@ def _with_addresses(listing: Listing, source: OpenSource) -> Listing:
     )
 
 
-def _refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
+def refuse_missing_scores(options: Options, landmarker: Landmarker) -> None:
+    """Raises `UsageError` where faces are to be rejected by a score that the landmarker does not give."""
     if options.min_landmark_score and not landmarker.is_dense:
         raise UsageError(
             f"min_landmark_score={options.min_landmark_score:g}: {landmarker.fingerprint} gives no scores, so no face "

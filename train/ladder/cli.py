@@ -15,8 +15,6 @@ from ..config.recipes import RECIPES
 if TYPE_CHECKING:
     from .report import Report
 
-_NO_LEVER = "none"
-
 
 class _Steps(click.ParamType):  # type: ignore[type-arg]
     """A number of steps, or "epoch"."""
@@ -96,7 +94,7 @@ def _report(
     recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
     as_json: bool,
 ) -> Report:  # fmt: skip
-    from ..levers.registry import LADDER_TEXTS  # noqa: PLC0415
+    from ..levers.registry import LADDER_TEXTS, NO_RUNG  # noqa: PLC0415
     from .messages import Subject  # noqa: PLC0415
     from .progress import Progress  # noqa: PLC0415
     from .runner import SubprocessRunner, measure_ladder  # noqa: PLC0415
@@ -108,7 +106,7 @@ def _report(
     if module is None and subject.run_changes:
         settings = ", ".join(subject.run_changes)
         console.print(f"{settings}: for the next command alone; rungs train as long as --steps says", markup=False)
-    requested = tuple(text for text in dict.fromkeys(levers) if text != _NO_LEVER)
+    requested = tuple(text for text in dict.fromkeys(levers) if text != NO_RUNG)
     with Progress(console, as_json=as_json) as progress:
         processes = SubprocessRunner(
             subject=subject, steps=None if isinstance(steps, str) else steps, patience_seconds=patience,

@@ -36,10 +36,14 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
     machine: None for this one.
     """
     machine = machine or Machine.detect()
-    reasons = [lever.refusal(module, machine) for lever in levers]
-    reasons += [_conflict(lever, other) for lever, other in combinations(levers, 2)]
-    reasons += [_freed_weights_refusal(levers, module), _single_rank_refusal(levers)]
-    return [reason for reason in reasons if reason]
+    reasons = [*(lever.refusal(module, machine) for lever in levers), _freed_weights_refusal(levers, module)]
+    return [*(reason for reason in reasons if reason), *conflicts(levers)]
+
+
+def conflicts(levers: Sequence[Lever]) -> list[str]:
+    """Returns those of the `refusals` that hold for any module and machine: why the levers cannot work together."""
+    reasons = [_conflict(lever, other) for lever, other in combinations(levers, 2)]
+    return [reason for reason in (*reasons, _single_rank_refusal(levers)) if reason]
 
 
 def trainer(

@@ -59,6 +59,8 @@ LADDER_TEXTS = (
     "deterministic", "ddp", "zero:1", "zero:2", "zero:3", "zero:3:offload", "fsdp",
 )  # fmt: skip
 """Levers that `facefeed ladder` measures by default, each alone, in the order of its table."""
+NO_RUNG = "none"
+"""What `facefeed ladder --levers` takes beside levers: no rung."""
 NOT_ON_LADDER = {
     "freeze": "which parameters is for you to say: --levers 'freeze:PATTERN'",
     "sync_batchnorm": "needs a lever that shares out the work beside it: --levers ddp,sync_batchnorm",

@@ -149,7 +149,7 @@ def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
     the script was written.
     """  # noqa: D301 (click's mark)
     from ...pipeline.errors import UsageError  # noqa: PLC0415
-    from .command_options import parse_command  # noqa: PLC0415
+    from .ranks import check_ladder  # noqa: PLC0415
     from .script import ladder_script  # noqa: PLC0415
 
     if requested["nodes"] != 1:
@@ -160,7 +160,7 @@ def ladder(out: str, options: tuple[str, ...], **requested: Any) -> None:
         raise UsageError("--interface: a ladder stays on one node; leave it out")
     if requested["warn_seconds"] is not None:
         raise UsageError("--warn-seconds: a ladder has nothing to save, and ends at its limit; leave it out")
-    parse_command("ladder", [out, *options])
+    check_ladder([out, *options], gpus_per_node=requested["gpus_per_node"][1])
     allocation = _allocation("facefeed-ladder", requested, tasks_per_node=1, default_warn_seconds=None)
     _write(ladder_script(allocation, [out, *options], python=_launch_options(requested)["python"]), requested["script"])
 

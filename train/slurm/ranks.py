@@ -1,4 +1,4 @@
-"""Adapts the options of `facefeed train` to the ranks of an allocation, and validates them before the job is queued."""
+"""Validates the options of `facefeed train` and `ladder` for an allocation, and adapts those of train to its ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from typing import Any
 from ...pipeline.errors import UsageError
 from ..config.recipes import RECIPES, Config
 from ..config.settings import with_overrides
-from ..levers.registry import STRATEGIES, parse
+from ..levers.compatibility import conflicts
+from ..levers.lever import LeverError
+from ..levers.registry import NO_RUNG, STRATEGIES, parse
 from .command_options import parse_command
 
 
@@ -19,14 +21,27 @@ def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> l
     Several ranks need a strategy: without one `ddp:<ranks per node>:<nodes>` is added, and a `ddp`, `fsdp` or `zero`
     without numbers gets them. For one rank a recipe's own `ddp` is left out. The default recipe is chosen for the
     nodes, since this machine may differ. Raises `UsageError` on options that train would refuse, on numbers that differ
-    from the allocation's, and on a `ddp` or `fsdp` of the user's own for one rank.
+    from the allocation's, on levers that exclude each other, and on a `ddp` or `fsdp` of the user's own for one rank.
     """
     options = parse_command("train", arguments)
     recipe = options["recipe"] or _default_recipe(nodes, gpus_per_node)
-    config = with_overrides(RECIPES[recipe](), options["changes"])
+    init_from = [] if options["init_from"] is None else [f"init_from={options['init_from']}"]
+    config = with_overrides(RECIPES[recipe](), [*options["changes"], *init_from])
     levers = _levers(config, nodes, max(gpus_per_node, 1))
+    if reasons := conflicts(parse(levers)):
+        raise LeverError("\n".join(reasons), details={"refusals": reasons})
     with_recipe = [*arguments] if options["recipe"] else [*arguments, "--recipe", recipe]
     return with_recipe if levers == config.levers else [*_without_levers(with_recipe), "--set", f"levers={levers}"]
+
+
+def check_ladder(arguments: Sequence[str], *, gpus_per_node: int) -> None:
+    """Raises `UsageError` on options that `facefeed ladder` would refuse on any node."""
+    options = parse_command("ladder", arguments)
+    recipe = options["recipe"] or ("fast" if gpus_per_node else "quick")
+    with_overrides(RECIPES[recipe](), options["changes"])
+    for text in options["levers"]:
+        if text != NO_RUNG:
+            parse(text)
 
 
 def _default_recipe(nodes: int, gpus_per_node: int) -> str:

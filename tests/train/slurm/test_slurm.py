@@ -247,12 +247,55 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             "the script starts the job's own",
         ),
         (["precompute", "videos", "faces", "--", "--evry", "3"], "--evry"),
+        (
+            ["train", "faces", "--", "--init-from", "a.ckpt", "--set", "init_from=b.ckpt"],
+            "init_from: is set twice; leave one out",
+        ),
+        (
+            ["train", "faces", "--nodes", "2", "--gpus-per-node", "4", "--", "--set", "levers=fsdp,adamw8bit"],
+            "fsdp:4:2 and adamw8bit: fsdp splits weights wherever",
+        ),
+        (
+            ["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=fused,adamw8bit"],
+            "fused and adamw8bit: both are levers of one kind (optimizer); leave one out",
+        ),
+        (
+            ["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=sync_batchnorm"],
+            "sync_batchnorm: is for several ranks",
+        ),
+        (["ladder", "faces", "--", "--set", "epoks=3"], "epoks: no such setting; did you mean epochs"),
+        (["ladder", "faces", "--", "--levers", "none", "--levers", "bf61"], "there is no lever 'bf61'; try bf16"),
+        (["precompute", "videos", "faces", "--", "--every", "5", "--fps", "3"], "exactly one of every, fps"),
+        (["precompute", "videos", "faces", "--", "--margin", "-1"], "margin=-1.0: must be 0 to 10; try 0.3"),
+        (["precompute", "videos", "faces", "--", "--max-damaged", "5"], "--max-damaged 5: must be a percentage"),
+        (["precompute", "videos", "faces", "--", "--max-failed", "some"], "max_failed='some': must be a number"),
+        (["precompute", "videos", "faces", "--", "--timeout", "0"], "deadline_seconds=0.0: must be finite"),
+        (["precompute", "videos", "faces", "--", "--retry-failed", "sloth"], "--retry-failed sloth: no such reason"),
+        (["precompute", "videos", "faces", "--", "--part", "9/8"], "9/8"),
+        (["precompute", "videos", "faces", "--", "--detector", "mtcn"], "detector='mtcn': must be mtcnn, track,"),
+        (
+            ["precompute", "videos", "faces", "--", "--min-landmark-score", ".5"],
+            "min_landmark_score=0.5: template5 gives no scores",
+        ),
     ],
 )  # fmt: skip
 def test_options_that_the_job_itself_would_refuse_are_refused_now(command: list[str], message: str) -> None:
     result = slurm(*command)
     assert (result.exit_code, result.stdout) == (2, "")
     assert message in result.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["train", "faces", "--gpus-per-node", "2", "--", "--init-from", "a.ckpt", "--set", "levers=sync_batchnorm"],
+        ["ladder", "faces", "--gpus-per-node", "1", "--", "--levers", "none", "--levers", "bf16,fused"],
+        ["precompute", "videos", "faces", "--", "--landmarks", "mesh", "--min-landmark-score", ".5"],
+        ["precompute", "videos", "faces", "--", "--detector", "yunet:of-the-nodes.onnx"],
+    ],
+)
+def test_what_only_the_jobs_machine_can_refuse_is_left_to_the_job(command: list[str]) -> None:
+    script_of(*command)
 
 
 @pytest.mark.parametrize("option", ["--gres=nvme:1", "--gres=license:gpu:1", "--time-min=10", "--threads-per-core=1"])
