@@ -19,10 +19,10 @@ from ...pipeline.dataset.stores.address import as_out, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
 from ...pipeline.files import stop_on_any_disk_error
 from .. import levers
+from ..config.checked_levers import checked_levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
 from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
-from ..levers.deterministic import Deterministic
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
@@ -275,20 +275,12 @@ class _Session:
 
 
 def _parse_levers(config: Config, data: FaceDataModule) -> tuple[Lever, ...]:
-    """Returns the levers of a config.
+    """Returns the levers of a config. Raises `LeverError` on one whose metric no validation on `data` logs.
 
-    Raises `LeverError` on one that has another seed than the run, or whose metric no validation on `data` logs: `best`
-    compares the weights after validations, and `train/loss` is that of one batch on one rank.
+    `best` compares the weights after validations.
     """
-    parsed = levers.parse(config.levers)
+    parsed = checked_levers(config)
     for lever in parsed:
-        if isinstance(lever, Deterministic) and lever.seed not in (None, config.seed):
-            raise LeverError(
-                f"{lever}: the run's seed={config.seed} is the one that counts, for initial weights, dropout and every "
-                f"session's start; take deterministic, and --set seed={lever.seed} for that seed"
-            )
-        if isinstance(lever, EarlyStop) and lever.metric == "train/loss":
-            raise LeverError(f"{lever}: 'train/loss' is that of an epoch's last batch, on one rank; take val/loss")
         if isinstance(lever, (Best, EarlyStop)):
             _check_is_logged(lever, validation_metrics(data.dataset("val")))
     return parsed

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...pipeline.errors import UsageError
+from ..config.checked_levers import checked_levers
 from ..config.recipes import RECIPES, Config
 from ..config.settings import with_overrides
 from ..levers.compatibility import conflicts
@@ -28,7 +29,7 @@ def with_ranks(arguments: Sequence[str], *, nodes: int, gpus_per_node: int) -> l
     init_from = [] if options["init_from"] is None else [f"init_from={options['init_from']}"]
     config = with_overrides(RECIPES[recipe](), [*options["changes"], *init_from])
     levers = _levers(config, nodes, max(gpus_per_node, 1))
-    if reasons := conflicts(parse(levers)):
+    if reasons := conflicts(checked_levers(replace(config, levers=levers))):
         raise LeverError("\n".join(reasons), details={"refusals": reasons})
     with_recipe = [*arguments] if options["recipe"] else [*arguments, "--recipe", recipe]
     return with_recipe if levers == config.levers else [*_without_levers(with_recipe), "--set", f"levers={levers}"]

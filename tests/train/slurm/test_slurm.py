@@ -263,6 +263,8 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             ["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=sync_batchnorm"],
             "sync_batchnorm: is for several ranks",
         ),
+        (["train", "faces", "--", "--set", "levers=deterministic:3"], "the run's seed=0 is the one that counts"),
+        (["train", "faces", "--", "--set", "levers=early_stop:train/loss"], "take val/loss"),
         (["ladder", "faces", "--", "--set", "epoks=3"], "epoks: no such setting; did you mean epochs"),
         (["ladder", "faces", "--", "--levers", "none", "--levers", "bf61"], "there is no lever 'bf61'; try bf16"),
         (["precompute", "videos", "faces", "--", "--every", "5", "--fps", "3"], "exactly one of every, fps"),
