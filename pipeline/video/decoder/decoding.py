@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -34,13 +33,13 @@ class DecoderHealth:
     num_errors: int = 0
     first_error: str = ""
     _is_suspect: bool = False
-    _frames_since_error: float = math.inf
+    _last_damaged_packet: int = -1
 
-    def record_error(self, description: str) -> None:
-        """Record an error: frames decoded from now on may reference damaged ones."""
+    def record_error(self, description: str, packet_index: int) -> None:
+        """Record damage in a packet: frames decoded from now on may reference the damaged one."""
         self.first_error = self.first_error or description
         self._is_suspect = True
-        self._frames_since_error = 0
+        self._last_damaged_packet = max(self._last_damaged_packet, packet_index)
 
     def expect_key_frame(self) -> None:
         """Regard frames as damaged until the first key frame."""
@@ -50,17 +49,16 @@ class DecoderHealth:
         """Forget earlier errors: the decoder was flushed and continues with a key packet."""
         self._is_suspect = False
 
-    def check_frame(self, frame: av.video.VideoFrame, delay_frames: int) -> bool:
+    def check_frame(self, frame: av.video.VideoFrame, packet_index: int) -> bool:
         """Return whether a frame is intact; call it for every frame, in the decoder's output order.
 
-        After an error no frame is, until an intact key frame. Decoders output frames with a delay of `delay_frames`:
-        a key frame that comes sooner after the error was decoded before it.
+        After an error no frame is, until a key frame of a later packet. Decoders output frames with a delay, and some
+        (MPEG-2) also the picture of a packet that they could not decode.
         """
         self.num_decoded += 1
         if frame.is_corrupt:
-            self.record_error(f"the decoder marked the frame at {frame.time or 0:.3f} s as damaged")
-        self._frames_since_error += 1
-        if self._is_suspect and frame.key_frame and not frame.is_corrupt and self._frames_since_error > delay_frames:
+            self.record_error(f"the decoder marked the frame at {frame.time or 0:.3f} s as damaged", packet_index)
+        elif frame.key_frame and packet_index > self._last_damaged_packet:
             self._is_suspect = False
         if self._is_suspect:
             self.first_error = self.first_error or "no key frame comes before it"
@@ -128,15 +126,18 @@ def decode_frames(
         InputError: too_large if memory does not suffice, unreadable if the disk fails.
 
     """
+    index_at: dict[int | None, int] = {}  # packets whose frames the decoder has not returned yet, by pts
     predicts_from_grey = stream.codec_context.codec.canonical_name in _PREDICT_FROM_GREY
     for index, packet in _packets_and_gaps(container, stream, needed_packets):
         heartbeat()
         if predicts_from_grey and index == 0 and packet is not None and not packet.is_keyframe:
             health.expect_key_frame()
         if packet is not None and index in corrupt_packets:
-            health.record_error(f"packet {index} is incomplete")
+            health.record_error(f"packet {index} is incomplete", index)
+        if packet is not None:
+            index_at[packet.pts] = index
         for frame in _decode(stream, packet, index, health):
-            yield frame, health.check_frame(frame, _delay_frames(stream))
+            yield frame, health.check_frame(frame, index_at.pop(frame.pts, index))
         if packet is None:
             stream.codec_context.flush_buffers()
             health.reset()
@@ -175,12 +176,7 @@ def _decode(
         return []
     except av.error.FFmpegError as error:
         health.num_errors += 1
-        health.record_error(f"packet {index} cannot be decoded ({error_text(error)})")
+        health.record_error(f"packet {index} cannot be decoded ({error_text(error)})", index)
         return []
     coded.sample_aspect_ratio = context.sample_aspect_ratio
     return frames
-
-
-def _delay_frames(stream: av.video.VideoStream) -> int:
-    context = stream.codec_context
-    return int(context.has_b_frames) + max(1, context.thread_count)

@@ -1,0 +1,64 @@
+"""No frame is returned whose pixels are built on a damaged key picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+from assets_video import numbered, spoil, write_video
+from facefeed.pipeline.video import DecoderLimits, DecodeSummary, MediaReader, Sampling
+
+ALL = Sampling(every=1)
+NUM_FRAMES = 48
+
+
+@pytest.fixture(scope="module")
+def textured() -> list[npt.NDArray[np.uint8]]:
+    """Numbered frames with noise below: key pictures of several kB."""
+    frames = [numbered(index, 192, 128) for index in range(NUM_FRAMES)]
+    noise = np.random.default_rng(0).integers(40, 200, (64, 192, 1), np.uint8)
+    for frame in frames:
+        frame[64:] = noise
+    return frames
+
+
+def key_packets(path: Path) -> list[int]:
+    with av.open(str(path)) as container:
+        return [index for index, packet in enumerate(container.demux(video=0)) if packet.size and packet.is_keyframe]
+
+
+def intact_indices(path: Path, source: Path, threads: int = 1) -> list[int]:
+    """Indices of the returned frames; all must be as `source` shows them."""
+    with MediaReader(DecoderLimits(max_damaged_percent=100, threads=threads)) as reader:
+        whole = {frame.frame_index: frame.rgb for frame in reader.frames(source, ALL)}
+        assert [*whole] == [*range(NUM_FRAMES)]
+        summary = DecodeSummary()
+        frames = list(reader.frames(path, ALL, summary=summary))
+    indices = [frame.frame_index for frame in frames]
+    assert [frame.frame_index for frame in frames if not (frame.rgb == whole[frame.frame_index]).all()] == []
+    assert bool(summary.damage) == (len(frames) < NUM_FRAMES)
+    return indices
+
+
+def lost_frames(indices: Sequence[int]) -> list[int]:
+    lost = sorted(set(range(NUM_FRAMES)).difference(indices))
+    assert lost == [*range(lost[0], lost[-1] + 1)]
+    return lost
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize("codec", ["mpeg1video", "mpeg2video"])
+def test_a_key_picture_that_cannot_be_decoded_costs_its_whole_group(
+    tmp_path: Path, textured: list[npt.NDArray[np.uint8]], codec: str, group: int, threads: int
+) -> None:
+    """With B-frames, these decoders return the damaged picture all the same, a few packets after the error."""
+    whole = write_video(tmp_path / "whole.mkv", textured, codec=codec, options={"g": "12", "bf": "2", "b": "2M"})
+    keys = key_packets(whole)
+    path = spoil(tmp_path / "damaged.mkv", whole, range(keys[group], keys[group] + 1))
+    lost = lost_frames(intact_indices(path, whole, threads))
+    assert 12 <= len(lost) <= 12 + 5 + threads
