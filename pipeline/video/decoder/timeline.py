@@ -47,7 +47,7 @@ class PacketTable:
     visible: bytearray = field(default_factory=bytearray)
     has_unique_pts: bool = True
     has_rising_dts: bool = True
-    corrupt: list[int] = field(default_factory=list)
+    corrupt: set[int] = field(default_factory=set)
     num_indexed: int = 0
     ends_in_error: bool = False
 
@@ -110,10 +110,13 @@ def read_packets(
             packets.key.append(packet.is_keyframe)
             packets.visible.append(not packet.is_discard and is_visible(packet))
             if packet.is_corrupt:
-                packets.corrupt.append(len(packets) - 1)
+                packets.corrupt.add(len(packets) - 1)
     except DEMUX_ERRORS:
         packets.ends_in_error = True
-    packets.ends_in_error |= bool(packets.corrupt) and packets.corrupt[-1] == len(packets) - 1
+    packets.ends_in_error |= len(packets) - 1 in packets.corrupt
+    if "mpegts" in container.format.name.split(","):
+        # A picture ends where the next one begins, so FFmpeg marks the picture before the one that lacks data.
+        packets.corrupt |= {index + 1 for index in packets.corrupt if index + 1 < len(packets)}
     packets.num_indexed = sum(1 for entry in stream.index_entries if entry.size)
     times = [packets.pts[i] for i in range(len(packets)) if packets.visible[i]]
     packets.has_unique_pts &= len(set(times)) == len(times)

@@ -14,6 +14,7 @@ from facefeed.pipeline.video import DecoderLimits, DecodeSummary, MediaReader, S
 
 ALL = Sampling(every=1)
 NUM_FRAMES = 48
+TS_PACKET_BYTES = 188
 
 
 @pytest.fixture(scope="module")
@@ -29,6 +30,21 @@ def textured() -> list[npt.NDArray[np.uint8]]:
 def key_packets(path: Path) -> list[int]:
     with av.open(str(path)) as container:
         return [index for index, packet in enumerate(container.demux(video=0)) if packet.size and packet.is_keyframe]
+
+
+def without_ts_packet(path: Path, source: Path, index: int) -> Path:
+    """A copy without one transport packet, in the middle of a video packet: a gap in reception."""
+    data = source.read_bytes()
+    with av.open(str(source)) as container:
+        stream = container.streams.video[0]
+        ends = [packet.pos for packet in container.demux(stream) if packet.size][index : index + 2]
+        program_id = stream.id
+    starts = range(ends[0], ends[1], TS_PACKET_BYTES)
+    own = [at for at in starts if int.from_bytes(data[at + 1 : at + 3], "big") & 0x1FFF == program_id]
+    assert len(own) > 2
+    lost = own[len(own) // 2]
+    path.write_bytes(data[:lost] + data[lost + TS_PACKET_BYTES :])
+    return path
 
 
 def intact_indices(path: Path, source: Path, threads: int = 1) -> list[int]:
@@ -62,3 +78,26 @@ def test_a_key_picture_that_cannot_be_decoded_costs_its_whole_group(
     path = spoil(tmp_path / "damaged.mkv", whole, range(keys[group], keys[group] + 1))
     lost = lost_frames(intact_indices(path, whole, threads))
     assert 12 <= len(lost) <= 12 + 5 + threads
+
+
+@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(
+    ("codec", "options"),
+    [
+        pytest.param(
+            "libx265",
+            {"x265-params": "keyint=12:bframes=2:scenecut=0:open-gop=0:log-level=none"},
+            marks=pytest.mark.skipif("libx265" not in av.codecs_available, reason="PyAV has no encoder for HEVC"),
+        ),
+        ("libx264", {"g": "12", "bf": "2", "sc_threshold": "0"}),
+        ("mpeg2video", {"g": "12", "bf": "2", "b": "2M"}),
+    ],
+)
+def test_a_key_picture_with_a_gap_in_reception_costs_its_whole_group(
+    tmp_path: Path, textured: list[npt.NDArray[np.uint8]], codec: str, options: dict[str, str], group: int
+) -> None:
+    """A transport packet is missing; FFmpeg marks the picture before, and the HEVC decoder reports no error."""
+    whole = write_video(tmp_path / "whole.ts", textured, codec=codec, options=options)
+    path = without_ts_packet(tmp_path / "gap.ts", whole, key_packets(whole)[group])
+    lost = lost_frames(intact_indices(path, whole))
+    assert 12 <= len(lost) <= 12 + 5
