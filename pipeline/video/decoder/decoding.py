@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from fractions import Fraction
@@ -57,7 +58,8 @@ class DecoderHealth:
         """
         self.num_decoded += 1
         if frame.is_corrupt:
-            self.record_error(f"the decoder marked the frame at {frame.time or 0:.3f} s as damaged", packet_index)
+            time = "" if frame.time is None or math.isnan(frame.time) else f" at {frame.time:.3f} s"
+            self.record_error(f"the decoder marked the frame{time} as damaged", packet_index)
         elif frame.key_frame and packet_index > self._last_damaged_packet:
             self._is_suspect = False
         if self._is_suspect:

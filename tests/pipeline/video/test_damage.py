@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import av
 import numpy as np
@@ -11,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from assets_video import numbered, spoil, write_video
 from facefeed.pipeline.video import DecoderLimits, DecodeSummary, MediaReader, Sampling
+from facefeed.pipeline.video.decoder.decoding import DecoderHealth
 
 ALL = Sampling(every=1)
 NUM_FRAMES = 48
@@ -101,3 +105,12 @@ def test_a_key_picture_with_a_gap_in_reception_costs_its_whole_group(
     path = without_ts_packet(tmp_path / "gap.ts", whole, key_packets(whole)[group])
     lost = lost_frames(intact_indices(path, whole))
     assert 12 <= len(lost) <= 12 + 5
+
+
+@pytest.mark.parametrize(("time", "text"), [(1.5, " at 1.500 s"), (math.nan, ""), (None, "")])
+def test_a_damaged_frame_is_reported_with_its_time_if_it_has_one(time: float | None, text: str) -> None:
+    """PyAV's frames have none, or nan, that leave the decoder after the last packet."""
+    frame: Any = SimpleNamespace(is_corrupt=True, key_frame=False, time=time)
+    health = DecoderHealth()
+    assert not health.check_frame(frame, 0)
+    assert health.first_error == f"the decoder marked the frame{text} as damaged"
