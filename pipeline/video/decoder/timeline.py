@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
@@ -28,6 +29,10 @@ DEMUX_ERRORS = (av.error.InvalidDataError, av.error.OSError)
 _COUNTED_CODECS = frozenset(("mpeg4", "msmpeg4", "msmpeg4v2", "msmpeg4v1", "h263", "flv", "vc1", "wmv3"))
 """Codecs with packed B-frames or not-coded frames, where a packet is not always one frame."""
 
+_MPEG_VIDEO = frozenset(("mpeg1video", "mpeg2video"))
+_START_CODE = re.compile(rb"\x00\x00\x01")
+"""Begins every header and slice of `_MPEG_VIDEO` (ISO/IEC 13818-2, 6.2.1): its decoders skip packets that have none."""
+
 
 @dataclass(slots=True)
 class PacketTable:
@@ -37,8 +42,8 @@ class PacketTable:
     has_rising_dts: whether decode times never go back, as they do where files were joined or a recorder's clock begins
     anew: presentation times are then those of several clocks, and in no order.
     key, visible: one byte per packet; visible is 0 for packets that give no frame (removed by an edit list, or a
-    hidden reference picture of VP8 and VP9). corrupt: indices of incomplete packets. ends_in_error: whether the
-    demuxer stopped at an error or inside the last packet. num_indexed: packets in the container's index.
+    hidden reference picture of VP8 and VP9). corrupt: indices of incomplete or overwritten packets. ends_in_error:
+    whether the demuxer stopped at an error or inside the last packet. num_indexed: packets in the container's index.
     """
 
     time_base: Fraction
@@ -97,7 +102,9 @@ def read_packets(
     """Read all packets without decoding; raises InputError: unreadable if the disk fails."""
     time_base = stream.time_base or Fraction(1)
     packets = PacketTable(time_base)
-    is_visible = _VISIBLE.get(stream.codec_context.codec.canonical_name, _always_visible)
+    codec = stream.codec_context.codec.canonical_name
+    is_visible = _VISIBLE.get(codec, _always_visible)
+    blank: set[int] = set()
     last_dts: int | None = None
     try:
         for packet in nonempty_packets(container, stream):
@@ -111,12 +118,15 @@ def read_packets(
             packets.visible.append(not packet.is_discard and is_visible(packet))
             if packet.is_corrupt:
                 packets.corrupt.add(len(packets) - 1)
+            if codec in _MPEG_VIDEO and not _START_CODE.search(memoryview(packet)):
+                blank.add(len(packets) - 1)
     except DEMUX_ERRORS:
         packets.ends_in_error = True
     packets.ends_in_error |= len(packets) - 1 in packets.corrupt
     if "mpegts" in container.format.name.split(","):
         # A picture ends where the next one begins, so FFmpeg marks the picture before the one that lacks data.
         packets.corrupt |= {index + 1 for index in packets.corrupt if index + 1 < len(packets)}
+    packets.corrupt |= blank
     packets.num_indexed = sum(1 for entry in stream.index_entries if entry.size)
     times = [packets.pts[i] for i in range(len(packets)) if packets.visible[i]]
     packets.has_unique_pts &= len(set(times)) == len(times)

@@ -107,6 +107,23 @@ def test_a_key_picture_with_a_gap_in_reception_costs_its_whole_group(
     assert 12 <= len(lost) <= 12 + 5
 
 
+@pytest.mark.parametrize("picture", ["key", "predicted"])
+def test_a_picture_overwritten_by_zeros_costs_what_is_built_on_it(
+    tmp_path: Path, textured: list[npt.NDArray[np.uint8]], picture: str
+) -> None:
+    """As in a download with a gap: the decoder skips the packet and predicts from an earlier picture."""
+    whole = write_video(tmp_path / "whole.mp4", textured, codec="mpeg2video", options={"g": "12", "bf": "2", "b": "2M"})
+    index = key_packets(whole)[1] + (3 if picture == "predicted" else 0)
+    data = bytearray(whole.read_bytes())
+    with av.open(str(whole)) as container:
+        packet = [*container.demux(video=0)][index]
+        assert packet.pos is not None
+        data[packet.pos : packet.pos + packet.size] = bytes(packet.size)
+    (tmp_path / "gap.mp4").write_bytes(data)
+    lost = lost_frames(intact_indices(tmp_path / "gap.mp4", whole))
+    assert 9 <= len(lost) <= 12 + 5
+
+
 @pytest.mark.parametrize(("time", "text"), [(1.5, " at 1.500 s"), (math.nan, ""), (None, "")])
 def test_a_damaged_frame_is_reported_with_its_time_if_it_has_one(time: float | None, text: str) -> None:
     """PyAV's frames have none, or nan, that leave the decoder after the last packet."""
