@@ -20,6 +20,9 @@ from .timeline import DEMUX_ERRORS, nonempty_packets
 _PREDICT_FROM_GREY = frozenset(("flv1", "h263", "mpeg4", "msmpeg4v1", "msmpeg4v2", "msmpeg4v3", "wmv1", "wmv2"))
 """Codecs whose decoders report no error where a stream begins without a key frame."""
 
+_SHOW_PICTURES_AGAIN = frozenset(("av1", "vp9"))
+"""Codecs with `show_existing_frame`: a packet that is none of a key picture may show an earlier one again."""
+
 VideoPacket: TypeAlias = "av.packet.Packet[av.video.VideoStream]"  # generic in its stubs alone
 
 
@@ -54,12 +57,14 @@ class DecoderHealth:
         """Return whether a frame is intact; call it for every frame, in the decoder's output order.
 
         After an error no frame is, until a key frame of a later packet. Decoders output frames with a delay, and some
-        (MPEG-2) also the picture of a packet that they could not decode.
+        (MPEG-2) also the picture of a packet that they could not decode. packet_index: of the frame's packet; -1 where
+        the frame may be an earlier picture that is shown again.
         """
         self.num_decoded += 1
         if frame.is_corrupt:
             time = "" if frame.time is None or math.isnan(frame.time) else f" at {frame.time:.3f} s"
-            self.record_error(f"the decoder marked the frame{time} as damaged", packet_index)
+            self.first_error = self.first_error or f"the decoder marked the frame{time} as damaged"
+            self._is_suspect = True  # until the key frame after it: what follows that one does not reference it
         elif frame.key_frame and packet_index > self._last_damaged_packet:
             self._is_suspect = False
         if self._is_suspect:
@@ -129,7 +134,8 @@ def decode_frames(
 
     """
     index_at: dict[int | None, int] = {}  # packets whose frames the decoder has not returned yet, by pts
-    predicts_from_grey = stream.codec_context.codec.canonical_name in _PREDICT_FROM_GREY
+    codec = stream.codec_context.codec.canonical_name
+    predicts_from_grey, shows_again = codec in _PREDICT_FROM_GREY, codec in _SHOW_PICTURES_AGAIN
     for index, packet in _packets_and_gaps(container, stream, needed_packets):
         heartbeat()
         if predicts_from_grey and index == 0 and packet is not None and not packet.is_keyframe:
@@ -137,7 +143,7 @@ def decode_frames(
         if packet is not None and index in corrupt_packets:
             health.record_error(f"packet {index} is incomplete", index)
         if packet is not None:
-            index_at[packet.pts] = index
+            index_at[packet.pts] = index if packet.is_keyframe or not shows_again else -1
         for frame in _decode(stream, packet, index, health):
             yield frame, health.check_frame(frame, index_at.pop(frame.pts, index))
         if packet is None:
