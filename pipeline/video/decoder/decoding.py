@@ -133,7 +133,7 @@ def decode_frames(
         InputError: too_large if memory does not suffice, unreadable if the disk fails.
 
     """
-    index_at: dict[int | None, int] = {}  # packets whose frames the decoder has not returned yet, by pts
+    index_at: dict[int, int] = {}  # packets whose frames the decoder has not returned yet, by pts
     codec = stream.codec_context.codec.canonical_name
     predicts_from_grey, shows_again = codec in _PREDICT_FROM_GREY, codec in _SHOW_PICTURES_AGAIN
     for index, packet in _packets_and_gaps(container, stream, needed_packets):
@@ -142,10 +142,12 @@ def decode_frames(
             health.expect_key_frame()
         if packet is not None and index in corrupt_packets:
             health.record_error(f"packet {index} is incomplete", index)
-        if packet is not None:
+        if packet is not None and packet.pts is not None:
             index_at[packet.pts] = index if packet.is_keyframe or not shows_again else -1
         for frame in _decode(stream, packet, index, health):
-            yield frame, health.check_frame(frame, index_at.pop(frame.pts, index))
+            # Without times, as in raw streams and AVI, it is of a packet that is older by the decoder's delay.
+            oldest = index - _delay_frames(stream)
+            yield frame, health.check_frame(frame, oldest if frame.pts is None else index_at.pop(frame.pts, oldest))
         if packet is None:
             stream.codec_context.flush_buffers()
             health.reset()
@@ -188,3 +190,8 @@ def _decode(
         return []
     coded.sample_aspect_ratio = context.sample_aspect_ratio
     return frames
+
+
+def _delay_frames(stream: av.video.VideoStream) -> int:
+    context = stream.codec_context
+    return int(context.has_b_frames) + max(1, context.thread_count)
