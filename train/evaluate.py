@@ -17,6 +17,7 @@ from ..pipeline.console import plural
 from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.dataset.stores.address import as_out, is_address, name_of, without_credentials
 from ..pipeline.errors import CorruptDataError, FacefeedError, StoppedError, UsageError
+from ..pipeline.files import with_home
 from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
 from .checkpoints.training_framing import framing_notes
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
@@ -223,8 +224,8 @@ def _dataset(out: str | Path, split: str, data: DataOptions) -> FaceDataset:
     cache, cache_bytes = data.cache, data.cache_bytes
     if not is_address(out):  # a folder, which has no cache; training's dataset was in a store
         cache = cache_bytes = None
-    elif cache is not None and not os.access(cache, os.W_OK):  # of another machine, or user: it would be refused
-        cache = None
+    elif cache is not None and not os.access(with_home(cache), os.W_OK):
+        cache = None  # it is of another machine, or user, and would be refused
     dataset = FaceDataset(
         out, split=None if split == "all" else split, image_size=data.image_size, crop=data.crop,
         frames_per_video=data.frames_per_video, cache=cache, cache_bytes=cache_bytes,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -11,7 +11,6 @@ import albumentations
 from ...pipeline.errors import UsageError
 from .albumentations_internals import (
     allow_keys,
-    applied,
     leaves,
     needs_mask,
     register_points_target,
@@ -149,14 +148,21 @@ class FaceCompose(StableClassName, albumentations.Compose):  # type: ignore[misc
 
 def check_image_transform(transform: Any) -> None:
     """Raises `UsageError` where a transform of Albumentations, which is to get an image alone, needs more."""
-    parts = [transform] if isinstance(transform, FaceCompose) else applied(transform)
-    for part in parts:
+    for part in _with_compositions(transform):
         if isinstance(part, (FaceCompose, FaceTransform)):
             raise UsageError(
-                f"transform: {type(part).__name__} needs a face, and gets an image alone; give it to "
-                "face_transform, a list of transforms; in a file, name FaceCompose in place of the outermost Compose"
+                f"transform: {type(part).__name__} is for faces, and gets an image alone; give it to face_transform, "
+                "a list of transforms; in a file, name FaceCompose in place of the outermost Compose"
             )
     check_required_inputs("transform", transform, ("image",))
+
+
+def _with_compositions(transform: Any) -> Iterator[Any]:
+    """Yields a transform and all that it is made of, without what has the probability 0."""
+    if transform.p:
+        yield transform
+        for part in transform.transforms if isinstance(transform, albumentations.BaseCompose) else ():
+            yield from _with_compositions(part)
 
 
 def _check_order(transforms: Sequence[Any]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from itertools import chain
 from typing import Any, Self
 
 import numpy as np
@@ -19,7 +18,7 @@ from ..clips.clip_items import ClipItems
 from ..clips.labels import clip_labels
 from ..dataset.columns import POINT_COLUMNS, by_clip, check_fields, collate_column, collate_masks, real_label
 from ..dataset.face_dataset import FaceDataset
-from ..dataset.replacement import around, replacement_candidates
+from ..dataset.replacement import replacement_candidates
 from ..dataset.selection import ClipRows
 from ..face import Face, manipulated_share
 from ..normalise import normalise
@@ -307,8 +306,6 @@ class _BatchLoad:
         if dataset.clips is not None:
             return dataset.clips.replacements(item, self._request.epoch, damaged, columns)
         rows = replacement_candidates(dataset.index, item, dataset.rows, columns)
-        if dataset.draws_by_row:  # evaluation counts a row once, so that any one may come again
-            rows = chain(rows, dataset.rows[around(len(dataset.rows))].tolist())
         return (ClipRows(np.array([[row]], np.uint32), np.ones(1, np.int64)) for row in rows)
 
     def _load_clip(self, number: int) -> list[Face]:

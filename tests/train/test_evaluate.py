@@ -161,18 +161,6 @@ def test_a_damaged_face_takes_no_part_and_is_not_said_to_lack_a_label(
     ]
 
 
-def test_the_only_face_of_a_class_may_be_damaged(
-    result: Result, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    out = labelled(("real", "fake"), {"real": 0, "fake": 1}, tmp_path / "out", monkeypatch)
-    dataset = FaceDataset(out, split="test")
-    fakes = dataset.rows[dataset.index.numbers("label", dataset.rows) == 1]
-    damage(out, *fakes)
-    (evaluation,) = evaluate(result.checkpoint, [out])
-    assert (evaluation.reason, evaluation.faces) == (None, len(dataset) - len(fakes))
-    assert evaluation.notes[-1] == f"out: {len(fakes)} damaged images take no part; run `facefeed verify`"
-
-
 def _with_room_for(images: int, patch: pytest.MonkeyPatch) -> list[int]:
     """A GPU that takes so many images at once; returns the numbers of those that it took."""
     forward, taken = FaceClassifier.forward, list[int]()
@@ -349,6 +337,17 @@ def test_a_dataset_in_a_store_is_read_through_the_cache_of_training_where_that_i
         shutil.rmtree(folder)
         other.mkdir(parents=True)
     assert evaluate(result.checkpoint, [out])[0].faces == TEST_FACES, "a folder needs no cache"
+
+
+def test_a_cache_of_training_below_the_home_folder_is_used_again(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "default"))
+    result, _ = trained(f"file://{out}", tmp_path / "run", epochs=1, data={"cache": "~/faces"})
+    assert evaluate(result.checkpoint, [f"file://{out}"])[0].faces == TEST_FACES
+    assert list((tmp_path / "faces").rglob("blocks/*/*/0"))
+    assert not (tmp_path / "default/facefeed/stores").exists()
 
 
 def test_a_dataset_in_a_store_is_measured_and_checked_for_trained_videos_like_the_folder(

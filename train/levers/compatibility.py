@@ -36,14 +36,19 @@ def refusals(levers: Sequence[Lever], module: LightningModule, machine: Machine 
     machine: None for this one.
     """
     machine = machine or Machine.detect()
-    reasons = [*(lever.refusal(module, machine) for lever in levers), _freed_weights_refusal(levers, module)]
-    return [*(reason for reason in reasons if reason), *conflicts(levers)]
+    reasons = [lever.refusal(module, machine) for lever in levers]
+    has_frozen = not all(parameter.requires_grad for parameter in module.parameters())
+    return [*(reason for reason in reasons if reason), *conflicts(levers, has_frozen=has_frozen)]
 
 
-def conflicts(levers: Sequence[Lever]) -> list[str]:
-    """Returns those of the `refusals` that hold for any module and machine: why the levers cannot work together."""
+def conflicts(levers: Sequence[Lever], *, has_frozen: bool = False) -> list[str]:
+    """Returns why the levers cannot work together: those of the `refusals` that hold for any machine.
+
+    has_frozen: whether parameters of the module are frozen as it is.
+    """
     reasons = [_conflict(lever, other) for lever, other in combinations(levers, 2)]
-    return [reason for reason in (*reasons, _single_rank_refusal(levers)) if reason]
+    reasons += [_freed_weights_refusal(levers, has_frozen), _single_rank_refusal(levers)]
+    return [reason for reason in reasons if reason]
 
 
 def trainer(
@@ -82,7 +87,7 @@ def _conflict(lever: Lever, other: Lever) -> str | None:
     return None
 
 
-def _freed_weights_refusal(levers: Sequence[Lever], module: LightningModule) -> str | None:
+def _freed_weights_refusal(levers: Sequence[Lever], has_frozen: bool) -> str | None:
     """Refuses zero:3 with checkpointing and frozen parameters.
 
     DeepSpeed frees weights without a gradient while torch still compares them with those of the recomputation.
@@ -90,9 +95,7 @@ def _freed_weights_refusal(levers: Sequence[Lever], module: LightningModule) -> 
     texts = [str(lever) for lever in levers]
     if "checkpointing" not in texts or not any(text.startswith("zero:3") for text in texts):
         return None
-    if "freeze" not in {lever.name for lever in levers} and all(
-        parameter.requires_grad for parameter in module.parameters()
-    ):
+    if "freeze" not in {lever.name for lever in levers} and not has_frozen:
         return None
     return (
         "zero:3, checkpointing and frozen parameters: DeepSpeed frees frozen weights in the second pass, and torch "

@@ -242,11 +242,12 @@ def test_albumentations_that_would_leave_points_and_mask_behind_are_refused(
         (A.Compose([A.OneOf([A.RandomGamma(), A.Sequential([LandmarkBlackout()])])]), "LandmarkBlackout"),
         (A.SomeOf([MouthCrop()], n=1), "MouthCrop"), (RegionCrop(), "RegionCrop"),
         (SelfBlend(), "SelfBlend"), (FaceCompose([A.RandomGamma()]), "FaceCompose"),
+        (A.Compose([A.OneOf([FaceCompose([A.RandomGamma()])])]), "FaceCompose"),
     ],
     ids=lambda part: part if isinstance(part, str) else "of",
 )  # fmt: skip
 def test_what_needs_a_face_is_refused_where_it_would_get_the_image_alone(out: Path, transform: Any, name: str) -> None:
-    with pytest.raises(UsageError, match=f"^transform: {name} needs a face, .*; give it to face_transform"):
+    with pytest.raises(UsageError, match=f"^transform: {name} is for faces, .*; give it to face_transform"):
         loader_of(out, transform, fields=IMAGE_FIELDS)
     loader_of(out, A.Compose([A.RandomGamma(), LandmarkBlackout(p=0)]), fields=IMAGE_FIELDS)
 

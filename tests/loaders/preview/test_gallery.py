@@ -287,7 +287,7 @@ def test_a_file_that_is_no_pipeline_is_reported_in_one_line_and_nothing_is_writt
 @pytest.mark.parametrize(
     ("compose", "message"),
     [
-        (A.Compose([FaceXRay(p=1)]), "transform: FaceXRay needs a face, "),
+        (A.Compose([FaceXRay(p=1)]), "transform: FaceXRay is for faces, "),
         (FaceCompose([A.Normalize()]), "returns ndarray float32 (224, 224, 3): must be a uint8 array"),
         (FaceCompose([A.RandomCrop(999, 999)]), "fails on a face"),
     ],

@@ -256,6 +256,10 @@ def test_what_a_cluster_would_refuse_or_waste_is_refused_before_it_waits_in_a_qu
             "fsdp:4:2 and adamw8bit: fsdp splits weights wherever",
         ),
         (
+            ["train", "faces", "--gpus-per-node", "2", "--", "--set", "levers=zero:3,checkpointing,freeze:net.*"],
+            "zero:3, checkpointing and frozen parameters: DeepSpeed frees frozen weights",
+        ),
+        (
             ["train", "faces", "--gpus-per-node", "1", "--", "--set", "levers=fused,adamw8bit"],
             "fused and adamw8bit: both are levers of one kind (optimizer); leave one out",
         ),
