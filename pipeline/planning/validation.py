@@ -87,12 +87,12 @@ def prepare_job(
     _refuse_wrong_types(options, limits, columns, splits)
     _refuse_other_objects(layout, detector, landmarker)
     options = options or Options()
-    if detector == WHOLE_FRAME:
+    recorded = RecordedDataset(OutPaths(out))
+    if detector == WHOLE_FRAME and not (recorded.config or {}).get("min_face_px"):  # earlier versions recorded it
         options = replace(options, keep=whole_frame_filter(options.keep))
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
     landmarker = make_landmarker(landmarker) if isinstance(landmarker, str) else landmarker
     refuse_missing_scores(options, landmarker)
-    recorded = RecordedDataset(OutPaths(out))
     listing = _list_inputs(
         path, layout, allowed, recorded, splits=splits, columns=columns, masks=options.masks, allow_leaks=allow_leaks
     )

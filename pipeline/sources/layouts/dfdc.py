@@ -193,14 +193,16 @@ def _entries(
         in_videos = on_disk.get(f"{prefix}videos/{name}")
         named = [file for file in (media_file, in_videos) if file]
         videos = [file for file in named if not file.num_images]
-        inputs = videos[:1] or frames_of.get(stem_of(published_path(path)), named[:1])
+        frames = () if videos else frames_of.get(stem_of(published_path(path)), ())
+        inputs = videos[:1] or frames or named[:1]
         if not inputs:
             missing.append(path)
             continue
         original = _in_videos(_original(src, prefix, name, metadata, prefixes), names)
         for file in inputs:
             on_disk.pop(file.relative, None)
-            entries.append(_entry(file, metadata, _frame_of(original, file, frames_of, names), split))
+            source = _frame_of(original, file, frames_of, names) if frames else original
+            entries.append(_entry(file, metadata, source, split))
     entries += [Entry.of_file(file, dataset=DFDC.name) for file in on_disk.values()]
     return sorted(entries, key=lambda entry: entry.video_id), missing
 
@@ -262,7 +264,7 @@ def _in_videos(original: str | None, names: Collection[str]) -> str | None:
 def _frame_of(
     original: str | None, file: FoundFile, frames_of: Mapping[str, Sequence[FoundFile]], names: Collection[str]
 ) -> str | None:
-    """The original's frame of the same number where `file` is an extracted frame; else `original`.
+    """The original's frame of the same number, of an extracted frame.
 
     frames_of: frames by the stem of their video. names: all files; where a frame is none of them, the one that it would
     be in the folder of the original's other frames.

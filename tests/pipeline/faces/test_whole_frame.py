@@ -41,3 +41,18 @@ def test_no_frame_is_too_small_to_be_a_face(tmp_path: Path, cluster_address: str
         assert result.exit_code == 0, f"the same dataset, whichever is given: {result.output}"
     rows = ds.dataset(tmp_path / "out/faces").to_table().to_pylist()
     assert {tuple(row["box_xyxy"]) for row in rows} == {(0, 0, 32, 32), (0, 0, 60, 39), (0, 0, 1, 1)}
+
+
+def test_a_dataset_of_an_earlier_version_which_recorded_the_smallest_face_is_continued(
+    tmp_path: Path, cluster_address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "src/real").mkdir(parents=True)
+    cv2.imwrite(str(tmp_path / "src/real/a.png"), np.full((64, 64, 3), 200, np.uint8))
+    arguments = ["precompute", str(tmp_path / "src"), str(tmp_path / "out"), "--scheduler", cluster_address, "--json"]
+    with monkeypatch.context() as patch:
+        patch.setattr("facefeed.pipeline.planning.validation.whole_frame_filter", lambda keep: keep)
+        CliRunner().invoke(main, [*arguments, "--detector", "whole-frame"])
+    cv2.imwrite(str(tmp_path / "src/real/b.png"), np.full((64, 64, 3), 100, np.uint8))
+    result = CliRunner().invoke(main, [*arguments, "--detector", "whole-frame"])
+    assert result.exit_code == 0, result.output
+    assert len(ds.dataset(tmp_path / "out/faces").to_table()) == 2

@@ -45,6 +45,7 @@ class FfppTree:
     )
     root: Path
     _published_name: Mapping[str, str] = field(repr=False)
+    _places: dict[tuple[str, ...], Place] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def of(cls, src: Path) -> Self | None:
@@ -107,7 +108,13 @@ class FfppTree:
         return None if top in (*self._published_name, "splits") else f"in {top}/"
 
     def place(self, folders: Sequence[str]) -> Place:
-        """What the folders between the root and a video say of it."""
+        """What the folders between the root and a video say of it; computed once, since it is asked of every frame."""
+        key = tuple(folders)
+        if key not in self._places:
+            self._places[key] = self._read_place(folders)
+        return self._places[key]
+
+    def _read_place(self, folders: Sequence[str]) -> Place:
         label = int(self._published_name[folders[0]] == _FAKES)
         if not label and (len(folders) == 1 or folders[1].lower() in INNER_FOLDERS):  # without the level of people
             folders = [folders[0], "youtube", *folders[1:]]

@@ -26,6 +26,8 @@ class FlatFrame(NamedTuple):
     def parse(cls, relative: str, has_video: Callable[[Sequence[str], str], bool]) -> Self | None:
         """None for any file but an image in one of the set's own folders whose name begins with that of a video.
 
+        Of several such beginnings the shortest counts: names of scenes, which end as they like, would have the number.
+
         has_video: whether the set has a video of this stem in these folders; called for every image.
 
         >>> FlatFrame.parse("real/033_0001.png", lambda folders, stem: len(folders) == 1 and len(stem) == 3)
@@ -34,14 +36,11 @@ class FlatFrame(NamedTuple):
         if not is_image(relative):
             return None
         *folders, name = relative.split("/")
-        stem = posixpath.splitext(name)[0]
-        for _ in range(_MAX_NUMBERS + 1):
-            if has_video(folders, stem):
-                return cls(tuple(folders), stem, name[len(stem) :])
-            if not (number := _NUMBER.search(stem)):
-                break
-            stem = stem[: number.start()]
-        return None
+        stems = [posixpath.splitext(name)[0]]
+        while len(stems) <= _MAX_NUMBERS and (number := _NUMBER.search(stems[-1])):
+            stems.append(stems[-1][: number.start()])
+        stem = next((stem for stem in reversed(stems) if has_video(folders, stem)), None)
+        return None if stem is None else cls(tuple(folders), stem, name[len(stem) :])
 
     @property
     def video(self) -> str:

@@ -52,6 +52,17 @@ def test_every_video_of_all_parts_has_its_label_and_its_original_in_its_own_part
         assert entries[name].source_id == (f"{part}/{original}" if original else None)
 
 
+@pytest.mark.parametrize("part", ["dfdc_train_part_0", "train/dfdc_train_part_0"])
+def test_images_that_metadata_names_directly_have_the_originals_that_it_names(tmp_path: Path, part: str) -> None:
+    (tmp_path / part).mkdir(parents=True)
+    metadata = {"a.png": {"label": "FAKE", "original": "b.png"}, "b.png": {"label": "REAL"}}
+    (tmp_path / part / "metadata.json").write_text(json.dumps(metadata))
+    for name in metadata:
+        (tmp_path / part / name).touch()
+    entries = by_name(list_source(tmp_path))
+    assert entries[f"{part}/a.png"].source_id == f"{part}/b.png"
+
+
 def test_a_video_that_metadata_name_by_a_link_too_is_listed_once(mine: Path) -> None:
     name, original = next((name, original) for name, original in ORIGINALS.items() if original)
     part, _, file = name.partition("/")

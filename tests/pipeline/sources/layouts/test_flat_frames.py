@@ -63,6 +63,26 @@ def test_flat_frames_of_ffpp_have_the_split_original_and_people_of_their_video(
     assert listing.warnings == ()
 
 
+@pytest.mark.parametrize("end", ["_{:04}.png", "_{:03}_0.png"])
+def test_flat_frames_of_actors_are_of_their_recording_whatever_its_scene_is_called(tmp_path: Path, end: str) -> None:
+    original = f"original_sequences/actors/c23/01__kitchen_pan{end}"
+    fake = f"manipulated_sequences/DeepFakeDetection/c23/01_02__kitchen_pan__YVGY8LOK{end}"
+    listing = listed(lay(tmp_path, (name.format(number) for name in (original, fake) for number in (1, 2))))
+    assert {entry.footage for entry in listing.entries} == {"actors/01__kitchen_pan"}
+    assert by_name(listing)[fake.format(2)].source_id == original.format(2)
+    assert listing.missing == []
+
+
+def test_flat_frames_of_celebdf_pp_are_of_their_video_whoever_drives_it(tmp_path: Path) -> None:
+    fake = "Celeb-synthesis/TalkingFace/FLOAT/id0_0000_driven_by_id2"
+    frames = [f"{stem}_{number:04}.png" for stem in (fake, "Celeb-real/id0_0000") for number in (1, 2)]
+    lay(tmp_path, [*frames, "Celeb-real/id3_0000_0001.png"])
+    (tmp_path / "List_of_testing_videos.txt").write_text(f"0 {fake}.mp4\n1 Celeb-real/id0_0000.mp4\n")
+    entries = by_name(listed(tmp_path))
+    assert {entries[name].split for name in frames} == {"test"}
+    assert len({entries[name].footage for name in frames}) == 1
+
+
 def test_flat_frames_of_ffpp_without_lists_are_drawn_clip_by_clip(tmp_path: Path) -> None:
     root = lay_ffpp(tmp_path, *FFPP_PLACES[1])
     for split in PAIRS:
