@@ -61,6 +61,12 @@ class ClipName:
         """The last part."""
         return self.parts[-1]
 
+    def without_compression(self) -> str | None:
+        """The path that all compressions of a clip have, as below `c23` and `raw`; None outside such folders."""
+        *folders, stem = self.folders_and_stem
+        kept = [folder for folder in folders if folder not in COMPRESSIONS]
+        return "/".join((*kept, stem)) if len(kept) < len(folders) else None
+
     def ends_alike(self, other: ClipName) -> bool:
         """Whether the parts of one are the last ones of the other."""
         length = min(len(self.parts), len(other.parts))  # of thousands of clips with one stem, each pair is compared
@@ -97,7 +103,8 @@ class InputClip:
         """The clip at `path`; `entry`: the clip, or one of its frames."""
         name = ClipName.parse(path)
         is_known = entry.dataset == FaceForensics.name and entry.identity
-        return cls(name, entry.footage or path, (entry.method or "", name.stem) if is_known else None)
+        film = entry.footage or name.without_compression() or path
+        return cls(name, film, (entry.method or "", name.stem) if is_known else None)
 
 
 def match_clips(inputs: Mapping[str, InputClip], clips: Collection[str]) -> Matches:

@@ -334,3 +334,16 @@ def test_a_version_that_the_file_does_not_name_has_the_split_of_the_one_that_it_
     name = "original_sequences/youtube/c23/videos/033.mp4"
     given = {name: split for name, split in splits(src, write(tmp_path, {"test": [name]})).items() if split}
     assert given == {name: "test", name.replace("c23", "raw"): "test"}
+
+
+@pytest.mark.parametrize("path", ["/d/x/real/c23/071", "/d/x/real/071", "real/c23/071.mp4"])
+@pytest.mark.parametrize("raw", ["real/raw/071.mp4", "real/Raw/videos/071.avi", "real/c0/071.mp4"])
+def test_another_compression_follows_in_a_source_without_footage_too(tmp_path: Path, raw: str, path: str) -> None:
+    src = put(tmp_path / "src", "real/c23/071.mp4", raw)
+    assert splits(src, write(tmp_path, {"test": [path]})) == {"real/c23/071.mp4": "test", raw: "test"}
+
+
+def test_a_compression_that_the_file_names_by_its_path_keeps_its_split(tmp_path: Path) -> None:
+    names = ("real/c23/071.mp4", "real/raw/071.mp4")
+    data = {"val": [names[0]], "test": [names[1]]}
+    assert splits(put(tmp_path / "src", *names), write(tmp_path, data)) == {names[0]: "val", names[1]: "test"}
