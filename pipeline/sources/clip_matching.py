@@ -2,8 +2,9 @@
 
 An input that the file names by its path is that clip, and no other. Of what is left over, a clip is an input whose path
 ends alike: folders for videos and frames, and what is above the set, do not count. Of several, it is the one whose path
-agrees the furthest. In FaceForensics++, where folders may have other names, a clip is else the only input of its method
-and name. Inputs of one film, as in two grades of compression, are the same clips.
+agrees the furthest; what this leaves over is matched again. In FaceForensics++, where folders may have other names, a
+clip is else the only input of its method and name. Inputs of one film, as in two grades of compression, are the same
+clips.
 """
 
 from __future__ import annotations
@@ -112,7 +113,12 @@ def match_clips(inputs: Mapping[str, InputClip], clips: Collection[str]) -> Matc
     named: dict[str, Sequence[str]] = {path: [path] if path in clips else [] for path in inputs}
     names = {clip: ClipName.parse(clip) for clip in clips}
     rest = {path: inputs[path].name for path, given in named.items() if not given}
-    named |= _closest(rest, {clip: name for clip, name in names.items() if clip not in inputs})
+    left = {clip: name for clip, name in names.items() if clip not in inputs}
+    while closest := _closest(rest, left):
+        named |= closest
+        used = {clip for given in closest.values() for clip in given}
+        rest = {path: name for path, name in rest.items() if path not in closest}
+        left = {clip: name for clip, name in left.items() if clip not in used}
     named |= _by_method_and_name(inputs, names, named)
     versions: dict[tuple[str, Parts], set[str]] = defaultdict(set)
     for path, clip in inputs.items():

@@ -347,3 +347,9 @@ def test_a_compression_that_the_file_names_by_its_path_keeps_its_split(tmp_path:
     names = ("real/c23/071.mp4", "real/raw/071.mp4")
     data = {"val": [names[0]], "test": [names[1]]}
     assert splits(put(tmp_path / "src", *names), write(tmp_path, data)) == {names[0]: "val", names[1]: "test"}
+
+
+def test_an_input_whose_closest_clip_is_another_ones_has_the_split_of_the_next(tmp_path: Path) -> None:
+    src = put(tmp_path / "src", "real/7.mp4", "extra/real/7.mp4")
+    path = write(tmp_path, {"train": ["/data/extra/real/7"], "test": ["7.mp4"]})
+    assert splits(src, path) == {"real/7.mp4": "test", "extra/real/7.mp4": "train"}
