@@ -49,6 +49,7 @@ def with_splits_from(listing: Listing, path: Path, *, allow_leaks: bool) -> List
             f"{path}: names none of the {len(inputs.clips):,} inputs (its first: {next(iter(splits_of))!r}, the "
             f"source's: {listing.entries[0].video_id!r}); is it of another dataset?"
         )
+    splits_of = _with_other_spellings(splits_of, named, inputs.clips)
     if not allow_leaks:
         _refuse_leaks(path, named, splits_of)
     _refuse_unclear(path, inputs.clips, named, splits_of)
@@ -106,6 +107,26 @@ class _Inputs:
     def _photos(self) -> Mapping[str, Sequence[str]]:
         """Of the inputs those images that are no frames, by stem."""
         return by_stem({path: clip.name for path, clip in self.clips.items() if is_image(path)})
+
+
+def _with_other_spellings(
+    splits_of: Mapping[str, set[str]], named: Matches, inputs: Mapping[str, InputClip]
+) -> dict[str, set[str]]:
+    """Splits of each clip; those of an input's path include those of its other spellings, which are no clips then.
+
+    Such as `real/c7/frames` beside `real/c7`, where no other input is called so.
+    """
+    merged = {clip: set(splits) for clip, splits in splits_of.items()}
+    spelled: dict[Parts, list[str]] = defaultdict(list)
+    for clip in splits_of:
+        if clip in inputs:
+            spelled[inputs[clip].name.folders_and_stem].append(clip)
+    for clip in splits_of.keys() - {clip for clips in named.values() for clip in clips}:
+        if paths := spelled.get(ClipName.parse(clip).folders_and_stem):
+            splits = merged.pop(clip)
+            for path in paths:
+                merged[path] |= splits
+    return merged
 
 
 def _split_of(name: str, path: Path, clips: Sequence[str], splits_of: Mapping[str, set[str]]) -> str | None:

@@ -353,3 +353,22 @@ def test_an_input_whose_closest_clip_is_another_ones_has_the_split_of_the_next(t
     src = put(tmp_path / "src", "real/7.mp4", "extra/real/7.mp4")
     path = write(tmp_path, {"train": ["/data/extra/real/7"], "test": ["7.mp4"]})
     assert splits(src, path) == {"real/7.mp4": "test", "extra/real/7.mp4": "train"}
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "other"),
+    [
+        pytest.param("real/c7/1.png", "real/c7", "real/c7/frames", id="frames"),
+        pytest.param("real/a.mp4", "real/a.mp4", "real/a", id="without suffix"),
+    ],
+)
+def test_a_clip_in_train_and_test_under_two_spellings_is_a_leak(
+    tmp_path: Path, name: str, path: str, other: str
+) -> None:
+    listing = list_source(put(tmp_path / "src", name, "real/z.mp4"))
+    file = write(tmp_path, {"train": [path, "real/z.mp4"], "test": [other]})
+    with pytest.raises(RefusedError, match=rf"1 clips are in train and in val or test: '{path}'"):
+        with_splits_from(listing, file, allow_leaks=False)
+    given = with_splits_from(listing, file, allow_leaks=True)
+    assert {entry.video_id: entry.split for entry in given.entries} == {name: "test", "real/z.mp4": "train"}
+    assert given.warnings == listing.warnings
