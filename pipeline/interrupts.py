@@ -40,7 +40,8 @@ def exit_when_interrupted(code: int) -> None:
     Python takes tenths of a second to end, and waits for threads that run.
     """
     with suppress(OSError, ValueError):  # closed, or nobody reads it
-        sys.stdout.flush()
+        if sys.stdout is not None:  # as where the process began without it
+            sys.stdout.flush()
     _handle_with(lambda *_: os._exit(code))
 
 

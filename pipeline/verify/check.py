@@ -214,11 +214,16 @@ def _check_rows(
             yield Finding("duplicate", f"{location}: {video_id}", "another unit holds this video too")
 
 
+def _files_of_faces(paths: OutPaths) -> list[Path]:
+    """None where the folder is missing: its files have findings of their own."""
+    return files_below(paths.faces) if paths.faces.is_dir() else []
+
+
 def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Finding]:
     """One finding on the files of replaced units, which the end of a run removes last."""
     paths = run_state.paths
     columns = files_below(paths.columns) if paths.columns.is_dir() else []
-    files = (*files_below(paths.faces), *(path for path in columns if path.suffix == ".parquet"))
+    files = (*_files_of_faces(paths), *(path for path in columns if path.suffix == ".parquet"))
     left = [path.relative_to(paths.root).as_posix() for path in files if path.stem in replaced]
     if left:
         is_compaction = run_state.plan.parts[-1].is_compaction
@@ -232,7 +237,7 @@ def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Fi
 
 def _unaccounted_files(paths: OutPaths, names: set[str], known: set[str]) -> Iterator[Finding]:
     """Files that are neither among `names` nor of the `known` units, which have findings of their own."""
-    for path in files_below(paths.faces):
+    for path in _files_of_faces(paths):
         name = path.relative_to(paths.root).as_posix()
         if name not in names and path.stem not in known:
             yield Finding("unknown-file", name, "no receipt accounts for it; readers would see its rows")

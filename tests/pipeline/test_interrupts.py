@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from facefeed.pipeline.interrupts import stop_signals_deferred
+from facefeed.pipeline.interrupts import exit_when_interrupted, stop_signals_deferred
 
 
 @pytest.fixture(autouse=True)
@@ -71,6 +71,12 @@ def test_no_signal_to_all_processes_ends_the_one_that_frees_what_processes_share
     completed = subprocess.run([sys.executable, "-c", _STATUS_OF_TRACKER], capture_output=True, text=True, check=True)
     (blocked,) = re.findall(r"^SigBlk:\t(\w+)$", completed.stdout, flags=re.MULTILINE)
     assert all(int(blocked, 16) & 1 << number - 1 for number in (signal.SIGHUP, signal.SIGUSR1))
+
+
+def test_a_command_that_began_without_standard_output_ends_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As by `>&-`, or below some daemons; the fixture sets the handlers again."""
+    monkeypatch.setattr(sys, "stdout", None)
+    exit_when_interrupted(0)
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -224,6 +224,15 @@ def test_a_missing_file_is_one_finding_with_one_remedy(copy: Path) -> None:
     assert "delete" not in last, "there is nothing to delete"
 
 
+def test_a_missing_folder_of_faces_is_a_finding_for_each_of_its_files(copy: Path) -> None:
+    names = sorted(path.relative_to(copy).as_posix() for path in (copy / "faces").rglob("*.parquet"))
+    shutil.rmtree(copy / "faces")
+    result = verify(copy)
+    assert result.exit_code == 1
+    assert sorted(finding.location for finding in result.findings) == names
+    assert {finding.kind for finding in result.findings} == {"file"}
+
+
 def test_a_missing_file_does_not_count_as_read(copy: Path) -> None:
     path = long_file(copy)
     num_rows = pq.read_metadata(path).num_rows
