@@ -75,8 +75,10 @@ def test_no_signal_to_all_processes_ends_the_one_that_frees_what_processes_share
 
 def test_a_command_that_began_without_standard_output_ends_as_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
     """As by `>&-`, or below some daemons; the fixture sets the handlers again."""
+    before = signal.getsignal(signal.SIGTERM)
     monkeypatch.setattr(sys, "stdout", None)
     exit_when_interrupted(0)
+    assert signal.getsignal(signal.SIGTERM) is not before
 
 
 def test_an_ignored_signal_stays_ignored() -> None:

@@ -21,13 +21,12 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
-from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import entries_of, is_linked_folder, list_folders
 from ..media.suffixes import is_image
-from .names.flat_frames import FlatFrame
+from .names.flat_frames import FlatFrame, video_of_flat
 from .names.name_matcher import NameMatcher, path_of_original, published_path, stem_of
 from .names.spelling import by_spelling, check_spelling, folders_spelt_as
 from .names.split_lists import find_lists
@@ -259,8 +258,7 @@ def _forms_in(folder: str) -> Sequence[re.Pattern[str]]:
 
 
 def _path_of_video(relative: str) -> str:
-    flat = _flat_frame(relative)
-    return flat.video if flat else video_of_frame(relative)
+    return video_of_flat(_flat_frame(relative), relative)
 
 
 def _kind_and_method(within: Sequence[str]) -> tuple[str | None, str | None]:

@@ -17,12 +17,11 @@ from pathlib import Path
 
 from ...dataset.schema import SPLITS
 from ...errors import UsageError
-from ..clips.image_sequences import video_of_frame
 from ..clips.video_or_frames import find_videos_or_frames
 from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media.media_files import entries_of, list_folders
-from .names.flat_frames import FlatFrame
+from .names.flat_frames import FlatFrame, video_of_flat
 from .names.name_matcher import NameMatcher, stem_of
 from .names.spelling import check_spelling, folders_spelt_as
 from .names.split_lists import find_lists, missing_lists
@@ -108,8 +107,7 @@ def _flat_frame(relative: str) -> FlatFrame | None:
 
 
 def _video_of(relative: str) -> str:
-    flat = _flat_frame(relative)
-    return flat.video if flat else video_of_frame(relative)
+    return video_of_flat(_flat_frame(relative), relative)
 
 
 def _entry(file: FoundFile, label_of: dict[str, int], split_of: dict[str, str]) -> Entry:

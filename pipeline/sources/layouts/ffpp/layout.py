@@ -39,7 +39,7 @@ from ...folder_names import VIDEO_FOLDERS
 from ...listing import Entry, FoundFile, Listing, has_usable_splits
 from ...media.media_files import entries_of, find_named, ignored_as_mask, list_media, mask_folders
 from ...media.suffixes import is_image
-from ..names.flat_frames import FlatFrame
+from ..names.flat_frames import FlatFrame, video_of_flat
 from ..names.name_matcher import NameMatcher, stem_of
 from ..names.spelling import path_as_spelt
 from .beside import unread_folders
@@ -236,8 +236,7 @@ def _flat_frame(relative: str, folders: FfppFolders) -> FlatFrame | None:
 
 
 def _video_of(relative: str, folders: FfppFolders) -> str:
-    flat = _flat_frame(relative, folders)
-    return flat.video if flat else video_of_frame(relative)
+    return video_of_flat(_flat_frame(relative, folders), relative)
 
 
 def _video_of_original(entry: Entry, source_id: str, folders: FfppFolders) -> str:

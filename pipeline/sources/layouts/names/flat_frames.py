@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Self
 
-from ...clips.image_sequences import path_of_video
+from ...clips.image_sequences import path_of_video, video_of_frame
 from ...folder_names import without_content_folders
 from ...media.suffixes import is_image
 
@@ -51,3 +51,8 @@ class FlatFrame(NamedTuple):
     def collecting_folder(self) -> str:
         """Name of the folder, in lower case, without folders called `frames` and the like; empty where none is left."""
         return "".join(without_content_folders("/".join(self.folders))[-1:]).lower()
+
+
+def video_of_flat(flat: FlatFrame | None, relative: str) -> str:
+    """Path of the video that a frame belongs to, whether it lies flat or in a folder; a video's path is unchanged."""
+    return flat.video if flat else video_of_frame(relative)
