@@ -78,7 +78,7 @@ class _Precompute(click.Command):
 
 @click.command(cls=_Precompute)
 @click.argument("src", type=DatasetArgument())
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.option(
     "--layout",
     default="auto",
@@ -212,8 +212,8 @@ class _Precompute(click.Command):
 )
 @click.option("--dry-run", is_flag=True, help="Say what there is, how long it will take and how large it will be.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def precompute(src: str | Path, out: Path, **given: Any) -> int:
-    """Turn the videos and images of SRC into the dataset OUT. SRC may lie in a store: s3://bucket/videos.
+def precompute(src: str | Path, out: str | Path, **given: Any) -> int:
+    """Turn the videos and images of SRC into the dataset OUT. Each may lie in a store: s3://bucket/videos.
 
     Run the same command again after anything went wrong, or after videos came or changed: it resumes where it stopped.
     """
@@ -245,7 +245,7 @@ def precompute(src: str | Path, out: Path, **given: Any) -> int:
 
 
 def _dry_run(
-    src: str | Path, out: Path, arguments: dict[str, Any], failure_limit: FailureLimit, *, as_json: bool
+    src: str | Path, out: str | Path, arguments: dict[str, Any], failure_limit: FailureLimit, *, as_json: bool
 ) -> int:
     from .dryrun.report import dry_run_json, print_dry_run  # noqa: PLC0415
     from .dryrun.run import dry_run  # noqa: PLC0415
@@ -332,10 +332,10 @@ def _percent(given: str) -> float:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.option("--rebuild-index", is_flag=True, help="First rebuild the index from the files.")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def verify(out: Path, *, rebuild_index: bool, as_json: bool) -> int:
+def verify(out: str | Path, *, rebuild_index: bool, as_json: bool) -> int:
     """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.
 
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.

@@ -50,11 +50,7 @@ class HeldLock:
     def check(self) -> None:
         """Raises `StoppedError` where another process has taken the lock: what it writes must not be overwritten."""
         if not self.is_own:
-            raise StoppedError(
-                f"{self._path.parent}: {_describe(_read_state(self._path)[0])} has taken it over, since this process "
-                f"showed no sign of life for {STALE_SECONDS:.0f} s (was the machine suspended?); finished work is kept"
-                f"{ADVICE}"
-            )
+            raise taken_over_error(str(self._path.parent), _read_state(self._path)[0])
 
 
 @contextmanager
@@ -80,15 +76,15 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
         is_local = holder.get("host") == socket.gethostname()
         waited = False
         if holder.get("host") is not None and not (locked and is_local):
-            if is_local and _process_exists(holder.get("pid")) and _seconds_until_stale(path) > 0:
-                raise _refused_error(path, holder)
+            if is_local and process_exists(holder.get("pid")) and _seconds_until_stale(path) > 0:
+                raise refused_error(str(path.parent), holder)
             waited = _wait_until_stale(path, holder, on_wait)
-        own_record = _write_holder(descriptor, work)
+        record = _write_holder(descriptor, work)
         if waited:  # several processes may have waited: the last to write its record has the lock
             time.sleep(_POLL_SECONDS)
-            if (holder := _read_state(path)[0]) != own_record:
-                raise _refused_error(path, holder)
-        held = HeldLock(path, own_record)
+            if (holder := _read_state(path)[0]) != record:
+                raise refused_error(str(path.parent), holder)
+        held = HeldLock(path, record)
         try:
             with _heartbeat(descriptor, held):
                 yield held
@@ -142,7 +138,7 @@ def _live_holder(path: Path) -> str | None:
     except OSError:
         return None
     is_local = holder.get("host") == socket.gethostname()
-    if not holder or is_stale or (is_local and not _process_exists(holder.get("pid"))):
+    if not holder or is_stale or (is_local and not process_exists(holder.get("pid"))):
         return None
     return f"{_work(holder)} ({_describe(holder)})"
 
@@ -152,7 +148,7 @@ def _try_lock(descriptor: int, path: Path) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
-        raise _refused_error(path, _read_holder(descriptor)) from error
+        raise refused_error(str(path.parent), _read_holder(descriptor)) from error
     except OSError as error:
         if error.errno not in _LOCKS_UNSUPPORTED:
             raise
@@ -182,7 +178,7 @@ def _seconds_until_stale(path: Path) -> float:
     return min(_read_state(path)[1] + STALE_SECONDS - time.time(), STALE_SECONDS)
 
 
-def _process_exists(pid: object) -> bool:
+def process_exists(pid: object) -> bool:
     """Whether this host has a process of that id."""
     return isinstance(pid, int) and 0 < pid <= _MAX_PID and psutil.pid_exists(pid)
 
@@ -195,10 +191,7 @@ def _wait_until_stale(path: Path, holder: dict[str, object], on_wait: Callable[[
     left_seconds = _seconds_until_stale(path)
     if left_seconds <= 0:
         return False
-    on_wait(
-        f"{path.parent}: {_describe(holder)} held it and may have been killed; waiting for a sign of life for "
-        f"{left_seconds:.0f} s"
-    )
+    on_wait(waiting_text(str(path.parent), holder, left_seconds))
     first_state = _read_state(path)
     deadline = time.monotonic() + left_seconds
     while (now := time.monotonic()) < deadline:
@@ -206,20 +199,23 @@ def _wait_until_stale(path: Path, holder: dict[str, object], on_wait: Callable[[
         if (state := _read_state(path)) == first_state:
             continue
         if state[0]:
-            raise _refused_error(path, state[0])
+            raise refused_error(str(path.parent), state[0])
         break  # released
     return True
 
 
 def _write_holder(descriptor: int, work: str) -> dict[str, object]:
-    since = datetime.now(UTC).isoformat(timespec="seconds")
-    own_record: dict[str, object] = {
-        "host": socket.gethostname(), "pid": os.getpid(), "since": since, "work": work,
-    }  # fmt: skip
+    record = own_record(work)
     os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, json.dumps(own_record).encode(), 0)
+    os.pwrite(descriptor, json.dumps(record).encode(), 0)
     os.fsync(descriptor)
-    return own_record
+    return record
+
+
+def own_record(work: str) -> dict[str, object]:
+    """What a holder says of itself: host, process, since when, and its `work`, the command."""
+    since = datetime.now(UTC).isoformat(timespec="seconds")
+    return {"host": socket.gethostname(), "pid": os.getpid(), "since": since, "work": work}
 
 
 @contextmanager
@@ -249,5 +245,21 @@ def _work(holder: dict[str, object]) -> object:
     return holder.get("work", "another facefeed command")
 
 
-def _refused_error(path: Path, holder: dict[str, object]) -> RefusedError:
-    return RefusedError(f"{path.parent}: {_work(holder)} is working on it ({_describe(holder)}){ADVICE}")
+def refused_error(place: str, holder: dict[str, object]) -> RefusedError:
+    """The error where another process holds a lock; `place`: what it works on."""
+    return RefusedError(f"{place}: {_work(holder)} is working on it ({_describe(holder)}){ADVICE}")
+
+
+def taken_over_error(place: str, holder: dict[str, object]) -> StoppedError:
+    """The error where another process has taken the lock of this one."""
+    return StoppedError(
+        f"{place}: {_describe(holder)} has taken it over, since this process showed no sign of life for "
+        f"{STALE_SECONDS:.0f} s (was the machine suspended?); finished work is kept{ADVICE}"
+    )
+
+
+def waiting_text(place: str, holder: dict[str, object], seconds: float) -> str:
+    """Says who is waited for, as a sentence without a full stop."""
+    return (
+        f"{place}: {_describe(holder)} held it and may have been killed; waiting for a sign of life for {seconds:.0f} s"
+    )

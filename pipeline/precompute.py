@@ -26,6 +26,9 @@ from .commit.publish import make_folders, remove_empty_folders_on_refusal
 from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
+from .dataset.out import OutPaths
+from .dataset.stores.address import with_real_path
+from .dataset.stores.writing import open_out
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError, UsageError
 from .execution.batch_system import check_batch_system, job_description
@@ -129,7 +132,7 @@ def precompute(
 
     Args:
         src: a folder, or a table of inputs; or the address of one in a store, such as "s3://bucket/videos".
-        out: the folder of the dataset.
+        out: the folder of the dataset, or its address in a store, such as "s3://bucket/faces".
         options: what the rows contain; None for the defaults.
         layout: a name, or a `Layout` (docs/guides/layouts.md).
         allow_roots: further folders that links in `src` and absolute paths in a table may lead into.
@@ -149,7 +152,7 @@ def precompute(
         columns: names of the source's own columns to store in each row: further labels, scores, names.
         allow_leaks: whether given splits may share originals or people.
         allow_unlabelled: whether more than half of the inputs of a new dataset may have no label.
-        storage_options: of the fsspec file system of a source in a store; never printed.
+        storage_options: of the fsspec file system of `src` and `out` in a store; never printed.
         progress: where progress is reported; None for nowhere.
 
     Raises:
@@ -170,16 +173,19 @@ def precompute(
     if not isinstance(max_failed, (FailureLimit, NoneType)):
         raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
     progress = progress or Progress.silent()
-    with open_source(src, storage_options, on_listing=progress.announce) as source:
+    with (
+        open_out(with_real_path(out), storage_options, on_listing=progress.announce) as paths,
+        open_source(src, storage_options, on_listing=progress.announce) as source,
+    ):
         with stop_on_any_disk_error(source.path):
             job, listing, config = prepare_job(
-                source, out, options=options, layout=layout, detector=detector, landmarker=landmarker,
+                source, paths, options=options, layout=layout, detector=detector, landmarker=landmarker,
                 limits=limits, allow_roots=allow_roots, splits=splits, columns=columns, allow_leaks=allow_leaks,
                 allow_unlabelled=allow_unlabelled,
             )  # fmt: skip
         run = _Run(
-            source=source, job=job, listing=listing, config=config, failure_limit=max_failed or FailureLimit(),
-            retry=retry, allow_leaks=allow_leaks, job_share=job_share, progress=progress,
+            source=source, paths=paths, job=job, listing=listing, config=config, retry=retry, allow_leaks=allow_leaks,
+            failure_limit=max_failed or FailureLimit(), job_share=job_share, progress=progress,
         )  # fmt: skip
         with stop_on_any_disk_error(job.out):
             return run.to_the_end(workers, scheduler, cluster, started)
@@ -190,6 +196,7 @@ class _Run:
     """The steps of one call of `precompute`, in order."""
 
     source: OpenSource
+    paths: OutPaths
     job: JobSpec
     listing: Listing
     config: dict[str, Any]
@@ -209,21 +216,22 @@ class _Run:
         """All steps; `started`: when the call was, on the monotonic clock."""
         job, progress = self.job, self.progress
         self.announce_source()
-        make_folders(job.paths)
+        make_folders(self.paths)
         expected = load_forecast(job.out)
         with (
-            remove_empty_folders_on_refusal(job.paths),
-            hold_lease(job.paths.lease, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
+            remove_empty_folders_on_refusal(self.paths),
+            hold_lease(self.paths, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
         ):
             run_state = self.load_state()
             orphans = self.clean_up(run_state, lease)
-            for limit in limits_of_file_system(job.paths.temporary):
+            for limit in limits_of_file_system(self.paths):
                 progress.warn(f"OUT={str(job.out)!r}: {limit}")
             changes = self.find_changes(run_state)
             run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
             run_state = self.extend_plan(run_state, changes, lease)
             with lease.shared_with_parts():
                 totals = self.process_pending_units(run_state, workers, scheduler, cluster)
+            self.paths.files.refresh()
             units_left = sum(1 for _ in run_state.pending_units())
             lease.check()
             parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
@@ -260,18 +268,19 @@ class _Run:
         Raises `CorruptDataError` as `plan_to_continue` does.
         """
         job = self.job
-        plan = plan_to_continue(job.paths)
-        RecordedDataset(job.paths, plan).refuse_other(self.config)
+        self.paths.files.refresh()  # another run may have written to it since it was opened
+        plan = plan_to_continue(self.paths)
+        RecordedDataset(self.paths, plan).refuse_other(self.config)
         # It may have begun without clips of images, which this one has: then only the config's hash differs.
         if plan.parts and hash_config(plan.parts[0].config) != job.config_hash:
             raise RefusedError(f"{job.out}: another run has begun it meanwhile; run the same command again")
-        return RunState(job.paths, plan, job.config_hash)
+        return RunState(self.paths, plan, job.config_hash)
 
     def clean_up(self, run_state: RunState, lease: Lease) -> list[str]:
         """Finishes or removes what killed runs left, unless parts are at work; returns the files moved to `_tmp`."""
         if lease.parts_at_work():
             return []
-        remove_attempts(self.job.paths)
+        remove_attempts(self.paths)
         adopt_files(run_state)
         return quarantine_orphans(run_state)
 

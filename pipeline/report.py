@@ -12,7 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
-from .dataset.manifest import OutPaths
+from .dataset.out import OutPaths
 from .dataset.stores.address import without_credentials
 from .planning.content_hash import conflicting_content_text, equal_inputs_json, repeated_content_text
 
@@ -76,18 +76,18 @@ def summary_json(summary: Summary) -> dict[str, Any]:
     }
 
 
-def print_summary(summary: Summary, src: str | Path, out: Path) -> None:
+def print_summary(summary: Summary, src: str | Path, out: str | Path) -> None:
     """Prints the tables of rows by split and inputs by outcome, remarks and what is next.
 
     Of a part of a job, its own figures come first, apart from those of OUT.
     """
     console = stderr_console()
-    manifest = summary.manifest
+    manifest, place = summary.manifest, without_credentials(out)
     amount = f"{filesize.decimal(manifest.bytes)} in {plural(manifest.units, 'unit')}"
     own = f"{_pace(summary)}; {duration_text(summary.seconds)} in all"
     if summary.part:
         console.print(f"[bold]part {summary.part}[/]: {_share(summary.totals)}; {own}")
-        console.print(f"[bold]{escape(printable(str(out)))}, of all parts{' so far' * bool(summary.units_left)}:[/]")
+        console.print(f"[bold]{escape(printable(place))}, of all parts{' so far' * bool(summary.units_left)}:[/]")
     console.print(_rows(manifest))
     console.print(_inputs(manifest))
     for line in _remarks(summary):
@@ -102,10 +102,9 @@ def print_summary(summary: Summary, src: str | Path, out: Path) -> None:
             "dataset, or the same command without --part, also if SRC has changed since parts ended"
         )
         return
-    console.print(
-        escape(printable(f"{without_credentials(src)} -> {out / 'faces'}   (account: {OutPaths(out).manifest})"))
-    )
-    console.print(escape(printable(f"next: facefeed verify {shlex.quote(str(out))}")))
+    account = f"(account: {place}/{OutPaths(Path()).manifest})"
+    console.print(escape(printable(f"{without_credentials(src)} -> {place}/faces   {account}")))
+    console.print(escape(printable(f"next: facefeed verify {shlex.quote(place)}")))
 
 
 def _pace(summary: Summary) -> str:
@@ -253,18 +252,18 @@ def file_progress_printer() -> Callable[[str], None]:
     return lambda name: console.print(f"[dim]{escape(printable(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
 
 
-def print_verdict(verdict: VerifyResult, out: Path) -> None:
+def print_verdict(verdict: VerifyResult, out: str | Path) -> None:
     """Prints each finding on a line, then one sentence."""
     console = stderr_console()
     for finding in verdict.findings:
         console.print(f"[red]{escape(finding.kind)}[/]  {escape(printable(f'{finding.location}: {finding.detail}'))}")
     checked = f"{plural(verdict.files, 'file')}, {plural(verdict.rows, 'row')}, {filesize.decimal(verdict.size_bytes)}"
-    name = escape(printable(str(out)))
+    name = escape(printable(without_credentials(out)))
     if verdict.findings:
         console.print(f"{name}: {plural(len(verdict.findings), 'finding')} in {checked}", style="bold red")
         kinds: dict[str, list[str]] = {}
         for finding in verdict.findings:
-            remedy = finding.own_remedy or finding.remedy.replace("OUT", shlex.quote(str(out)))
+            remedy = finding.own_remedy or finding.remedy.replace("OUT", shlex.quote(without_credentials(out)))
             if finding.kind not in (named := kinds.setdefault(remedy, [])):
                 named.append(finding.kind)
         for remedy, named in kinds.items():

@@ -17,7 +17,8 @@ from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
 from ..dataset.added_columns import ColumnSet, IncompleteSet, read_column_sets
 from ..dataset.index import Index, current_index_path
-from ..dataset.manifest import Manifest, OtherVersionError, OutPaths
+from ..dataset.manifest import Manifest, OtherVersionError
+from ..dataset.out import OutPaths
 from ..dataset.schema import DENSE_COLUMNS
 from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
@@ -162,7 +163,7 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     with stop_on_any_disk_error(out):
         if _is_set(paths, name) and _is_unreadable(out, name) and _needs_a_run(out):
             refuse_read_only(paths)
-            with hold_lease(paths.lease, on_wait, work="facefeed remove"):
+            with hold_lease(paths, on_wait, work="facefeed remove"):
                 paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
                 return _remove_folder(paths, name)
     with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
@@ -234,7 +235,7 @@ def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator
     with stop_on_any_disk_error(out):
         finished_manifest(out)  # refuses before it waits for another run
         refuse_read_only(paths)
-        with hold_lease(paths.lease, on_wait, work=work) as lease:
+        with hold_lease(paths, on_wait, work=work) as lease:
             manifest = finished_manifest(out)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):

@@ -15,7 +15,8 @@ from ..commit.column_files import adopt_columns, column_file_metadata, column_wr
 from ..commit.publish import attempt_path
 from ..dataset.added_columns import ColumnSet
 from ..dataset.image_codec import decode_rgb_strictly
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..dataset.schema import BINARY_COLUMNS
 from ..errors import CorruptDataError, StoppedError
 from ..files import raise_unless_damage, stop_on_disk_error

@@ -15,7 +15,8 @@ import cv2
 import numpy as np
 
 from ..dataset.index import Index
-from ..dataset.manifest import Manifest, OutPaths
+from ..dataset.manifest import Manifest
+from ..dataset.out import OutPaths
 from ..dataset.schema import SPLITS, WHOLE_FRAME_HULL
 from ..errors import InputError, UsageError
 from ..faces import FaceDetector, Faces

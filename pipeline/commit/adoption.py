@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from ..files import sha256_of, stop_on_disk_error
 from ..planning.plan import Unit
@@ -26,10 +26,9 @@ def receipt_metadata(receipt: Receipt) -> dict[str, str]:
     return {_RECEIPT_KEY: replace(receipt, inputs=inputs).to_json()}
 
 
-def with_file(receipt: Receipt, path: Path, paths: OutPaths, digest: str) -> Receipt:
-    """The receipt of a unit whose file was published at `path`; `digest`: its SHA-256."""
-    file = path.relative_to(paths.root).as_posix()
-    return replace(receipt, file=file, bytes=path.stat().st_size, sha256=digest)
+def with_file(receipt: Receipt, name: str, size_bytes: int, digest: str) -> Receipt:
+    """The receipt of a unit whose file was published: its name relative to OUT, its size and its SHA-256."""
+    return replace(receipt, file=name, bytes=size_bytes, sha256=digest)
 
 
 def adopt_file(paths: OutPaths, unit: Unit, config_hash: str) -> Receipt | None:
@@ -39,19 +38,20 @@ def adopt_file(paths: OutPaths, unit: Unit, config_hash: str) -> Receipt | None:
     Raises `StoppedError` where the disk fails.
     """
     path = paths.unit_file(unit.split, unit.unit_id)
-    if not path.exists():
+    if paths.files.size_bytes(path) is None:
         return None
     with stop_on_disk_error(path):
         try:
-            check_unit_file(path, unit.unit_id, config_hash)
-            stored = pq.read_metadata(path).metadata[_RECEIPT_KEY.encode()]
-            receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
-            if not lists_inputs_of(unit, receipt):
-                raise CorruptDataError(f"{path.name}: its receipt lists other inputs")
+            with paths.files.local(path) as local:
+                check_unit_file(local, unit.unit_id, config_hash)
+                stored = pq.read_metadata(local).metadata[_RECEIPT_KEY.encode()]
+                receipt = Receipt.from_json(stored, where=f"{path.name}: {_RECEIPT_KEY}")
+                if not lists_inputs_of(unit, receipt):
+                    raise CorruptDataError(f"{path.name}: its receipt lists other inputs")
+                return with_file(receipt, paths.name_of(path), local.stat().st_size, sha256_of(local))
         except (CorruptDataError, KeyError):
             move_to_quarantine(path, paths)
             return None
-        return with_file(receipt, path, paths, sha256_of(path))
 
 
 def adopt_files(run_state: RunState) -> None:

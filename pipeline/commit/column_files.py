@@ -8,7 +8,8 @@ from typing import Any
 import pyarrow as pa
 
 from ..dataset.added_columns import ColumnReceipt, ColumnSet
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..dataset.schema import leaf_paths
 from ..errors import CorruptDataError
 from ..files import sha256_of, stop_on_disk_error, write_durably

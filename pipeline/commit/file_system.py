@@ -13,15 +13,22 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
+from ..dataset.out import OutPaths
+from ..dataset.stores.writing import StoreFiles
 from ..files import NO_HARD_LINKS, refuse_unmapped, stop_on_disk_error, sync_folder
 from ..lock import supports_locks
 
 
-def limits_of_file_system(folder: Path) -> list[str]:
-    """Sentences on what the file system of `folder`, which exists, lacks, and what is done in its place.
+def limits_of_file_system(paths: OutPaths) -> list[str]:
+    """Sentences on what the file system of OUT lacks, and what is done in its place; none of a store.
 
-    Raises `UsageError` where files cannot be mapped, `StoppedError` where the disk fails.
+    Raises `UsageError` where files cannot be mapped, or a store overwrites what is to be created; `StoppedError` where
+    the disk fails or the store does not answer.
     """
+    if isinstance(paths.files, StoreFiles):
+        paths.files.refuse_unconditional()
+        return []
+    folder = paths.temporary
     attempt = folder / f"trial.{uuid.uuid4().hex}"
     linked = attempt.with_suffix(".linked")
     with stop_on_disk_error(attempt):

@@ -5,7 +5,6 @@ In this order, and only once every unit is finished, so that a reader of the old
 
 from __future__ import annotations
 
-import os
 import shutil
 import uuid
 from collections import Counter
@@ -28,15 +27,17 @@ from ..dataset.added_columns import (
 )
 from ..dataset.index import index_schema
 from ..dataset.index_builder import IndexBuilder
-from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, count_inputs
+from ..dataset.manifest import InputOutcome, Manifest, Receipt, count_inputs
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, Reason, StoppedError, UsageError
-from ..files import files_below, sha256_of, stop_on_disk_error, sync_folder, write_durably
+from ..files import sha256_of, stop_on_disk_error, sync_folder
 from ..planning.plan import Unit
 from ..planning.recorded import RecordedDataset
 from ..planning.run_state import RunState, fingerprint_of
 from ..sources import Entry
 from ..stored_source.staging import STAGING_PREFIX
 from .column_files import check_columns
+from .index_parts import files_to_index
 from .publish import QUARANTINED_SUFFIX, check_unit_file, move_to_quarantine
 
 
@@ -46,16 +47,16 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
     A unit that was split has no file: its worker may have published one and died before removing it, and all of its
     rows are in the files of its halves. Added columns of no unit are removed.
     """
-    known, moved = _units_with_files(run_state), []
-    with stop_on_disk_error(run_state.paths.faces):
-        orphans = [path for path in files_below(run_state.paths.faces) if path.stem not in known]
+    known, moved, paths = _units_with_files(run_state), [], run_state.paths
+    with stop_on_disk_error(paths.faces):
+        orphans = [path for path in paths.files.unit_files(paths.faces) if path.stem not in known]
         if orphans:  # the first look may have missed that a unit was split
             known |= _units_with_files(run_state)
         for path in orphans:
             if path.stem not in known:
-                move_to_quarantine(path, run_state.paths)
-                moved.append(path.relative_to(run_state.paths.root).as_posix())
-        remove_files_of(run_state.paths.root, sorted(units_with_columns(run_state.paths.root) - known))
+                move_to_quarantine(path, paths)
+                moved.append(paths.name_of(path))
+        remove_files_of(paths.root, sorted(units_with_columns(paths.root) - known))
     return moved
 
 
@@ -73,13 +74,14 @@ def quarantine_damaged(run_state: RunState) -> list[str]:
         path = run_state.paths.root / receipt.file
         with stop_on_disk_error(path):
             try:
-                check_unit_file(path, unit.unit_id, run_state.config_hash, receipt.rows)
-                if sha256_of(path) == receipt.sha256:
-                    continue
+                with run_state.paths.files.local(path) as local:
+                    check_unit_file(local, unit.unit_id, run_state.config_hash, receipt.rows)
+                    if sha256_of(local) == receipt.sha256:
+                        continue
             except CorruptDataError:
                 pass
             move_to_quarantine(path, run_state.paths)
-            run_state.paths.receipt(unit.unit_id).unlink()
+            run_state.paths.files.remove(run_state.paths.receipt(unit.unit_id))
             moved.append(receipt.file)
     return moved
 
@@ -116,21 +118,22 @@ def remove_superseded(run_state: RunState) -> int:
     not be copied, as it is damaged, and not be computed again, as their video is gone, is moved to `_tmp`. Returns the
     number of files with rows that are gone from the dataset by it.
     """
-    superseded, num_removed = superseded_units(run_state), 0
-    with stop_on_disk_error(run_state.paths.faces):
+    superseded, num_removed, paths = superseded_units(run_state), 0, run_state.paths
+    with stop_on_disk_error(paths.faces):
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
-        remove_files_of(run_state.paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
+        remove_files_of(paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
         unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
         # Halves before their unit: they are found by its receipt.
         for unit in superseded:
-            path = run_state.paths.unit_file(unit.split, unit.unit_id)
-            num_removed += path.exists()
-            if path.exists() and _had_faces_of(run_state, unit, unreadable):
-                move_to_quarantine(path, run_state.paths)
-            path.unlink(missing_ok=True)
-            run_state.paths.receipt(unit.unit_id).unlink(missing_ok=True)
-        for folder in {run_state.paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
+            path = paths.unit_file(unit.split, unit.unit_id)
+            is_there = paths.files.size_bytes(path) is not None
+            num_removed += is_there
+            if is_there and _had_faces_of(run_state, unit, unreadable):
+                move_to_quarantine(path, paths)
+            paths.files.remove(path)
+            paths.files.remove(paths.receipt(unit.unit_id))
+        for folder in {paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
             if folder.is_dir():  # a split may have had no face at all
                 sync_folder(folder)
     return num_removed
@@ -193,19 +196,16 @@ def write_index(
                 raise CorruptDataError(
                     f"{paths.root}: its receipts account for {rows:,} rows, its manifest for {expected_rows:,}"
                 )
-            with attempt.open("rb+") as file:
-                os.fsync(file.fileno())
-            attempt.replace(paths.next_index)
+            paths.files.replace(attempt, paths.next_index)
         finally:
             attempt.unlink(missing_ok=True)
-        sync_folder(paths.root)
     return rows
 
 
 def write_dataset_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
     """Builds the next index of a dataset with its added columns; returns the sets that lack files and so stay out."""
     added, incomplete = complete_sets(run_state.paths.root, (receipt for _, _, receipt in run_state.finished_units()))
-    files, faces = run_state.parquet_files(), manifest.face_schema()
+    files, faces = files_to_index(run_state), manifest.face_schema()
     write_index(
         run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete,
         expected_rows=manifest.rows,
@@ -312,7 +312,7 @@ def renewed_manifest(run_state: RunState, manifest: Manifest, *, is_whole: bool 
 
 def publish_manifest(paths: OutPaths, manifest: Manifest) -> None:
     """Writes the manifest, which makes the dataset finished, and installs the index that was written before."""
-    write_durably(paths.manifest, manifest.to_json(), paths.temporary)
+    paths.files.write(paths.manifest, manifest.to_json(), paths.temporary)
     install_index(paths)
 
 
@@ -328,10 +328,10 @@ def record_plan_parts(run_state: RunState) -> None:
         return
     if manifest.plan_parts is None:
         completed = replace(manifest, plan_parts=len(run_state.plan.parts))
-        write_durably(run_state.paths.manifest, completed.to_json(), run_state.paths.temporary)
+        run_state.paths.files.write(run_state.paths.manifest, completed.to_json(), run_state.paths.temporary)
 
 
 def install_index(paths: OutPaths) -> None:
     """Replaces the index by the one that `write_index` wrote, if there is one."""
-    with stop_on_disk_error(paths.index), suppress(FileNotFoundError):
-        paths.next_index.replace(paths.index)  # not synced: readers find either name, see `current_index_path`
+    with suppress(FileNotFoundError):
+        paths.files.rename(paths.next_index, paths.index)  # not synced: readers find either, see `current_index_path`

@@ -9,28 +9,83 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Protocol
 
-from ..errors import RefusedError
+from ..dataset.out import OutPaths
+from ..dataset.stores.writing import StoreFiles
+from ..errors import FacefeedError, RefusedError
 from ..files import stop_on_disk_error
 from ..lock import ADVICE, HeldLock, hold_lock, is_held
 from ..planning.job_share import JobShare
+from .store_lock import StoreLocks
 
+_DRIVER = "driver.lease"
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 120.0  # a file server may keep the lock of a host that died for longer than a heartbeat counts
+
+
+class Held(Protocol):
+    """A lock that this process holds."""
+
+    def check(self) -> None:
+        """Raises `StoppedError` where another process has taken it over."""
+
+
+class Locks(Protocol):
+    """Locks of one OUT, by their names."""
+
+    def hold(self, name: str, *, work: str, on_wait: Callable[[str], object] = ...) -> AbstractContextManager[Held]:
+        """Holds a lock during the block; see `lock.hold_lock`. Raises `RefusedError` where another process has it."""
+
+    def is_held(self, name: str) -> bool:
+        """Whether a process holds it, or may."""
+
+    def names(self) -> list[str]:
+        """Names of the locks that there are, sorted."""
+
+    def remove(self, name: str) -> None:
+        """Removes a lock that nobody holds, or that the caller holds."""
+
+
+class FolderLocks:
+    """Locks of an OUT in a folder: its lock files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @contextmanager
+    def hold(self, name: str, *, work: str, on_wait: Callable[[str], object] = lambda _: None) -> Iterator[HeldLock]:
+        """See `Locks`."""
+        with ExitStack() as stack:
+            with stop_on_disk_error(self._folder / name):
+                held = stack.enter_context(hold_lock(self._folder / name, work=work, on_wait=on_wait))
+            yield held
+
+    def is_held(self, name: str) -> bool:
+        """See `Locks`."""
+        return is_held(self._folder / name)
+
+    def names(self) -> list[str]:
+        """See `Locks`."""
+        return sorted(path.name for path in self._folder.glob("*.lease"))
+
+    def remove(self, name: str) -> None:
+        """See `Locks`."""
+        (self._folder / name).unlink(missing_ok=True)
 
 
 class Lease:
     """The driver's lease, held by this process, or given up for that of `job_share` in `shared_with_parts`."""
 
     def __init__(
-        self, path: Path, on_wait: Callable[[str], object], work: str, job_share: JobShare | None, *, waits: bool
+        self, locks: Locks, on_wait: Callable[[str], object], work: str, job_share: JobShare | None, *, waits: bool
     ) -> None:
-        self._path, self._on_wait, self._job_share, self._waits = path, on_wait, job_share, waits
+        self._locks, self._on_wait, self._job_share, self._waits = locks, on_wait, job_share, waits
         self._work = work if job_share is None else f"{work} --part {job_share}"
         self._driver = ExitStack()
-        self._held: HeldLock | None = None
+        self._held: Held | None = None
 
     def check(self) -> None:
         """Raises `StoppedError` where another process has taken the driver's lease over; see `HeldLock.check`."""
@@ -40,11 +95,11 @@ class Lease:
     def parts_at_work(self) -> list[str]:
         """Names of the files of all other parts that are at work, or may be; those of parts that ended are removed."""
         at_work = []
-        for path in self._part_leases():
-            if is_held(path):
-                at_work.append(path.name)
+        for name in self._part_leases():
+            if self._locks.is_held(name):
+                at_work.append(name)
             else:
-                path.unlink(missing_ok=True)
+                self._locks.remove(name)
         return at_work
 
     @contextmanager
@@ -56,12 +111,12 @@ class Lease:
         if self._job_share is None:
             yield
             return
-        path = self._path.with_name(f"part-{self._job_share.number}-of-{self._job_share.count}.lease")
-        with self._remove_after_error(), hold_lock(path, work=self._work, on_wait=self._on_wait):
+        name = f"part-{self._job_share.number}-of-{self._job_share.count}.lease"
+        with self._remove_after_error(), self._locks.hold(name, work=self._work, on_wait=self._on_wait):
             self._driver.close()
             yield
             self._acquire()
-        path.unlink(missing_ok=True)
+        self._locks.remove(name)
 
     @contextmanager
     def _remove_after_error(self) -> Iterator[None]:
@@ -69,9 +124,9 @@ class Lease:
         try:
             yield
         except BaseException:
-            with suppress(RefusedError, OSError):
-                if not is_held(self._path):  # `hold_lock` would wait where its holder may be dead
-                    with hold_lock(self._path, work=self._work):
+            with suppress(FacefeedError, OSError):
+                if not self._locks.is_held(_DRIVER):  # `hold` would wait where its holder may be dead
+                    with self._locks.hold(_DRIVER, work=self._work):
                         self.parts_at_work()
             raise
 
@@ -93,9 +148,9 @@ class Lease:
         deadline = time.monotonic() + (_WAIT_SECONDS if self._waits else 0.0)
         while True:
             try:
-                with stop_on_disk_error(self._path):
-                    lock = hold_lock(self._path, work=self._work, on_wait=self._on_wait)
-                    self._held = self._driver.enter_context(lock)
+                self._held = self._driver.enter_context(
+                    self._locks.hold(_DRIVER, work=self._work, on_wait=self._on_wait)
+                )
             except RefusedError as error:
                 if self._job_share is None and time.monotonic() >= deadline:
                     raise
@@ -109,18 +164,18 @@ class Lease:
             else:
                 return
 
-    def _part_leases(self) -> list[Path]:
-        return sorted(self._path.parent.glob("part-*.lease"))
+    def _part_leases(self) -> list[str]:
+        return [name for name in self._locks.names() if name.startswith("part-")]
 
     def _refuse_parts(self) -> None:
-        for path in self._part_leases():
-            with hold_lock(path, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
-                path.unlink()
+        for name in self._part_leases():
+            with self._locks.hold(name, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
+                self._locks.remove(name)
 
 
 @contextmanager
 def hold_lease(
-    path: Path,
+    paths: OutPaths,
     on_wait: Callable[[str], object] = lambda _: None,
     *,
     work: str = "facefeed precompute",
@@ -130,7 +185,7 @@ def hold_lease(
     """Holds the lease of OUT during the block.
 
     Args:
-        path: the lock file.
+        paths: of OUT.
         on_wait: called before a wait, with a sentence that says for whom.
         work: the command that holds it, for the messages of others.
         job_share: the share that this process runs, None for the whole job; a part waits for another holder.
@@ -140,6 +195,7 @@ def hold_lease(
         RefusedError: another driver or a part of the job is at work; the message names it.
 
     """
-    lease = Lease(path, on_wait, work, job_share, waits=waits)
+    locks = StoreLocks(paths.files.remote) if isinstance(paths.files, StoreFiles) else FolderLocks(paths.root)
+    lease = Lease(locks, on_wait, work, job_share, waits=waits)
     with lease.held():
         yield lease

@@ -16,17 +16,15 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..dataset.manifest import OutPaths, Receipt, trusted_receipt
+from ..dataset.manifest import Receipt, trusted_receipt
+from ..dataset.out import FolderFiles, OutFiles, OutPaths
 from ..errors import CorruptDataError, TooManyFailedError, UsageError
 from ..files import (
     DISK_IS_FULL,
-    link_exclusive,
     make_folder,
     raise_unless_damage,
     sha256_of,
     stop_on_disk_error,
-    sync_folder,
-    write_durably,
 )
 from ..planning.plan import Unit
 from ..planning.run_state import lists_inputs_of
@@ -38,7 +36,8 @@ def make_folders(paths: OutPaths) -> None:
     """Creates OUT and its folders, durably; raises `UsageError` where this user may not write to them."""
     refuse_read_only(paths)
     # The plan's folder comes first: it marks OUT as a facefeed dataset.
-    for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary):
+    of_store = (paths.index_parts,) if paths.files.is_remote else ()
+    for folder in (paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, *of_store):
         try:
             make_folder(folder)
         except OSError as error:
@@ -64,12 +63,12 @@ def refuse_read_only(paths: OutPaths) -> None:
 def remove_empty_folders_on_refusal(paths: OutPaths) -> Iterator[None]:
     """Where the block refuses the job before anything was planned, removes what `make_folders` created, and the lease.
 
-    Not where another run has the lease, nor folders that hold something.
+    Not where another run has the lease, nor folders that hold something. In a store there are no folders.
     """
     try:
         yield
     except (UsageError, TooManyFailedError):
-        if not any(paths.plan.iterdir()) and not paths.lease.read_text():
+        if not paths.files.is_remote and not any(paths.plan.iterdir()) and not paths.lease.read_text():
             with suppress(OSError):
                 paths.lease.unlink()
             for folder in (paths.faces, paths.receipts, paths.temporary, paths.plan, paths.root):
@@ -85,7 +84,7 @@ def attempt_path(paths: OutPaths, unit: str) -> Path:
 
 def move_to_quarantine(path: Path, paths: OutPaths) -> None:
     """Moves a file that must not be read to `_tmp`, under a unique name; `remove_attempts` leaves it there."""
-    path.replace(paths.temporary / f"{path.name}.{uuid.uuid4().hex}{QUARANTINED_SUFFIX}")
+    paths.files.rename(path, paths.temporary / f"{path.name}.{uuid.uuid4().hex}{QUARANTINED_SUFFIX}")
 
 
 def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = None) -> int:
@@ -119,30 +118,27 @@ def unit_file_metadata(unit: str, content_key: str, rows: int) -> dict[str, str]
     return dict(zip(_METADATA_KEYS, (unit, content_key, str(rows)), strict=True))
 
 
-def publish(attempt: Path, final: Path, unit: str, content_key: str, rows: int) -> str | None:
-    """Checks an attempt, syncs it to disk and links it to its final name; returns its SHA-256.
+def publish(
+    attempt: Path, final: Path, unit: str, content_key: str, rows: int, *, files: OutFiles | None = None
+) -> str | None:
+    """Checks an attempt, makes it durable and gives it its final name; returns its SHA-256.
 
-    `content_key`: see `check_unit_file`.
+    `content_key`: see `check_unit_file`. `files`: those of OUT, None for a folder.
     None where another attempt was published first and its file is intact: that file stays, and this attempt is removed.
     """
+    files = files or FolderFiles()
     with stop_on_disk_error(final):
         check_unit_file(attempt, unit, content_key, rows)
         digest: str | None = sha256_of(attempt)
-        descriptor = os.open(attempt, os.O_RDONLY)
         try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        make_folder(final.parent)
-        try:
-            link_exclusive(attempt, final)
+            files.publish(attempt, final)
         except FileExistsError:
             try:
-                check_unit_file(final, unit, content_key)
+                with files.local(final) as other:
+                    check_unit_file(other, unit, content_key)
                 digest = None
-            except CorruptDataError:
-                attempt.replace(final)
-        sync_folder(final.parent)
+            except (CorruptDataError, FileNotFoundError):
+                files.replace(attempt, final)
         attempt.unlink(missing_ok=True)
     return digest
 
@@ -155,11 +151,11 @@ def write_receipt(paths: OutPaths, unit: Unit, receipt: Receipt) -> Receipt:
     """
     path = paths.receipt(receipt.unit)
     try:
-        write_durably(path, receipt.to_json(), paths.temporary, replace=False)
+        paths.files.write(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
-        existing = trusted_receipt(paths, receipt.unit, receipt.config_hash)
+        existing = trusted_receipt(paths.unlisted, receipt.unit, receipt.config_hash)
         is_same = existing is not None and (existing.file != receipt.file or existing.sha256 == receipt.sha256)
         if existing is not None and is_same and lists_inputs_of(unit, existing):
             return existing
-        write_durably(path, receipt.to_json(), paths.temporary)
+        paths.files.write(path, receipt.to_json(), paths.temporary)
     return receipt

@@ -8,12 +8,14 @@ from contextlib import closing
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..dataset.manifest import InputOutcome, OutPaths, Receipt
+from ..dataset.manifest import InputOutcome, Receipt
+from ..dataset.out import OutPaths
 from ..dataset.schema import ROW_GROUP_ROWS, parquet_writer_options
 from ..errors import CorruptDataError
-from ..files import stop_on_disk_error
+from ..files import sha256_of, stop_on_disk_error
 from ..planning.plan import Unit
 from .adoption import adopt_file, receipt_metadata, with_file
+from .index_parts import publish_index_part
 from .publish import attempt_path, publish, unit_file_metadata
 
 InputRows = tuple[InputOutcome, Iterable[pa.RecordBatch]]
@@ -97,10 +99,12 @@ def write_unit_file(
         before_publishing()
         if not receipt.rows:
             return receipt
-        final = paths.unit_file(unit.split, unit.unit_id)
-        digest = publish(attempt, final, unit.unit_id, config_hash, receipt.rows)
+        final, size_bytes = paths.unit_file(unit.split, unit.unit_id), attempt.stat().st_size
+        if paths.files.is_remote:
+            publish_index_part(paths, unit.unit_id, attempt, sha256_of(attempt))
+        digest = publish(attempt, final, unit.unit_id, config_hash, receipt.rows, files=paths.files)
         if digest is not None:
-            return with_file(receipt, final, paths, digest)
+            return with_file(receipt, paths.name_of(final), size_bytes, digest)
         adopted = adopt_file(paths, unit, config_hash)
         if adopted is None:
             raise CorruptDataError(f"{final.name}: another attempt published it damaged; it was set aside")

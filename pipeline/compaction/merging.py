@@ -12,7 +12,8 @@ import pyarrow as pa
 from ..commit.adoption import adopt_file
 from ..commit.publish import write_receipt
 from ..commit.unit_file import InputRows, write_unit_file
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError
 from ..planning.plan import Unit
 from ..planning.run_state import RunState

@@ -27,7 +27,8 @@ from ..commit.publish import refuse_read_only
 from ..console import plural
 from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets
 from ..dataset.index import current_index_path
-from ..dataset.manifest import Manifest, OutPaths, Receipt
+from ..dataset.manifest import Manifest, Receipt
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
 from ..files import refuse_address, stop_on_any_disk_error
@@ -120,7 +121,7 @@ def compact(
     with stop_on_any_disk_error(out):
         finished_manifest(out, or_in_compaction=True)  # refuses before it waits for another run
         refuse_read_only(paths)
-        with hold_lease(paths.lease, on_wait, work="facefeed compact") as lease:
+        with hold_lease(paths, on_wait, work="facefeed compact") as lease:
             compaction = _Compaction(paths, finished_manifest(out, or_in_compaction=True), lease)
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
             merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)

@@ -25,7 +25,8 @@ import pyarrow as pa
 from ..errors import CorruptDataError
 from ..files import raise_unless_damage, read_stored, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
-from .manifest import OutPaths, Receipt
+from .manifest import Receipt
+from .out import OutPaths
 from .schema import UNINDEXED_COLUMNS, face_schema, recorded_schema
 
 SET_VERSION = 1

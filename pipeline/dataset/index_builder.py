@@ -7,20 +7,19 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..errors import CorruptDataError
-from ..files import raise_unless_damage
 from .added_columns import ColumnSet
-from .index import layout
-from .parquet_pages import image_byte_ranges, mask_byte_ranges
+from .index import INDEX_COLUMNS, layout
+from .index.part import PART_SUFFIX, location_columns, read_columns, read_part
 from .schema import UNINDEXED_COLUMNS, recorded_schema
 
 
 class IndexBuilder:
     """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
 
-    `files`: the dataset's files as `(path, name relative to OUT)`. `added`: the sets of added columns that `schema` has
+    `files`: the dataset's files as `(path, name relative to OUT)`; a path may be that of a unit's part of the index
+    instead. `added`: the sets of added columns that `schema` has
     too. Raises `CorruptDataError` on a file that cannot be read, has other columns or, of added ones, other faces.
     """
 
@@ -45,11 +44,11 @@ class IndexBuilder:
 
     def _read(self, path: Path, names: Collection[str]) -> pa.Table:
         """Columns of a unit's file and of the files of its added columns, as far as they are among `names`."""
-        table = _read(path, [field for field in self._stored if field.name in names])
+        table = _read_unit(path, [field for field in self._stored if field.name in names])
         for column_set in self._added:
             if fields := [field for field in column_set.indexed_fields if field.name in names]:
                 added_path = column_set.unit_file(path.stem)
-                added = _read(added_path, [column_set.file_schema.field("face_id"), *fields])
+                added = read_columns(added_path, [column_set.file_schema.field("face_id"), *fields])
                 if "face_id" in names and not added.column("face_id").equals(table.column("face_id")):
                     raise CorruptDataError(f"{added_path}: its faces are not those of {path.name}, in their order")
                 for field in fields:
@@ -60,9 +59,8 @@ class IndexBuilder:
         for path, name in self._files:
             table = self._read(path, self._schema.names)
             table = table.append_column("file", pa.array([name] * len(table), pa.string()))
-            for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
-                table = table.append_column(f"{column}_offset", pa.array(offsets))
-                table = table.append_column(f"{column}_bytes", pa.array(sizes))
+            for column, values in _location(path).items():
+                table = table.append_column(column, values)
             yield table
 
     def _encode(self, table: pa.Table) -> pa.RecordBatch:
@@ -100,14 +98,28 @@ class IndexBuilder:
         return total
 
 
-def _read(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
-    """Reads some columns of a Parquet file and verifies their page checksums."""
+def _read_unit(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
+    """Some columns of a unit, from its file or its part of the index."""
+    if path.suffix != PART_SUFFIX:
+        return read_columns(path, columns)
+    table = _whole_part(path)
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            table = file.read(columns=[column.name for column in columns])
-    except (OSError, ValueError, pa.ArrowException) as error:
-        raise_unless_damage(path, error)
-        raise CorruptDataError(f"{path.name}: {error}") from error
+        table = table.select([column.name for column in columns])
+    except KeyError as error:
+        raise CorruptDataError(f"{path.name}: its columns are not those of the schema") from error
     if not table.schema.equals(pa.schema(columns)):
         raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
+    return table
+
+
+def _location(path: Path) -> dict[str, pa.Array]:
+    if path.suffix != PART_SUFFIX:
+        return location_columns(path)
+    table = _whole_part(path)
+    return {name: table.column(name) for name in INDEX_COLUMNS if name != "file"}
+
+
+def _whole_part(path: Path) -> pa.Table:
+    if (table := read_part(path)) is None:
+        raise CorruptDataError(f"{path.name}: is damaged")
     return table

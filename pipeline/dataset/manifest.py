@@ -17,8 +17,9 @@ from typing import Any, Literal, Self
 import pyarrow as pa
 
 from ..errors import CorruptDataError, UsageError
-from ..files import read_stored, refuse_address, stop_on_disk_error
+from ..files import read_stored, refuse_address
 from ..json_records import brief, parse_json, record_of
+from .out import OutPaths
 from .schema import READABLE_VERSIONS, SCHEMA_VERSION, check_config, face_schema
 
 RECEIPT_VERSION = 1
@@ -30,66 +31,6 @@ _UnitOutcome = Literal["done", "split"]
 # Names of units become paths, which are read, moved and removed: none may lead out of OUT.
 _UNIT_NAME = re.compile(r"\w[\w-]*", re.ASCII)
 _UNIT_FILE = re.compile(r"faces/\w[\w-]*/\w[\w-]*\.parquet", re.ASCII)
-
-
-@dataclass(frozen=True)
-class OutPaths:
-    """Paths of the files and folders of one dataset."""
-
-    root: Path
-
-    @property
-    def faces(self) -> Path:
-        """Parquet files of rows, one folder per split."""
-        return self.root / "faces"
-
-    @property
-    def receipts(self) -> Path:
-        """Receipts, one per unit."""
-        return self.root / "receipts"
-
-    @property
-    def plan(self) -> Path:
-        """Parts of the plan, which assigns inputs to units."""
-        return self.root / "plan"
-
-    @property
-    def temporary(self) -> Path:
-        """Unfinished attempts and quarantined files; no reader opens these."""
-        return self.root / "_tmp"
-
-    @property
-    def manifest(self) -> Path:
-        """The manifest of the finished dataset."""
-        return self.root / "manifest.json"
-
-    @property
-    def index(self) -> Path:
-        """The index: the small columns of all rows."""
-        return self.root / "index.arrow"
-
-    @property
-    def next_index(self) -> Path:
-        """The next index, written before its manifest and renamed to `index` after it."""
-        return self.root / "index.next.arrow"
-
-    @property
-    def columns(self) -> Path:
-        """Added columns, one folder per set; see `added_columns`."""
-        return self.root / "columns"
-
-    @property
-    def lease(self) -> Path:
-        """The lease of the driver that is working on OUT."""
-        return self.root / "driver.lease"
-
-    def unit_file(self, split: str, unit: str) -> Path:
-        """The published Parquet file of a unit."""
-        return self.faces / split / f"{unit}.parquet"
-
-    def receipt(self, unit: str) -> Path:
-        """The receipt of a unit."""
-        return self.receipts / f"{unit}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,11 +142,10 @@ def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | N
     """
     path = paths.receipt(unit)
     try:
-        receipt = Receipt.from_json(read_stored(path), where=str(path))
-        with stop_on_disk_error(paths.root / str(receipt.file), unless=(FileNotFoundError, NotADirectoryError)):
-            if receipt.file and (paths.root / receipt.file).stat().st_size != receipt.bytes:
-                return None
-    except (CorruptDataError, FileNotFoundError, NotADirectoryError):
+        receipt = Receipt.from_json(paths.files.read(path), where=str(path))
+    except (CorruptDataError, FileNotFoundError):
+        return None
+    if receipt.file and paths.files.size_bytes(paths.root / receipt.file) != receipt.bytes:
         return None
     return receipt if (receipt.unit, receipt.config_hash) == (unit, config_hash) else None
 

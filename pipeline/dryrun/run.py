@@ -11,6 +11,9 @@ from typing import Any
 
 from ..commit.publish import refuse_read_only
 from ..dataset.manifest import InputOutcome, Receipt
+from ..dataset.out import OutPaths
+from ..dataset.stores.address import with_real_path
+from ..dataset.stores.writing import open_out
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
 from ..execution.progress import Progress
@@ -87,16 +90,20 @@ def dry_run(
     called = time.monotonic()
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
-    with open_source(src, storage_options, on_listing=progress.announce) as source:
-        job, listing, config = prepare_job(source, out, allow_leaks=allow_leaks, **settings)
+    with (
+        open_out(with_real_path(out), storage_options, on_listing=progress.announce) as paths,
+        open_source(src, storage_options, on_listing=progress.announce) as source,
+    ):
+        job, listing, config = prepare_job(source, paths, allow_leaks=allow_leaks, **settings)
         refuse_read_only(job.paths)
         return _dry_run(
-            job, listing, config, warnings=source.warnings, called=called, workers=workers, scheduler=scheduler,
+            paths, job, listing, config, warnings=source.warnings, called=called, workers=workers, scheduler=scheduler,
             retry=retry, allow_leaks=allow_leaks, progress=progress,
         )  # fmt: skip
 
 
 def _dry_run(
+    paths: OutPaths,
     job: JobSpec,
     listing: Listing,
     config: dict[str, Any],
@@ -114,7 +121,7 @@ def _dry_run(
     `called`: when the dry run began, on the monotonic clock.
     """
     listed = time.monotonic()
-    run_state = RunState(job.paths, plan_to_continue(job.paths), job.config_hash)
+    run_state = RunState(paths, plan_to_continue(paths), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
     run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
     compared = time.monotonic()

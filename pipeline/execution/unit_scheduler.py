@@ -326,7 +326,11 @@ class UnitScheduler:
             self._abandon(attempt.unit, reason)
 
     def _can_split(self, unit: Unit) -> bool:
-        return len(unit.inputs) > 1 and not self._job.paths.unit_file(unit.split, unit.unit_id).exists()
+        return len(unit.inputs) > 1 and self._file_size_bytes(unit) is None
+
+    def _file_size_bytes(self, unit: Unit) -> int | None:
+        paths = self._job.paths
+        return paths.files.size_bytes(paths.unit_file(unit.split, unit.unit_id))
 
     def _split(self, attempt: Attempt, reason: str) -> None:
         """Halves a unit, to isolate the input at fault in the end; writes the receipt before the halves run."""

@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 import cv2
 from distributed import Client, WorkerPlugin, get_worker
 
+from ..commit.publish import make_folders
 from ..dataset.manifest import InputOutcome, Receipt
 from ..errors import StoppedError
 from ..planning.job_share import JobShare
@@ -114,11 +115,13 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
             raise
 
     def _set_up(self, worker: Any) -> None:
-        for folder in (*self.job.shared_folders, self.job.paths.plan):
+        for folder in self.job.shared_folders:
             if not folder.is_dir():
                 raise StoppedError(
                     f"{folder}: does not exist on {worker.address}; all workers must see SRC and OUT alike"
                 )
+        if self.job.out_files.is_remote:
+            make_folders(self.job.paths)  # the working copy of this host
         if self.num_local_workers is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
             silence_dask_loggers()

@@ -55,7 +55,7 @@ class UnitWorker:
                 raise
             valid_receipt = write_receipt(self.job.paths, unit, receipt)
             if receipt.file and valid_receipt.file != receipt.file:  # the driver has split the unit in the meantime
-                (self.job.out / receipt.file).unlink(missing_ok=True)
+                self.job.paths.files.remove(self.job.out / receipt.file)
             return valid_receipt
 
     def _build(self, unit: Unit, on_input: OnInput) -> Receipt:

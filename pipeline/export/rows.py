@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from ..dataset.added_columns import IncompleteSet, complete_sets
 from ..dataset.index import INDEX_COLUMNS
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
 from ..dataset.open_dataset import open_dataset
+from ..dataset.out import OutPaths
 from ..dataset.stored_images import StoredImages
 from ..errors import CorruptDataError
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from ..dataset.image_codec import ImageEncoder
-from ..dataset.manifest import OutPaths
+from ..dataset.out import FolderFiles, OutFiles, OutPaths
 from ..dataset.schema import SCHEMA_VERSION
 from ..dataset.stores.remote_files import RemoteFiles
 from ..errors import UsageError
@@ -185,7 +185,8 @@ class JobSpec:
     Paths must mean the same on every host. `columns`: the source's own, kind by name. `schema`: version of the rows'
     schema. `config_hash`: `hash_config` of the job's config. `allowed_roots`: real paths of further folders that inputs
     may lie in; not part of the config, since rows do not depend on them. `stored_files`: of a source in a store, which
-    each worker fetches into a folder of its own; `root` is then an outline of it on the driver's host.
+    each worker fetches into a folder of its own; `root` is then an outline of it on the driver's host. `out_files`: of
+    `out`, which is the working copy of an OUT in a store.
     """
 
     root: Path
@@ -200,11 +201,13 @@ class JobSpec:
     limits: DecoderLimits = field(default_factory=DecoderLimits)
     allowed_roots: tuple[Path, ...] = ()
     stored_files: RemoteFiles | None = None
+    out_files: OutFiles = field(default_factory=FolderFiles)
 
     @property
     def shared_folders(self) -> tuple[Path, ...]:
-        """Folders that all workers must see, but for OUT."""
-        return self.roots if self.stored_files is None else self.allowed_roots
+        """Folders that all workers must see."""
+        sources = self.roots if self.stored_files is None else self.allowed_roots
+        return sources if self.out_files.is_remote else (*sources, self.paths.plan)
 
     @property
     def source(self) -> str:
@@ -224,4 +227,4 @@ class JobSpec:
     @property
     def paths(self) -> OutPaths:
         """Paths of the files and folders below `out`."""
-        return OutPaths(self.out)
+        return OutPaths(self.out, self.out_files)

@@ -13,10 +13,11 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
-from ..dataset.manifest import OutPaths, check_units
+from ..dataset.manifest import check_units
+from ..dataset.out import OutPaths
 from ..dataset.schema import SPLITS, check_config
 from ..errors import CorruptDataError
-from ..files import read_stored, stop_on_disk_error, write_durably
+from ..files import read_stored, stop_on_disk_error
 from ..json_records import brief, parse_json, record_of
 from ..sources import Entry
 from .job_share import JobShare
@@ -125,7 +126,7 @@ class PlanPart:
             **({"is_compaction": True} if self.is_compaction else {}),
         }
         target = paths.plan / f"{number}.json"
-        write_durably(target, json.dumps(data), paths.temporary, replace=False)
+        paths.files.write(target, json.dumps(data), paths.temporary, replace=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:

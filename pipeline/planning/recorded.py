@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..dataset.manifest import OutPaths
+from ..dataset.out import OutPaths
 from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION
 from ..errors import RefusedError, UsageError
 from ..manipulation import own_masks
@@ -104,14 +104,14 @@ def _load_plan(paths: OutPaths) -> Plan:
         what = "a file" if above.is_file() else "no folder"
         raise UsageError(f"OUT={str(paths.root)!r}: {str(above)!r} is {what}; name a folder that can be made")
     try:
-        present = {path.name for path in paths.root.iterdir()} if paths.root.exists() else set()
+        present = paths.files.names(paths.root)
     except NotADirectoryError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: is a file; name a folder") from error
     except OSError as error:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
     if (paths.plan / "0.json").exists():
         return Plan.load(paths)
-    folders = (paths.faces, paths.receipts, paths.plan, paths.temporary)
+    folders = (paths.faces, paths.receipts, paths.plan, paths.temporary, paths.leases, paths.index_parts)
     ours = {path.name for path in (*folders, paths.lease)}
     left = {name for name in present if name.startswith(dry_run_prefix(paths.root))}  # by one that was killed
     if present - ours - left - {"lost+found"}:

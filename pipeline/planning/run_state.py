@@ -10,9 +10,9 @@ from functools import cached_property
 from pathlib import Path
 
 from ..dataset.added_columns import read_column_sets
-from ..dataset.manifest import InputOutcome, Manifest, OutPaths, Receipt, trusted_receipt
+from ..dataset.manifest import InputOutcome, Manifest, Receipt, trusted_receipt
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError, UsageError
-from ..files import read_stored
 from .job_share import JobShare
 from .options import hash_config
 from .plan import Plan, PlanPart, Unit
@@ -75,7 +75,7 @@ class RunState:
         """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""
         path = self.paths.receipt(unit.unit_id)
         try:
-            text = read_stored(path)
+            text = self.paths.files.read(path)
         except FileNotFoundError:
             return None
         receipt = Receipt.from_json(text, where=str(path))

@@ -11,7 +11,7 @@ from types import NoneType
 from typing import Any
 
 from ..console import first_names, plural
-from ..dataset.manifest import OutPaths
+from ..dataset.out import OutPaths
 from ..errors import REASONS, UsageError
 from ..faces import FaceDetector
 from ..faces.detectors.by_name import WHOLE_FRAME, make_detector, whole_frame_filter
@@ -41,7 +41,7 @@ from .recorded import RecordedDataset
 
 def prepare_job(
     src: str | Path | OpenSource,
-    out: str | Path,
+    out: str | Path | OutPaths,
     *,
     options: Options | None = None,
     layout: str | Layout = "auto",
@@ -58,7 +58,7 @@ def prepare_job(
 
     Args:
         src: folder or table of videos and images, or an open one, which may be in a store.
-        out: folder of the dataset.
+        out: folder of the dataset, or the paths of an open one, which may be in a store.
         options: what the rows are to be; None for the defaults.
         layout: name of a layout, "auto", or a `Layout`.
         detector: name of a detector, "yunet:FILE.onnx", or a `FaceDetector`.
@@ -79,15 +79,15 @@ def prepare_job(
     """
     source = src if isinstance(src, OpenSource) else OpenSource(path=Path(src), address=str(src))
     refuse_address(source.path, "write it with two slashes, and from Python as a text, not as a Path")
-    refuse_address(Path(out), "precompute writes to a folder: mount the store, or copy the finished dataset to it")
+    paths = out if isinstance(out, OutPaths) else OutPaths(Path(os.path.realpath(out)))  # does not raise on loops
     if source.files is not None and allow_roots:
         raise UsageError("--allow-root: a store has no links, and its tables no paths of this machine: leave it out")
-    path, out = _resolved(source.path), Path(os.path.realpath(out))  # realpath does not raise on a loop of links
+    path = _resolved(source.path)
     allowed = resolve_allowed_roots(allow_roots)
     _refuse_wrong_types(options, limits, columns, splits)
     _refuse_other_objects(layout, detector, landmarker)
     options = options or Options()
-    recorded = RecordedDataset(OutPaths(out))
+    recorded = RecordedDataset(paths)
     if detector == WHOLE_FRAME and not (recorded.config or {}).get("min_face_px"):  # earlier versions recorded it
         options = replace(options, keep=whole_frame_filter(options.keep))
     detector = make_detector(detector, options.keep) if isinstance(detector, str) else detector
@@ -110,7 +110,8 @@ def prepare_job(
     if not allow_unlabelled and recorded.config is None:
         refuse_unlabelled(listing)
     job = JobSpec(
-        root=listing.root, allowed_roots=allowed, out=out, options=options, detector=detector, landmarker=landmarker,
+        root=listing.root, allowed_roots=allowed, out=paths.root, out_files=paths.files.unlisted(),
+        options=options, detector=detector, landmarker=landmarker,
         labels=listing.labels, columns=listing.columns, schema=config["schema"],
         config_hash=hash_config(config if recorded.config is None else recorded.config),
         limits=limits or DecoderLimits(), stored_files=source.files_below(listing.root),

@@ -70,6 +70,7 @@ class InputPipeline:
         """Ends the decoder process and the threads, from any thread; an input in progress ends with an error."""
         self._closed = True
         self.reader.close()
+        self._superseded.close()
         self._row_builder.close()
         if self._staged is not None:
             self._staged.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..dataset.manifest import InputOutcome, OutPaths, Receipt
+from ..dataset.manifest import InputOutcome, Receipt
+from ..dataset.out import OutPaths
 from ..files import sha256_of
 from ..planning.plan import Unit
 from ..planning.run_state import superseded_receipts
@@ -27,6 +29,12 @@ class SupersededRows:
         self._outcomes_for = ""  # id of the unit that replaces theirs
         self._intact: dict[str, bool] = {}
         self._file: _UnitRows | None = None  # that was read last: inputs that follow one another are in one file
+        self._copies, self._copied = ExitStack(), ("", Path())  # of a store, that file
+
+    def close(self) -> None:
+        """Removes the local copy of a file in a store."""
+        self._copies.close()
+        self._copied = ("", Path())
 
     def lookup(self, entry: Entry, unit: Unit) -> tuple[InputOutcome, Sequence[pa.RecordBatch]] | None:
         """The outcome and all rows of `entry` in the units that `unit` supersedes; None where missing or damaged."""
@@ -38,7 +46,7 @@ class SupersededRows:
             return reused, ()
         if not self._is_intact(receipt):
             return None
-        path = self._paths.root / str(receipt.file)
+        path = self._local(receipt)
         if self._file is None or self._file.path != path:
             self._file = _UnitRows(path)
         rows = self._file.rows_of(entry.video_id).select(self._schema.names)  # own columns may have had another order
@@ -52,10 +60,18 @@ class SupersededRows:
                     self._outcomes.setdefault(outcome.video_id, (receipt, outcome))
         return self._outcomes.get(video_id, (None, None))
 
+    def _local(self, receipt: Receipt) -> Path:
+        """The file of a unit, or a copy that is there until another is asked for; raises `FileNotFoundError`."""
+        name = str(receipt.file)
+        if self._copied[0] != name:
+            self.close()
+            self._copied = name, self._copies.enter_context(self._paths.files.local(self._paths.root / name))
+        return self._copied[1]
+
     def _is_intact(self, receipt: Receipt) -> bool:
         if receipt.unit not in self._intact:
             try:  # an error of the disk is not caught: rows of an input that is gone from the source have no other copy
-                digest = sha256_of(self._paths.root / str(receipt.file))
+                digest = sha256_of(self._local(receipt))
             except (FileNotFoundError, NotADirectoryError):
                 digest = ""
             self._intact[receipt.unit] = digest == receipt.sha256

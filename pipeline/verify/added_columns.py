@@ -12,7 +12,8 @@ from ..commit.column_files import check_columns
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index
-from ..dataset.manifest import OutPaths, Receipt
+from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..files import raise_unless_damage
 from .findings import Finding

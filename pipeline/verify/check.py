@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import shlex
 import zlib
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from ..commit.finalize import install_index, renewed_manifest, superseded_units, write_dataset_index
+from ..commit.index_parts import index_part, remove_index_parts
 from ..commit.lease import hold_lease
 from ..commit.publish import check_unit_file, refuse_read_only
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index, current_index_path, index_schema
+from ..dataset.index.part import write_part
 from ..dataset.index_builder import IndexBuilder
-from ..dataset.manifest import Manifest, OutPaths, Receipt
+from ..dataset.manifest import Manifest, Receipt
+from ..dataset.out import OutPaths
 from ..dataset.schema import ROW_GROUP_ROWS, labels_of
+from ..dataset.stores.writing import open_out
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..files import files_below, raise_unless_damage, refuse_unmapped, sha256_of, stop_on_any_disk_error
 from ..planning.options import hash_config
@@ -30,58 +35,81 @@ from .findings import RERUN, Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
 
 
-def rebuild_index_file(out: Path, *, on_wait: Callable[[str], object] = lambda _: None) -> bool:
+def rebuild_index_file(
+    out: str | Path,
+    *,
+    on_wait: Callable[[str], object] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> bool:
     """Rebuilds ``OUT/index.arrow`` from the files, if they are those of the manifest; returns whether it did.
 
     Otherwise the index stays as it is, and `verify` reports the cause: an index of fewer rows must not pass for that
     of the whole dataset. `on_wait`: called with a sentence before a wait for a run that may have been killed.
+    `storage_options`: see `verify`.
     Raises `UsageError` where OUT holds no dataset, or an unfinished one, or is read-only, and `RefusedError` where
     another run is at work on it.
     """
-    paths = OutPaths(out)
+    with open_out(out, storage_options) as paths:
+        return _rebuild_index(paths, on_wait)
+
+
+def _rebuild_index(paths: OutPaths, on_wait: Callable[[str], object]) -> bool:
     try:
-        _read_finished(out)
+        _read_finished(paths)
         refuse_read_only(paths)
-        with hold_lease(paths.lease, on_wait, work="facefeed verify --rebuild-index"):
-            manifest = _read_finished(out)  # a run may have ended before the lease was free
+        with hold_lease(paths, on_wait, work="facefeed verify --rebuild-index"):
+            paths.files.refresh()
+            manifest = _read_finished(paths)  # a run may have ended before the lease was free
             run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
             if run_state.fingerprint() != manifest.fingerprint:
                 return False
+            if paths.files.is_remote:
+                remove_index_parts(paths)
             write_dataset_index(run_state, manifest)
             install_index(paths)
     except (UsageError, StoppedError):
         raise
     except Exception as error:  # whatever a parser raises on damaged bytes
-        raise_unless_damage(out, error)
+        raise_unless_damage(paths.root, error)
         return False
     return True
 
 
-def _read_finished(out: Path) -> Manifest:
+def _read_finished(paths: OutPaths) -> Manifest:
     """The manifest of OUT; raises `UsageError` where it holds no dataset, or an unfinished one."""
-    if unfinished := UnfinishedRun.find(out):
-        raise UsageError("\n".join([f"{out}: {unfinished.state}", "the index is made at its end", *unfinished.remarks]))
-    return Manifest.read(out)
+    if unfinished := UnfinishedRun.find(paths):
+        state = f"{paths.place}: {unfinished.state}"
+        raise UsageError("\n".join([state, "the index is made at its end", *unfinished.remarks]))
+    return Manifest.read(paths.root)
 
 
-def verify(out: Path, *, on_file: Callable[[str], None] = lambda _: None) -> VerifyResult:
+def verify(
+    out: str | Path,
+    *,
+    on_file: Callable[[str], None] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> VerifyResult:
     """Reads every byte of the dataset; of an unfinished one, the files of all finished units.
+
+    OUT may be the address of a store, of which one file after the other is fetched; `storage_options`: of its fsspec
+    file system.
 
     A damaged page, a missing or unaccounted file, a duplicate row, an index or a manifest that contradicts the files:
     each is one `Finding`; consequences of a finding are not reported again. `on_file`: called with the name of each
     file before it is read. Raises `UsageError` where OUT holds no dataset, or its file system cannot map the index, and
     `StoppedError` where the disk fails.
     """
-    with stop_on_any_disk_error(out):
-        if (index_file := current_index_path(out)).is_file():
+    with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
+        paths.files.fetch([paths.index, paths.next_index])
+        if (index_file := current_index_path(paths.root)).is_file():
             refuse_unmapped(index_file)
-        return _verify(out, on_file)
+        return _verify(paths, on_file)
 
 
-def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
-    kind, paths = "manifest", OutPaths(out)
+def _verify(paths: OutPaths, on_file: Callable[[str], None]) -> VerifyResult:
+    kind, out = "manifest", paths.root
     try:
-        if unfinished := UnfinishedRun.find(out):
+        if unfinished := UnfinishedRun.find(paths):
             return _check_unfinished(unfinished, on_file)
         manifest = Manifest.read(out)
         kind = "plan"
@@ -91,7 +119,7 @@ def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
         raise
     except Exception as error:
         raise_unless_damage(out, error)
-        return VerifyResult(findings=[Finding(kind, str(out), str(error))])
+        return VerifyResult(findings=[Finding(kind, paths.place, str(error))])
     result = VerifyResult()
     findings = result.findings
     if (manifest.plan_parts or 0) > len(plan.parts):
@@ -105,9 +133,10 @@ def _verify(out: Path, on_file: Callable[[str], None]) -> VerifyResult:
         for unit, receipt in _receipts(run_state, planned, findings):
             if receipt.file:
                 on_file(receipt.file)
-                if result.add(out, receipt, _check_unit(out / receipt.file, unit, receipt, owned, manifest)):
+                if result.add(paths, receipt, _check_unit(paths, unit, receipt, owned, manifest)):
                     intact.add(receipt.unit)
-                files.append((out / receipt.file, receipt.file))
+                is_remote = paths.files.is_remote  # then its part of the index was just made from it
+                files.append((index_part(paths, receipt.unit) if is_remote else out / receipt.file, receipt.file))
                 units.append(receipt)
     files.sort(key=lambda file: file[1])
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
@@ -132,8 +161,9 @@ def _check_unfinished(unfinished: UnfinishedRun, on_file: Callable[[str], None])
         if receipt.file:
             on_file(receipt.file)
             owned = run_state.owned_videos(planned)
-            path = run_state.paths.root / receipt.file
-            result.add(run_state.paths.root, receipt, _check_unit(path, unit, receipt, owned, unfinished.manifest))
+            result.add(
+                run_state.paths, receipt, _check_unit(run_state.paths, unit, receipt, owned, unfinished.manifest)
+            )
     return result
 
 
@@ -174,11 +204,21 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
         yield "its inputs are not those of the plan"
 
 
-def _check_unit(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest) -> Iterator[Finding]:
+def _check_unit(
+    paths: OutPaths, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest
+) -> Iterator[Finding]:
     location = str(receipt.file)
-    if not path.is_file():
+    if paths.files.size_bytes(paths.root / location) is None:
         yield Finding("file", location, "missing")
         return
+    with paths.files.local(paths.root / location) as path:
+        yield from _check_file(path, unit, receipt, owned, manifest)
+        if paths.files.is_remote:
+            write_part(path, str(receipt.sha256), index_part(paths, receipt.unit))
+
+
+def _check_file(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest) -> Iterator[Finding]:
+    location = str(receipt.file)
     if (size_bytes := path.stat().st_size) != receipt.bytes:
         yield Finding("size", location, f"is {size_bytes} bytes, the receipt says {receipt.bytes}")
     if sha256_of(path) != receipt.sha256:
@@ -216,7 +256,7 @@ def _check_rows(
 
 def _files_of_faces(paths: OutPaths) -> list[Path]:
     """None where the folder is missing: its files have findings of their own."""
-    return files_below(paths.faces) if paths.faces.is_dir() else []
+    return paths.files.unit_files(paths.faces) if paths.files.is_remote or paths.faces.is_dir() else []
 
 
 def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Finding]:
@@ -227,7 +267,7 @@ def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Fi
     left = [path.relative_to(paths.root).as_posix() for path in files if path.stem in replaced]
     if left:
         is_compaction = run_state.plan.parts[-1].is_compaction
-        command = f"run `facefeed compact {shlex.quote(str(paths.root))}`" if is_compaction else RERUN
+        command = f"run `facefeed compact {shlex.quote(paths.place)}`" if is_compaction else RERUN
         detail = (
             "is left of a unit that was replaced"
             f"{f', and {len(left) - 1:,} more' if len(left) > 1 else ''}: readers of the folder see rows twice"

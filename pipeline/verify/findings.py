@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset.manifest import Receipt
+from ..dataset.out import OutPaths
 from ..errors import FacefeedError, StoppedError
 from ..files import raise_unless_damage
 from ..planning.failure_limit import count_by_reason
@@ -69,13 +70,13 @@ class VerifyResult:
         """1 where there are findings or the last run has not finished, else 0."""
         return int(bool(self.findings) or not self.is_finished)
 
-    def add(self, out: Path, receipt: Receipt, checks: Iterable[Finding]) -> bool:
+    def add(self, paths: OutPaths, receipt: Receipt, checks: Iterable[Finding]) -> bool:
         """Counts the file of a receipt of OUT, where it is there, and adds the findings of its checks; returns whether
         there are none.
         """
-        findings = list(errors_as_findings("content", out, str(receipt.file), lambda: checks))
+        findings = list(errors_as_findings("content", paths.root, str(receipt.file), lambda: checks))
         self.findings += findings
-        if (out / str(receipt.file)).is_file():
+        if paths.files.size_bytes(paths.root / str(receipt.file)) is not None:
             self.files, self.rows = self.files + 1, self.rows + receipt.rows
             self.size_bytes += receipt.bytes
         return not findings

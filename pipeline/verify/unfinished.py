@@ -8,7 +8,8 @@ from pathlib import Path
 
 from ..commit.finalize import build_manifest
 from ..console import plural
-from ..dataset.manifest import Manifest, OutPaths
+from ..dataset.manifest import Manifest
+from ..dataset.out import OutPaths
 from ..errors import RefusedError, UsageError
 from ..lock import advice_to_wait
 from ..planning.failure_limit import (
@@ -44,16 +45,18 @@ class UnfinishedRun:
     advice_to_wait: str | None
 
     @classmethod
-    def find(cls, out: Path) -> UnfinishedRun | None:
-        """Reads plan and receipts of `out`; None where its manifest covers the whole plan, or where it has no plan.
+    def find(cls, out: Path | OutPaths) -> UnfinishedRun | None:
+        """Reads plan and receipts of a folder, or of open paths.
+
+        None where its manifest covers the whole plan, or where it has no plan.
 
         Raises `CorruptDataError` where manifest or plan is damaged.
         """
-        paths = OutPaths(out)
+        paths = out if isinstance(out, OutPaths) else OutPaths(out)
         if not (paths.plan / "0.json").exists():
             return None
         try:
-            previous = Manifest.read(out)
+            previous = Manifest.read(paths.root)
         except UsageError:
             previous = None
         if previous and (previous.plan_parts is None or not (paths.plan / f"{previous.plan_parts}.json").exists()):
@@ -71,7 +74,7 @@ class UnfinishedRun:
             units=len(pending),
             units_done=sum(not leaves for leaves in pending),
             has_previous_manifest=previous is not None,
-            advice_to_wait=advice_to_wait(out),
+            advice_to_wait=advice_to_wait(paths.root),
         )
 
     @property
@@ -109,9 +112,9 @@ class UnfinishedRun:
         if self.advice_to_wait is not None:
             return self.advice_to_wait
         if self.is_compaction:
-            return f"run `facefeed compact {shlex.quote(str(self.run_state.paths.root))}` again"
+            return f"run `facefeed compact {shlex.quote(self.run_state.paths.place)}` again"
         remedies = [
-            f"run `facefeed precompute SRC {shlex.quote(str(self.run_state.paths.root))}` again, with the same options"
+            f"run `facefeed precompute SRC {shlex.quote(self.run_state.paths.place)}` again, with the same options"
         ]
         if self.failures:
             is_fixable, others = remedies_by_reason(failure.reason for failure in self.failures)

@@ -31,7 +31,8 @@ from facefeed.loaders import FaceDataLoader
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_dataset_index
 from facefeed.pipeline.commit.publish import attempt_path, make_folders, publish, unit_file_metadata, write_receipt
 from facefeed.pipeline.dataset.image_codec import ImageEncoder
-from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, face_schema, parquet_writer_options
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options, hash_config

@@ -26,7 +26,8 @@ import numpy as np
 import psutil
 from distributed import Client, LocalCluster
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.execution.cluster import local_client
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler
 from facefeed.pipeline.execution.unit_task import UnitWorkerPlugin, install_unit_workers

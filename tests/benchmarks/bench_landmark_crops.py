@@ -24,7 +24,7 @@ import pyarrow.parquet as pq
 from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.maker import StoredFaces
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.faces.landmarks.by_name import make_landmarker
 from faces_media import media_at
 

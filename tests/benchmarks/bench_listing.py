@@ -69,7 +69,7 @@ MEASURE = """
 import json, sys, time
 from pathlib import Path
 import psutil
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.incremental import next_plan_part
 from facefeed.pipeline.planning.incremental.changes import find_changes

@@ -36,7 +36,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from facefeed.data.sample import make_sample
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.video.decoder.sniffing import open_media_file
 from peers import faces, report
 from peers.entry import Entry

@@ -19,7 +19,7 @@ from assets_hostile import damaged_bytes, damaged_json
 from assets_random import examples
 from assets_reader_process import Outcome, ReaderProcess
 from facefeed.pipeline.dataset.added_columns import ColumnReceipt, ColumnSet
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun.forecast import Forecast, Range
 from facefeed.pipeline.export.receipt import ExportReceipt, PartReceipt
 from facefeed.pipeline.planning.plan import Plan

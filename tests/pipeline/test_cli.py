@@ -20,7 +20,7 @@ from assets_paths import python_path
 from click.testing import CliRunner
 from facefeed.pipeline import precompute
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 
 MakeSource = Callable[..., Path]
 

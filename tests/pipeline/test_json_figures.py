@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 from assets_docs import key_differences, keys
 from facefeed.pipeline import report
-from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun import report as show
 from facefeed.pipeline.dryrun.run import DryRunResult, dry_run
 from facefeed.pipeline.errors import TooManyFailedError

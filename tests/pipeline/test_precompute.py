@@ -33,7 +33,8 @@ from distributed import LocalCluster
 from facefeed.pipeline import report
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, TooManyFailedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_scheduler import UnitScheduler

@@ -15,7 +15,8 @@ from assets_state_machine import PrecomputeMachine
 from facefeed.pipeline import precompute as precompute_module
 from facefeed.pipeline.commit import finalize
 from facefeed.pipeline.dataset.index import layout
-from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.planning.incremental import changes, next_plan_part, replaced_units
 from facefeed.pipeline.planning.options import hash_config
 from facefeed.pipeline.planning.plan import Plan

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_rows import stored_rows
 from facefeed.pipeline.baselines.onthefly import OnTheFlyFaces
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun.report import print_dry_run
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import UsageError

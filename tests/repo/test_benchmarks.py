@@ -14,7 +14,7 @@ from assets_rows import make_small
 from benchmarks import gpu
 from benchmarks.peers import faces
 from facefeed.loaders import FaceDataLoader
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 
 IMPORT_ALL = """
 import importlib, sys

@@ -25,7 +25,8 @@ from click.testing import CliRunner
 from facefeed.loaders import FaceDataset
 from facefeed.pipeline import console
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.manifest import OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, UsageError
 from facefeed.train.checkpoints.plain import read_checkpoint
 from facefeed.train.checkpoints.training_videos import hash_videos

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ...loaders import FaceDataset
-from ...pipeline.dataset.manifest import OutPaths, Receipt
+from ...pipeline.dataset.manifest import Receipt
+from ...pipeline.dataset.out import OutPaths
 from ...pipeline.errors import CorruptDataError
 
 _UNKNOWN = 0  # stands for a missing content hash

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 from torch.utils.data import ConcatDataset, Subset
 
-from ....pipeline.dataset.manifest import OutPaths
+from ....pipeline.dataset.out import OutPaths
 from ...dataset.face_dataset import FaceDataset
 
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 from ...errors import CorruptDataError, UsageError
 from ...files import raise_unless_damage
 from ..added_columns import ADDED, ColumnSet, IncompleteSet
-from ..manifest import Manifest, OutPaths
+from ..manifest import Manifest
+from ..out import OutPaths
 from ..schema import UNINDEXED_COLUMNS, recorded_schema
 
 BATCH_ROWS = 65_536

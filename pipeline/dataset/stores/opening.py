@@ -16,8 +16,9 @@ from ...errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ...files import cache_folder, stop_on_disk_error, sync_folder, with_home
 from ...json_records import parse_json
 from ..index import Index
-from ..manifest import Manifest, OutPaths
+from ..manifest import Manifest
 from ..open_dataset import open_dataset
+from ..out import OutPaths
 from .address import StoreAddress, is_address
 from .blocks import BLOCK_BYTES, BlockCache
 from .cache_space import IN_USE, CacheSpace, RevisionLock, try_lock

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from ...errors import StoppedError, UsageError
 from ..byte_ranges import RETRY_DELAYS_SECONDS
@@ -30,6 +30,9 @@ _PAGES = ("text/html", "application/xhtml+xml", None)
 _MAX_BYTES = 1 << 30
 _LONG_DELAY_SECONDS = 2.0
 _Result = TypeVar("_Result")
+_Work = Literal["read", "write", "remove"]
+_DONE: dict[_Work, str] = {"read": "read", "write": "written", "remove": "removed"}
+_UNMET: dict[_Work, str] = {"read": "return", "write": "accept", "remove": "remove"}
 
 
 class MissingInStoreError(Exception):
@@ -224,7 +227,9 @@ class RemoteFiles:
             return False
         return True
 
-    def _attempt(self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result]) -> _Result:
+    def _attempt(
+        self, name: str, request: Callable[[Any, str, dict[str, Any]], _Result], work: _Work = "read"
+    ) -> _Result:
         delays_seconds = iter(RETRY_DELAYS_SECONDS)
         below = quoted(name) if self.address.protocol in WEB else name
         while True:
@@ -236,11 +241,11 @@ class RemoteFiles:
             except Exception as error:  # each store's library has errors of its own
                 if kind_of_failure(error) == "beyond_end":
                     return b""  # type: ignore[return-value]  # only ranges have an end
-                delay_seconds = self._delay(name, error, next(delays_seconds, None))
+                delay_seconds = self._delay(name, error, next(delays_seconds, None), work)
             self.counter.add(retries=1)
             self._sleep(delay_seconds)
 
-    def _delay(self, name: str, error: Exception, delay_seconds: float | None) -> float:
+    def _delay(self, name: str, error: Exception, delay_seconds: float | None, work: _Work = "read") -> float:
         """The delay before the next attempt; raises where there is none."""
         kind, where, reason = kind_of_failure(error), f"{self.address}/{name}".rstrip("/"), self._reason(error)
         if kind == "missing" and not is_missing_bucket(error):
@@ -248,15 +253,17 @@ class RemoteFiles:
         if kind == "missing":
             raise UsageError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
         if kind == "refused":
-            what = f"{where}: the store refuses to read it ({reason})"
+            what = f"{where}: the store refuses to {work} it ({reason})"
             raise RefusedByStoreError(what, by_credentials=is_of_credentials(error)) from None
         if kind == "unusable":
-            raise UsageError(f"{where}: cannot be read ({reason}); check the address and storage_options") from None
+            raise UsageError(
+                f"{where}: cannot be {_DONE[work]} ({reason}); check the address and storage_options"
+            ) from None
         if delay_seconds is None:
             raise StoppedError(
                 f"{where}: {reason}, also after {len(RETRY_DELAYS_SECONDS)} further attempts within "
-                f"{sum(RETRY_DELAYS_SECONDS):.0f} s: the store does not return the file; check the store, the network "
-                "and endpoint_url, then resume"
+                f"{sum(RETRY_DELAYS_SECONDS):.0f} s: the store does not {_UNMET[work]} the file; check the store, the "
+                "network and endpoint_url, then resume"
             ) from None
         if delay_seconds >= _LONG_DELAY_SECONDS:
             _log.warning("%s: %s; retrying in %.0f s", where, reason, delay_seconds)

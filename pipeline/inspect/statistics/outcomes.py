@@ -11,7 +11,8 @@ from typing import Any, Self
 
 from ...console import plural
 from ...dataset.index import current_index_path
-from ...dataset.manifest import InputOutcome, Manifest, OutPaths
+from ...dataset.manifest import InputOutcome, Manifest
+from ...dataset.out import OutPaths
 from ...errors import CorruptDataError
 from ...planning.content_hash import EqualContent, find_equal_content
 from ...planning.failure_limit import Failure

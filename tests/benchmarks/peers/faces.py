@@ -16,7 +16,8 @@ from facefeed.data.sample import make_sample
 from facefeed.pipeline.dataset.image_codec import ImageEncoder, decode_rgb_strictly
 from facefeed.pipeline.dataset.index import index_schema
 from facefeed.pipeline.dataset.index_builder import IndexBuilder
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, face_schema, parquet_writer_options
 
 FILES = 4

@@ -23,7 +23,7 @@ from facefeed.loaders.face import Face
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.crops import FaceGeometry, coverage, crop_protocol
 from facefeed.pipeline.dataset.crops.geometry import apply, compose, inverse
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces

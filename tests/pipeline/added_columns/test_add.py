@@ -33,7 +33,7 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.index import Index, layout
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.row_progress import RowProgress
@@ -649,7 +649,7 @@ def test_a_precompute_meanwhile_is_told_which_command_it_is(
     refused: list[str] = []
 
     def renew_index(*_: object) -> list[Any]:
-        with pytest.raises(RefusedError) as raised, hold_lease(OutPaths(copy).lease):
+        with pytest.raises(RefusedError) as raised, hold_lease(OutPaths(copy)):
             pytest.fail("both hold it")
         refused.append(str(raised.value))
         return []

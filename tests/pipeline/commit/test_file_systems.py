@@ -19,6 +19,8 @@ from assets_failing_calls import library
 from assets_in_process import in_process
 from assets_paths import python_path
 from facefeed.pipeline.commit.file_system import limits_of_file_system
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.faces import FaceFilter
@@ -30,6 +32,12 @@ from facefeed.pipeline.video import Sampling
 from rich.console import Console
 
 COMMANDS = ("precompute", "update", "last-part", "add", "remove", "export-folders", "export-webdataset", "export-hf")
+
+
+def out_paths(out: Path) -> OutPaths:
+    paths = OutPaths(out)
+    make_folders(paths)
+    return paths
 
 
 def check_commands(
@@ -80,28 +88,31 @@ def fail(error: int) -> Callable[..., Any]:
 def test_a_limit_of_the_file_system_is_named_and_the_trial_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str, error: int, limit: str
 ) -> None:
-    assert limits_of_file_system(tmp_path) == []
+    paths = out_paths(tmp_path)
+    assert limits_of_file_system(paths) == []
     monkeypatch.setattr(where, name, fail(error))
-    (text,) = limits_of_file_system(tmp_path)
+    (text,) = limits_of_file_system(paths)
     assert limit in text
-    assert [*tmp_path.iterdir()] == []
+    assert [*paths.temporary.iterdir()] == []
 
 
 def test_a_file_system_that_maps_no_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    paths = out_paths(tmp_path)
     monkeypatch.setattr(mmap, "mmap", fail(errno.ENODEV))
     with pytest.raises(UsageError, match=r"cannot map files into memory .* put the dataset on another one"):
-        limits_of_file_system(tmp_path)
-    assert [*tmp_path.iterdir()] == []
+        limits_of_file_system(paths)
+    assert [*paths.temporary.iterdir()] == []
 
 
 @pytest.mark.parametrize(("where", "name"), [(os, "link"), (fcntl, "flock"), (os, "fsync"), (mmap, "mmap")])
 def test_a_disk_that_fails_is_not_taken_for_one_that_lacks_something(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: Any, name: str
 ) -> None:
+    paths = out_paths(tmp_path)
     monkeypatch.setattr(where, name, fail(errno.EIO))
     with pytest.raises(StoppedError, match=f"{tmp_path}.*Input/output error"):
-        limits_of_file_system(tmp_path)
-    assert [*tmp_path.iterdir()] == []
+        limits_of_file_system(paths)
+    assert [*paths.temporary.iterdir()] == []
 
 
 def test_precompute_says_what_the_file_system_of_out_lacks(

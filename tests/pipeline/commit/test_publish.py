@@ -25,17 +25,16 @@ from facefeed.pipeline.commit.publish import (
     check_unit_file,
     make_folders,
     publish,
-    stop_on_disk_error,
     unit_file_metadata,
-    write_durably,
     write_receipt,
 )
-from facefeed.pipeline.dataset.manifest import OutPaths, Receipt, trusted_receipt
+from facefeed.pipeline.dataset.manifest import Receipt, trusted_receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
-from facefeed.pipeline.files import sha256_of
+from facefeed.pipeline.files import sha256_of, stop_on_disk_error, write_durably
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
 from facefeed.pipeline.planning.run_state import RunState
@@ -134,7 +133,7 @@ def test_a_disk_that_fails_while_a_unit_is_committed_is_a_stop_and_no_unit_s_fau
     target = {
         "check_unit_file": "commit.publish.pq.ParquetFile",
         "adopt": "files.hashlib.file_digest",
-        "receipt": "commit.publish.os.fsync",
+        "receipt": "dataset.out.files.os.fsync",
     }[where]
     with monkeypatch.context() as patch:
         patch.setattr(f"facefeed.pipeline.{target}", fails)

@@ -32,7 +32,8 @@ from facefeed.pipeline.compaction.grouping import plan_compaction
 from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
@@ -257,7 +258,7 @@ def test_an_unfinished_dataset_is_refused_and_unchanged(out: Path) -> None:
 
 
 def test_a_dataset_on_which_another_run_is_at_work_is_refused(out: Path) -> None:
-    with hold_lease(OutPaths(out).lease), pytest.raises(RefusedError, match="is working on it"):
+    with hold_lease(OutPaths(out)), pytest.raises(RefusedError, match="is working on it"):
         compact(out)
 
 

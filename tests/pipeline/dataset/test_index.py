@@ -25,8 +25,9 @@ from facefeed.pipeline.added_columns.landmarks import LandmarkColumns
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.dataset.index import Index, current_index_path, layout
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.open_dataset import open_dataset
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
 from facefeed.pipeline.verify.check import rebuild_index_file, verify

@@ -19,7 +19,7 @@ from assets_rows import damage, stored_rows
 from assets_storage import FailingStorage
 from facefeed.pipeline.dataset import byte_ranges
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.destination import WORK, Destination
 from facefeed.pipeline.export.forms.form import CLOSING

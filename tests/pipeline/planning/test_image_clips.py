@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from assets_clips import write_clip, write_image
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.content_hash import content_sha256, stat_signature

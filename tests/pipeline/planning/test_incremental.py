@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import RefusedError
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.incremental import Changes, next_plan_part

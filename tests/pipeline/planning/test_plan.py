@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from assets_paths import python_path
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, InputError, RefusedError
 from facefeed.pipeline.planning.cost_model import CostModel
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit, group_units

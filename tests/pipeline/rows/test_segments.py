@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader, Pairs
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceFilter

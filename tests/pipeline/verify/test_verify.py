@@ -36,7 +36,8 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit.finalize import publish_manifest
 from facefeed.pipeline.commit.lease import hold_lease
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import face_schema, parquet_writer_options
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.files import sha256_of
@@ -690,7 +691,7 @@ def test_an_index_is_not_rebuilt_while_another_run_is_at_work(copy: Path) -> Non
     before = (copy / "index.arrow").read_bytes()
     damage_index(copy, "truncated")
     damaged = (copy / "index.arrow").read_bytes()
-    with hold_lease(copy / "driver.lease", work="facefeed compact"):
+    with hold_lease(OutPaths(copy), work="facefeed compact"):
         result = run(copy, "--rebuild-index")
         assert result.exit_code == 2
         assert "facefeed compact" in result.stderr

@@ -18,7 +18,8 @@ from click.testing import CliRunner, Result
 from facefeed.data.portraits import PortraitName, load_portrait
 from facefeed.pipeline.baselines.onthefly import OnTheFlyFaces
 from facefeed.pipeline.cli import main
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths
+from facefeed.pipeline.dataset.manifest import Manifest
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.faces import FaceDetector, FaceFilter, Faces
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector

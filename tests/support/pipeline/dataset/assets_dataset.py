@@ -22,7 +22,8 @@ import numpy as np
 from assets_shared import made_once
 from facefeed.pipeline.commit.finalize import build_manifest, publish_manifest, write_index
 from facefeed.pipeline.commit.publish import make_folders
-from facefeed.pipeline.dataset.manifest import Manifest, OutPaths, Receipt
+from facefeed.pipeline.dataset.manifest import Manifest, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import InputError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces import FaceFilter, Faces

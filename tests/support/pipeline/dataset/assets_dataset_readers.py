@@ -16,7 +16,7 @@ from facefeed.pipeline.commit.finalize import (
     write_index_or_quarantine,
 )
 from facefeed.pipeline.dataset.index import Index
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun.forecast import forecast_file, load_forecast
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.export.destination import Destination

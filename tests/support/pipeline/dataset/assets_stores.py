@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import urllib.request
 from collections.abc import Callable, Iterable, Iterator
@@ -47,15 +48,16 @@ def uploaded(out: Path, files: Any, path: str) -> None:
 class MisbehavingServer:
     """An S3 server in this process. `faults`: what happens to a GET of a file of that `suffix`, by its number from 0
     on: "slow_down" (a 503), "refused" or "denied" (a 403), "cut" (half of the body), "stall" (half of it, then nothing
-    more), or None.
+    more), or None. `write_faults`: the same to requests that write, of any file: "slow_down", "denied", or "lost" (it
+    is done, but the answer is lost). `ignores_conditions`: whether a file is overwritten that was to be created.
     """
 
     suffix = ".parquet"
 
     def __init__(self, app: Any) -> None:
         self._app, self._lock = app, threading.Lock()
-        self.faults: Callable[[int], str | None] = lambda number: None
-        self.requests = 0
+        self.ignores_conditions = False
+        self.behave()
         self.released = threading.Event()
         self.url = ""
 
@@ -64,18 +66,45 @@ class MisbehavingServer:
         """storage_options to reach it."""
         return {"endpoint_url": self.url, "key": "reader", "secret": "not-to-be-shown"}
 
+    def behave(self) -> None:
+        """Counts from 0 again, without faults."""
+        self.faults: Callable[[int], str | None] = lambda number: None
+        self.write_faults: Callable[[int], str | None] = lambda number: None
+        self.requests = self.writes = 0
+
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        if environ["REQUEST_METHOD"] in {"PUT", "POST", "DELETE"} and environ["PATH_INFO"].count("/") > 1:
+            return self._write(environ, start_response)
         if environ["REQUEST_METHOD"] != "GET" or not environ["PATH_INFO"].endswith(self.suffix):
             return self._app(environ, start_response)  # type: ignore[no-any-return]
         with self._lock:
             fault, self.requests = self.faults(self.requests), self.requests + 1
         if fault in _ERRORS:
-            status, code, text = _ERRORS[fault]
-            body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
-            start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
-            return [body]
+            return self._error(fault, start_response)
         body = b"".join(self._app(environ, start_response))
         return [body] if fault is None else self._half(body, fault)
+
+    def _write(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        with self._lock:
+            fault, self.writes = self.write_faults(self.writes), self.writes + 1
+        if self.ignores_conditions:
+            environ.pop("HTTP_IF_NONE_MATCH", None)
+        if fault in _ERRORS:
+            is_chunked = environ.get("wsgi.input_terminated", False)
+            environ["wsgi.input"].read(None if is_chunked else int(environ.get("CONTENT_LENGTH") or 0))
+            return self._error(fault, start_response)
+        body = b"".join(self._app(environ, start_response))
+        if fault == "lost":
+            environ["werkzeug.socket"].shutdown(socket.SHUT_RDWR)
+            raise ConnectionAbortedError
+        return [body]
+
+    @staticmethod
+    def _error(fault: str, start_response: Any) -> list[bytes]:
+        status, code, text = _ERRORS[fault]
+        body = f"<Error><Code>{code}</Code><Message>{text}</Message></Error>".encode()
+        start_response(status, [("Content-Type", "application/xml"), ("Content-Length", str(len(body)))])
+        return [body]
 
     def _half(self, body: bytes, fault: str) -> Iterator[bytes]:
         yield body[: len(body) // 2]

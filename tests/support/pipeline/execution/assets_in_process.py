@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pytest
 from facefeed.pipeline import precompute as precompute_module
-from facefeed.pipeline.dataset.manifest import OutPaths
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dryrun import run as dry_run_module
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector

@@ -17,7 +17,8 @@ from assets_tiny_source import NAMES, ORIGINALS, TinySource
 from facefeed.pipeline.added_columns.maker import StoredFaces
 from facefeed.pipeline.added_columns.values import as_batch
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
-from facefeed.pipeline.dataset.manifest import InputOutcome, OutPaths
+from facefeed.pipeline.dataset.manifest import InputOutcome
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS
 from facefeed.pipeline.errors import TooManyFailedError
 from facefeed.pipeline.faces import FaceFilter

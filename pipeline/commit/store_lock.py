@@ -1,0 +1,235 @@
+"""Locks in a store: which process plans, processes or finishes an OUT there.
+
+The lock NAME is the object ``leases/NAME.<number>`` with the highest number: a record of its holder that the holder
+writes again every few seconds, or nothing once it is released. It is taken by creating the next number, which succeeds
+for one process alone. A holder is taken for dead once its record is a minute old by the clock of the store, or at once
+where its process was of this very machine and is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..dataset.stores.remote_files import MissingInStoreError
+from ..dataset.stores.writing import WritableFiles
+from ..errors import FacefeedError
+from ..json_records import parse_json
+from ..lock import (
+    HEARTBEAT_SECONDS,
+    STALE_SECONDS,
+    own_record,
+    process_exists,
+    refused_error,
+    taken_over_error,
+    waiting_text,
+)
+
+LEASES = "leases"
+_POLL_SECONDS = 2.0
+_DIGITS = 9
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The last object of a lock: its number, its holder (none: released), and its age by the store's clock."""
+
+    number: int
+    holder: dict[str, object]
+    age_seconds: float
+
+    @property
+    def is_of_this_machine(self) -> bool:
+        return self.holder.get("machine") == _machine()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether the holder lives, or may live."""
+        is_gone = self.is_of_this_machine and not process_exists(self.holder.get("pid"))
+        return bool(self.holder) and self.age_seconds < STALE_SECONDS and not is_gone
+
+
+class _Objects:
+    """The objects of one lock."""
+
+    def __init__(self, files: WritableFiles, name: str) -> None:
+        self.files, self._path = files, f"{LEASES}/{name}"
+
+    def name(self, number: int) -> str:
+        return f"{self._path}.{number:0{_DIGITS}}"
+
+    def numbers(self) -> list[int]:
+        found = (each.name.rpartition(".") for each in self.files.list(f"{LEASES}/"))
+        return sorted(int(number) for path, _, number in found if path == self._path and number.isdigit())
+
+    def last(self) -> _Record | None:
+        """The one that decides; None where the lock was never taken."""
+        while numbers := self.numbers():
+            with suppress(MissingInStoreError):  # its holder has just been followed by another
+                name = self.name(numbers[-1])
+                modified_ns = self.files.stat(name).modified_ns
+                holder = _parse(self.files.read_all(name))
+                age_seconds = (self._now_ns() - modified_ns) / 1e9 if holder else 0.0
+                return _Record(numbers[-1], holder, age_seconds)
+        return None
+
+    def _now_ns(self) -> int:
+        """The store's clock, by which it says when a file was modified: that of this host may differ."""
+        name = f"{LEASES}/clock.{uuid.uuid4().hex}"
+        try:
+            self.files.replace(name, b"0")
+            return self.files.stat(name).modified_ns
+        finally:
+            self.files.remove(name)
+
+
+class StoreLocks:
+    """The locks of an OUT in a store. `sleep`: for waits; tests pass a fake."""
+
+    def __init__(self, files: WritableFiles, sleep: Callable[[float], object] = time.sleep) -> None:
+        self._files, self._sleep = files, sleep
+        self._place = str(files.address)
+
+    @contextmanager
+    def hold(
+        self, name: str, *, work: str, on_wait: Callable[[str], object] = lambda _: None
+    ) -> Iterator[HeldStoreLock]:
+        """Holds a lock during the block.
+
+        Args:
+            name: of the lock.
+            work: the command that holds it, for the messages of others.
+            on_wait: called before a wait for a holder that may have been killed, with a sentence.
+
+        Raises:
+            RefusedError: another process holds it; the message names it.
+            UsageError: the store refuses it.
+            StoppedError: the store does not answer.
+
+        """
+        objects = _Objects(self._files, name)
+        last = objects.last()
+        if last is not None and last.is_held:
+            last = self._wait_until_stale(objects, last, on_wait)
+        held = HeldStoreLock(objects, 0 if last is None else last.number + 1, work)
+        held.take()
+        try:
+            with held.heartbeat():
+                yield held
+        finally:
+            held.release()
+
+    def is_held(self, name: str) -> bool:
+        """Whether a process holds a lock, or may: it was alive less than a minute ago."""
+        last = _Objects(self._files, name).last()
+        return last is not None and last.is_held
+
+    def names(self) -> list[str]:
+        """Names of all locks that were taken and not removed since, sorted."""
+        found = {each.name.removeprefix(f"{LEASES}/").rpartition(".")[0] for each in self._files.list(f"{LEASES}/")}
+        return sorted(found)
+
+    def remove(self, name: str) -> None:
+        """Removes a lock that nobody holds, or that the caller holds."""
+        objects = _Objects(self._files, name)
+        for number in objects.numbers():
+            self._files.remove(objects.name(number))
+
+    def _wait_until_stale(self, objects: _Objects, record: _Record, on_wait: Callable[[str], object]) -> _Record:
+        """Waits until a holder that may be dead counts as such; raises `RefusedError` where it is alive."""
+        if record.is_of_this_machine:
+            raise refused_error(self._place, record.holder)
+        on_wait(waiting_text(self._place, record.holder, STALE_SECONDS - record.age_seconds))
+        while record.is_held:
+            self._sleep(_POLL_SECONDS)
+            last = objects.last() or record
+            has_beaten = last.number != record.number or last.age_seconds < record.age_seconds
+            if has_beaten and last.is_held:
+                raise refused_error(self._place, last.holder)
+            record = last
+        return record
+
+
+class HeldStoreLock:
+    """A lock in a store that this process holds once it has taken it."""
+
+    def __init__(self, objects: _Objects, number: int, work: str) -> None:
+        self._objects, self._number = objects, number
+        record = {**own_record(work), "machine": _machine(), "token": uuid.uuid4().hex}
+        self._content = json.dumps(record).encode()
+
+    def take(self) -> None:
+        """Creates the next object of the lock; raises `RefusedError` where another process was faster."""
+        files, name = self._objects.files, self._objects.name(self._number)
+        try:
+            files.create(name, self._content)
+        except FileExistsError:
+            with suppress(MissingInStoreError):
+                if files.read_all(name) == self._content:  # written by a request of this call, whose answer was lost
+                    return
+            raise refused_error(str(files.address), self._last_holder()) from None
+        *earlier, last = self._objects.numbers()
+        if last != self._number:  # it was taken and released again since it was looked at
+            files.remove(name)
+            raise refused_error(str(files.address), self._last_holder())
+        for number in earlier:
+            files.remove(self._objects.name(number))
+
+    def _last_holder(self) -> dict[str, object]:
+        last = self._objects.last()
+        return {} if last is None else last.holder
+
+    @property
+    def is_own(self) -> bool:
+        """Whether no other process has taken the lock since."""
+        return self._objects.numbers()[-1:] == [self._number]
+
+    def check(self) -> None:
+        """Raises `StoppedError` where another process has taken the lock: what it writes must not be overwritten."""
+        if not self.is_own:
+            raise taken_over_error(str(self._objects.files.address), self._last_holder())
+
+    @contextmanager
+    def heartbeat(self) -> Iterator[None]:
+        """Writes the record again every few seconds during the block."""
+        stop = threading.Event()
+
+        def beat() -> None:
+            while not stop.wait(HEARTBEAT_SECONDS):
+                with suppress(FacefeedError):  # a store that does not answer is reported by whoever writes data
+                    if self.is_own:
+                        self._objects.files.replace(self._objects.name(self._number), self._content)
+
+        thread = threading.Thread(target=beat, name="facefeed-heartbeat", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            stop.set()
+            thread.join()
+
+    def release(self) -> None:
+        """Leaves an empty object, by which the next holder knows its number."""
+        with suppress(FacefeedError):  # the work is done, and without a heartbeat the record is stale in a minute
+            if self.is_own:
+                self._objects.files.replace(self._objects.name(self._number), b"")
+
+
+def _machine() -> str:
+    """Identifies what knows a process by its id: one boot of a machine, and one container of it."""
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _parse(content: bytes) -> dict[str, object]:
+    try:
+        holder = parse_json(content)
+    except ValueError:
+        return {}
+    return holder if isinstance(holder, dict) else {}

@@ -1,0 +1,10 @@
+"""OUT: where its files lie, and how they are read, published and removed in a folder.
+
+In: the path of OUT. Out: `OutPaths`, with the paths of its files and their `OutFiles`.
+Must not know: what is in the files.
+"""
+
+from .files import FolderFiles, OutFiles
+from .paths import OutPaths
+
+__all__ = ["FolderFiles", "OutFiles", "OutPaths"]

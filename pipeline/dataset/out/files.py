@@ -1,0 +1,161 @@
+"""`OutFiles`: how the files of OUT are read, published and removed; `FolderFiles`: in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, Protocol, Self
+
+from ...files import (
+    files_below,
+    link_exclusive,
+    make_folder,
+    read_stored,
+    stop_on_disk_error,
+    sync_folder,
+    write_durably,
+)
+
+
+class OutFiles(Protocol):
+    """Files of one OUT, by their paths below its `OutPaths.root`; each call is atomic.
+
+    All raise `StoppedError` where the disk fails or the store does not answer.
+    """
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether OUT is in a store: then its `root` is a working copy, which each host has for itself."""
+
+    def place(self, root: Path) -> str:
+        """The folder or the address of the OUT whose `OutPaths.root` is `root`, for people."""
+
+    def refresh(self) -> None:
+        """Lists what is there now, before many questions are asked."""
+
+    def fetch(self, paths: Sequence[Path]) -> None:
+        """Makes small files of a store local, if they are there."""
+
+    def names(self, root: Path) -> set[str]:
+        """Names of the files and folders in OUT itself, which is at `root`; raises `OSError`."""
+
+    def unlisted(self) -> OutFiles:
+        """The same files, as they are now and not as they were when they were listed."""
+
+    def read(self, path: Path) -> bytes:
+        """Reads a small file; raises `FileNotFoundError` where it is not there."""
+
+    def size_bytes(self, path: Path) -> int | None:
+        """The size of a file; None where it is not there."""
+
+    def local(self, path: Path) -> AbstractContextManager[Path]:
+        """A local file with the same content during the block; raises `FileNotFoundError` where it is not there."""
+
+    def unit_files(self, faces: Path) -> list[Path]:
+        """All published files below the folder `faces`, sorted."""
+
+    def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+        """Writes a small file durably; with `replace=False` raises `FileExistsError` where there is one."""
+
+    def publish(self, attempt: Path, path: Path) -> None:
+        """Gives a complete local file, then perhaps gone, its name; raises `FileExistsError` where there is one."""
+
+    def replace(self, attempt: Path, path: Path) -> None:
+        """The same in place of the file of that name."""
+
+    def remove(self, path: Path) -> None:
+        """Removes a file, if it is there."""
+
+    def rename(self, path: Path, target: Path) -> None:
+        """Gives a file another name, in place of the one that has it; raises `FileNotFoundError` where it is gone."""
+
+
+@dataclass(frozen=True)
+class FolderFiles:
+    """Files of an OUT in a folder: on a local disk or a network file system."""
+
+    is_remote: ClassVar[bool] = False
+
+    def place(self, root: Path) -> str:
+        """See `OutFiles`."""
+        return str(root)
+
+    def refresh(self) -> None:
+        """See `OutFiles`: nothing is listed before it is asked for."""
+
+    def fetch(self, paths: Sequence[Path]) -> None:
+        """See `OutFiles`: all files are local."""
+
+    def names(self, root: Path) -> set[str]:
+        """See `OutFiles`."""
+        return {path.name for path in root.iterdir()} if root.exists() else set()
+
+    def unlisted(self) -> Self:
+        """See `OutFiles`: nothing is listed before it is asked for."""
+        return self
+
+    def read(self, path: Path) -> bytes:
+        """See `OutFiles`."""
+        return read_stored(path)
+
+    def size_bytes(self, path: Path) -> int | None:
+        """See `OutFiles`."""
+        try:
+            with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
+                return path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    @contextmanager
+    def local(self, path: Path) -> Iterator[Path]:
+        """See `OutFiles`: the file itself."""
+        if not path.is_file():
+            raise FileNotFoundError(str(path))
+        yield path
+
+    def unit_files(self, faces: Path) -> list[Path]:
+        """See `OutFiles`."""
+        with stop_on_disk_error(faces):
+            return files_below(faces)
+
+    def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+        """See `OutFiles`."""
+        write_durably(path, text, temporary, replace=replace)
+
+    def publish(self, attempt: Path, path: Path) -> None:
+        """See `OutFiles`: links it, which fails where another attempt was faster."""
+        with stop_on_disk_error(path):
+            self._sync(attempt)
+            make_folder(path.parent)
+            try:
+                link_exclusive(attempt, path)
+            finally:
+                sync_folder(path.parent)  # also the name that another attempt gave a moment ago
+
+    def replace(self, attempt: Path, path: Path) -> None:
+        """See `OutFiles`."""
+        with stop_on_disk_error(path):
+            self._sync(attempt)
+            attempt.replace(path)
+            sync_folder(path.parent)
+
+    def remove(self, path: Path) -> None:
+        """See `OutFiles`."""
+        with stop_on_disk_error(path):
+            path.unlink(missing_ok=True)
+
+    def rename(self, path: Path, target: Path) -> None:
+        """See `OutFiles`; not synced: whoever needs the new name to survive a power failure does that."""
+        with stop_on_disk_error(path, unless=(FileNotFoundError,)):
+            path.replace(target)
+
+    @staticmethod
+    def _sync(path: Path) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

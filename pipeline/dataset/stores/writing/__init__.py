@@ -1,0 +1,10 @@
+"""OUT in a store: its files are created, replaced and removed there, and a local folder is their working copy.
+
+In: the address of an OUT. Out: its `OutPaths`, whose files are `StoreFiles`.
+Must not know: units, runs, or what is in the files.
+"""
+
+from .out_store import StoreFiles, open_out
+from .remote import WritableFiles
+
+__all__ = ["StoreFiles", "WritableFiles", "open_out"]

@@ -1,0 +1,63 @@
+"""`WritableFiles`: files of a store that are created only where there is none, replaced and removed."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from ..remote_files import MissingInStoreError, RemoteFiles
+
+_SLOWEST_BYTES_A_SECOND = 1 << 20
+
+Content = bytes | Path
+"""What a file is to hold: bytes, or those of a local file."""
+
+
+class WritableFiles(RemoteFiles):
+    """Files below an address that may be written. What is written is there as a whole, or not at all."""
+
+    def create(self, name: str, content: Content) -> None:
+        """Writes a file where there is none.
+
+        Raises:
+            FileExistsError: there is one, be it the one that a request of this very call wrote, whose answer was lost.
+            UsageError: the store refuses it, or cannot create files on this condition.
+            StoppedError: the store does not answer.
+
+        """
+        if not self._write(name, content, mode="create"):
+            raise FileExistsError(name)
+
+    def replace(self, name: str, content: Content) -> None:
+        """Writes a file, in place of the one of that name if there is one; raises as `create`."""
+        self._write(name, content)
+
+    def _write(self, name: str, content: Content, **mode: str) -> bool:
+        size_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
+
+        def request(files: Any, path: str, limit: dict[str, Any]) -> bool:
+            limit = {name: seconds + size_bytes / _SLOWEST_BYTES_A_SECOND for name, seconds in limit.items()}
+            try:
+                if isinstance(content, bytes):
+                    files.pipe_file(path, content, **mode, **limit)
+                else:
+                    files.put_file(str(content), path, **mode, **limit)
+            except FileExistsError:
+                return False
+            return True
+
+        return self._attempt(name, request, "write")
+
+    def copy(self, name: str, target: str) -> None:
+        """Copies a file within the store; raises `MissingInStoreError` where it is not there, else as `create`."""
+        self._attempt(
+            name,
+            lambda files, path, limit: files.cp_file(path, f"{path.removesuffix(name)}{target}", **limit),
+            "write",
+        )
+
+    def remove(self, name: str) -> None:
+        """Removes a file, if it is there; raises as `create`."""
+        with suppress(MissingInStoreError):
+            self._attempt(name, lambda files, path, limit: files.rm_file(path, **limit), "remove")

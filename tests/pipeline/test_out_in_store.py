@@ -1,0 +1,449 @@
+"""OUT in a store: the dataset of a folder, exactly once, whatever becomes of processes, requests and working copies."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import pytest
+from assets_in_process import in_process, new_folder
+from assets_stores import MisbehavingServer, opened, s3_server, without_delays
+from assets_tiny_source import TinySource
+from facefeed.pipeline.commit import store_lock
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dryrun.run import dry_run
+from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import FailureLimit
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.video import Sampling
+
+OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)
+SETTINGS: dict[str, Any] = {
+    "options": OPTIONS, "detector": FixedBoxDetector(), "max_failed": FailureLimit.parse("2"),
+}  # fmt: skip
+BUCKET = "faces-out"
+URL = f"s3://{BUCKET}/set"
+
+
+class Killed(BaseException):
+    """The process is gone."""
+
+
+@dataclass
+class Store:
+    """The bucket, and who writes to it."""
+
+    server: MisbehavingServer
+    patch: pytest.MonkeyPatch
+    files: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.server.options
+        self.files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+
+    def precompute(self, source: TinySource, **given: Any) -> Summary:
+        with in_process():
+            return precompute(source.folder, URL, storage_options=self.server.options, **{**SETTINGS, **given})
+
+    def names(self) -> list[str]:
+        return sorted(name.removeprefix(f"{BUCKET}/set/") for name in self.files.find(f"{BUCKET}/set"))
+
+    def read(self, name: str) -> bytes:
+        return bytes(self.files.cat_file(f"{BUCKET}/set/{name}"))
+
+    def write(self, name: str, content: bytes) -> None:
+        self.files.pipe_file(f"{BUCKET}/set/{name}", content)
+
+    def remove(self, name: str) -> None:
+        self.files.rm_file(f"{BUCKET}/set/{name}")
+
+    def units(self) -> list[str]:
+        return [name for name in self.names() if name.startswith("faces/")]
+
+    def clear(self) -> None:
+        for name in self.names():
+            self.remove(name)
+
+    def contents(self) -> dict[str, bytes]:
+        """All that a copy of the dataset to a folder would hold, but for times in receipts."""
+        kept = [name for name in self.names() if not name.startswith(("leases/", "index/", "_tmp/"))]
+        return {name: timeless(name, self.read(name)) for name in kept}
+
+    def on_another_machine(self) -> None:
+        """Whoever comes next has no working copy."""
+        self.patch.setenv("XDG_CACHE_HOME", str(new_folder()))
+
+    def is_whole(self) -> bool:
+        return verify(URL, storage_options=self.server.options).findings == []
+
+
+def timeless(name: str, content: bytes) -> bytes:
+    if not name.startswith("receipts/"):
+        return content
+    receipt = json.loads(content)
+    receipt["inputs"] = [{**outcome, "seconds": 0.0, "reused": False} for outcome in receipt["inputs"]]
+    return json.dumps(receipt, sort_keys=True).encode()
+
+
+def contents_of(out: Path) -> dict[str, bytes]:
+    """What `Store.contents` is of the same dataset."""
+    names = [path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()]
+    kept = [name for name in names if not name.startswith("_tmp/") and not name.endswith(".lease")]
+    return {name: timeless(name, (out / name).read_bytes()) for name in kept}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MisbehavingServer]:
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
+        fsspec.filesystem("s3", skip_instance_cache=True, **server.options).mkdir(BUCKET)
+        yield server
+
+
+@pytest.fixture
+def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    without_delays(monkeypatch)
+    store = Store(server, monkeypatch)
+    store.on_another_machine()
+    yield store
+    server.behave()
+    server.ignores_conditions = False
+    store.clear()
+
+
+@pytest.fixture
+def source() -> TinySource:
+    """An original with its fake, another original, and one that cannot be read."""
+    source = TinySource(new_folder() / "deepfakes")
+    for name, content in {"real/a.mp4": "one", "fake/a.mp4": "two", "real/d.mp4": "long", "real/c.mp4": "cut"}.items():
+        source.put(name, content)
+    return source
+
+
+def change(source: TinySource) -> None:
+    """One video is replaced, one is new and one is gone."""
+    source.put("real/d.mp4", "two")
+    source.put("fake/d.mp4", "one")
+    source.remove("real/c.mp4")
+
+
+@contextmanager
+def killed_at(number: int, *, done: bool) -> Iterator[Callable[[], bool]]:
+    """Ends the process at its write of that number, before or after the store has `done` it; yields whether it did."""
+    numbers, dead = count(), False
+    attempt = RemoteFiles._attempt
+
+    def attempt_or_die(files: RemoteFiles, name: str, request: Any, work: Any = "read") -> Any:
+        nonlocal dead
+        is_last = work != "read" and next(numbers) == number
+        if dead or (is_last and not done):
+            dead = True
+            raise Killed
+        result = attempt(files, name, request, work)
+        if is_last:
+            dead = True
+            raise Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteFiles, "_attempt", attempt_or_die)
+        yield lambda: dead
+
+
+def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: Store, source: TinySource) -> None:
+    out = new_folder() / "out"
+    with in_process():
+        local = precompute(source.folder, out, **SETTINGS)
+    stored = store.precompute(source)
+    assert stored.manifest == local.manifest
+    assert stored.manifest.rows > 0
+    assert store.contents() == contents_of(out)
+    assert store.is_whole()
+    change(source)
+    store.on_another_machine()
+    with in_process():
+        local = precompute(source.folder, out, **SETTINGS)
+    stored = store.precompute(source)
+    assert stored.changes == local.changes
+    assert store.contents() == contents_of(out)
+    assert store.is_whole()
+    assert {Path(name).stem for name in store.names() if name.startswith("index/")} == {
+        Path(name).stem for name in store.units()
+    }
+
+
+def test_a_loader_reads_it(store: Store, source: TinySource, tmp_path: Path) -> None:
+    manifest = store.precompute(source).manifest
+    dataset = opened(URL, tmp_path / "cache", storage_options=store.server.options)
+    assert len(dataset.index) == manifest.rows
+
+
+def test_a_run_with_nothing_to_do_writes_no_unit_and_fetches_none(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    before = store.contents()
+    store.server.behave()
+    store.on_another_machine()
+    store.precompute(source)
+    assert store.server.requests == 0, "no unit's file was read"
+    assert store.contents() == before
+
+
+def kill_and_resume(store: Store, source: TinySource, numbers: Iterable[tuple[int, bool]]) -> int:
+    """Kills the first run, and the run after a change, at their writes of these numbers; returns how many it killed."""
+    store.patch.setattr(store_lock, "process_exists", lambda pid: False)
+    out, killed = new_folder() / "out", 0
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    expected = contents_of(out)
+    for number, done in numbers:
+        store.clear()
+        store.on_another_machine()
+        with killed_at(number, done=done) as is_dead, suppress(Killed):
+            store.precompute(source)
+        if not is_dead():
+            break
+        killed += 1
+        receipts = {name: store.read(name) for name in store.names() if name.startswith("receipts/")}
+        if number % 2:
+            store.on_another_machine()
+        store.precompute(source)
+        assert store.contents() == expected, f"killed at write {number}, done={done}"
+        assert {name: store.read(name) for name in receipts} == receipts, "what had a receipt was not done again"
+    assert store.is_whole()
+    return killed
+
+
+def test_a_run_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+    numbers = ((number, number % 2 == 1) for number in range(1, 32, 3))
+    assert kill_and_resume(store, source, numbers) >= 5
+
+
+@pytest.mark.chaos
+def test_a_run_killed_at_any_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+    numbers = ((number, done) for number in count() for done in (False, True))
+    assert kill_and_resume(store, source, numbers) > 30
+
+
+def kill_update_and_resume(store: Store, source: TinySource, numbers: Iterable[tuple[int, bool]]) -> int:
+    """The same of the run after a change of the source, which copies rows of replaced units and removes their files."""
+    store.patch.setattr(store_lock, "process_exists", lambda pid: False)
+    out, killed = new_folder() / "out", 0
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    store.precompute(source)
+    first = {name: store.read(name) for name in store.names()}
+    change(source)
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    expected = contents_of(out)
+    for number, done in numbers:
+        store.clear()
+        for name, content in first.items():
+            store.write(name, content)
+        if number % 2:
+            store.on_another_machine()
+        with killed_at(number, done=done) as is_dead, suppress(Killed):
+            store.precompute(source)
+        if not is_dead():
+            break
+        killed += 1
+        store.precompute(source)
+        assert store.contents() == expected, f"killed at write {number}, done={done}"
+    assert store.is_whole()
+    return killed
+
+
+def test_an_update_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+    numbers = ((number, number % 2 == 0) for number in range(2, 48, 5))
+    assert kill_update_and_resume(store, source, numbers) >= 4
+
+
+@pytest.mark.chaos
+def test_an_update_killed_at_any_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+    numbers = ((number, done) for number in count() for done in (False, True))
+    assert kill_update_and_resume(store, source, numbers) > 30
+
+
+@pytest.mark.parametrize("fault", ["slow_down", "lost"])
+@pytest.mark.parametrize("phase", [0, 1])
+def test_writes_that_fail_in_passing_are_repeated_and_nothing_is_there_twice(
+    store: Store, source: TinySource, fault: str, phase: int
+) -> None:
+    """Of a write whose answer is lost, the repeated one finds the file that it was to create."""
+    out = new_folder() / "out"
+    for is_changed in (False, True):
+        if is_changed:
+            change(source)
+        with in_process():
+            precompute(source.folder, out, **SETTINGS)
+        store.server.behave()
+        store.server.write_faults = lambda number: fault if number % 2 == phase else None
+        store.precompute(source)
+        assert store.server.writes > 20
+        store.server.behave()
+        assert store.contents() == contents_of(out)
+
+
+def test_a_store_that_refuses_to_be_written_to_is_named_and_nothing_is_hidden_in_the_error(
+    store: Store, source: TinySource
+) -> None:
+    store.server.write_faults = lambda number: "denied"
+    with pytest.raises(UsageError, match=rf"^{URL}/.*refuses to write it .*Access Denied") as raised:
+        store.precompute(source)
+    assert "not-to-be-shown" not in str(raised.value)
+    assert os.environ["XDG_CACHE_HOME"] not in str(raised.value)
+    store.server.behave()
+    assert store.names() == []
+
+
+def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(store: Store, source: TinySource) -> None:
+    store.server.write_faults = lambda number: "slow_down" if number >= 14 else None
+    with pytest.raises(StoppedError, match=rf"^{URL}/.*does not accept the file"):
+        store.precompute(source)
+    store.server.behave()
+    store.patch.setattr(store_lock, "process_exists", lambda pid: False)
+    store.precompute(source)
+    assert store.is_whole()
+
+
+def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: Store, source: TinySource) -> None:
+    store.server.ignores_conditions = True
+    with pytest.raises(UsageError, match="does not create files on the condition that there is none"):
+        store.precompute(source)
+    assert [name for name in store.names() if not name.startswith("leases/")] == []
+
+
+@pytest.mark.parametrize(
+    ("url", "text"),
+    [
+        ("http://127.0.0.1/faces", "is written to a folder, or to s3://, gs:// or az://"),
+        ("file:///tmp/faces", "is written to a folder, or to s3://, gs:// or az://"),
+        ("s3://no-such-bucket/faces", "there is no such bucket"),
+    ],
+)
+def test_an_address_that_cannot_hold_a_dataset_is_refused(
+    store: Store, source: TinySource, url: str, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        precompute(source.folder, url, storage_options=store.server.options, **SETTINGS)
+
+
+def test_what_is_no_dataset_is_not_written_to(store: Store, source: TinySource) -> None:
+    store.write("notes.txt", b"mine")
+    with pytest.raises(RefusedError, match=rf"OUT='{URL}': holds files that are no facefeed dataset"):
+        store.precompute(source)
+    assert store.names() == ["notes.txt"]
+
+
+def test_rows_of_other_settings_are_not_mixed_in(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    before = store.contents()
+    with pytest.raises(RefusedError, match=rf"OUT='{URL}': was made with other settings \(margin"):
+        store.precompute(source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
+    assert store.contents() == before
+
+
+def test_added_columns_are_not_left_behind_the_rows(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    store.write("columns/mine/_set.json", b"{}")
+    with pytest.raises(UsageError, match=rf"^{URL}: has added columns"):
+        store.precompute(source)
+
+
+def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: Store, source: TinySource) -> None:
+    out = new_folder() / "out"
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    assert store.precompute(source, part="2/2").units_left > 0
+    assert "manifest.json" not in store.names()
+    store.on_another_machine()
+    assert store.precompute(source, part="1/2").units_left == 0
+    assert store.contents() == contents_of(out)
+
+
+def test_a_copied_dataset_without_parts_of_the_index_goes_on(store: Store, source: TinySource) -> None:
+    out = new_folder() / "out"
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    for name, content in contents_of(out).items():
+        store.write(name, content)
+    change(source)
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    store.precompute(source)
+    assert store.contents() == contents_of(out)
+
+
+@pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
+def test_damaged_parts_of_the_index_are_written_again(store: Store, source: TinySource, damage: str) -> None:
+    store.precompute(source)
+    before = store.contents()
+    for name in store.names():
+        if name.startswith("index/"):
+            content = store.read(name)
+            flipped = content[:60] + bytes([content[60] ^ 1]) + content[61:]
+            store.remove(name) if damage == "gone" else store.write(name, content[:-9] if damage == "cut" else flipped)
+    store.on_another_machine()
+    store.precompute(source)
+    assert store.contents() == before
+
+
+def test_a_unit_whose_file_was_cut_is_done_again(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    before, name = store.contents(), store.units()[0]
+    store.write(name, store.read(name)[:-1])
+    store.precompute(source)
+    assert store.contents() == before
+
+
+def test_a_receipt_that_was_lost_is_made_from_its_file(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    before, name = store.contents(), next(name for name in store.names() if name.startswith("receipts/"))
+    store.remove(name)
+    store.precompute(source)
+    assert store.contents() == before
+
+
+def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    options, name = store.server.options, store.units()[0]
+    content = store.read(name)
+    result = verify(URL, storage_options=options)
+    assert (result.files, result.rows, result.findings) == (
+        len(store.units()),
+        store.precompute(source).manifest.rows,
+        [],
+    )
+    middle = len(content) // 2
+    store.write(name, content[:middle] + bytes([content[middle] ^ 1]) + content[middle + 1 :])
+    assert "hash" in {finding.kind for finding in verify(URL, storage_options=options).findings}
+    store.remove(name)
+    assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["file"]
+    store.write(name, content)
+    store.write("index.arrow", store.read("index.arrow")[:-300])
+    assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["index"]
+    assert rebuild_index_file(URL, storage_options=options)
+    assert store.is_whole()
+
+
+def test_verify_names_an_address_without_a_dataset(store: Store) -> None:
+    with pytest.raises(UsageError, match=rf"^{URL}: no manifest.json"):
+        verify(URL, storage_options=store.server.options)
+
+
+def test_a_dry_run_writes_nothing_to_the_store(store: Store, source: TinySource) -> None:
+    with in_process():
+        settings = {name: value for name, value in SETTINGS.items() if name != "max_failed"}
+        result = dry_run(source.folder, URL, storage_options=store.server.options, workers=1, **settings)
+    assert result.pending == 4
+    assert store.names() == []
