@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
 from typing import Any
@@ -27,7 +27,6 @@ from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dataset.out import OutPaths
-from .dataset.stores.address import with_real_path
 from .dataset.stores.writing import open_out
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError, UsageError
@@ -174,7 +173,7 @@ def precompute(
         raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
     progress = progress or Progress.silent()
     with (
-        open_out(with_real_path(out), storage_options, on_listing=progress.announce) as paths,
+        open_out(out, storage_options, on_listing=progress.announce) as paths,
         open_source(src, storage_options, on_listing=progress.announce) as source,
     ):
         with stop_on_any_disk_error(source.path):
@@ -184,8 +183,8 @@ def precompute(
                 allow_unlabelled=allow_unlabelled,
             )  # fmt: skip
         run = _Run(
-            source=source, paths=paths, job=job, listing=listing, config=config, retry=retry, allow_leaks=allow_leaks,
-            failure_limit=max_failed or FailureLimit(), job_share=job_share, progress=progress,
+            source=source, paths=replace(paths, root=job.out), job=job, listing=listing, config=config, retry=retry,
+            allow_leaks=allow_leaks, failure_limit=max_failed or FailureLimit(), job_share=job_share, progress=progress,
         )  # fmt: skip
         with stop_on_any_disk_error(job.out):
             return run.to_the_end(workers, scheduler, cluster, started)

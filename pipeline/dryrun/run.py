@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,6 @@ from typing import Any
 from ..commit.publish import refuse_read_only
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.out import OutPaths
-from ..dataset.stores.address import with_real_path
 from ..dataset.stores.writing import open_out
 from ..errors import RefusedError
 from ..execution.capacity import default_num_workers
@@ -91,14 +90,14 @@ def dry_run(
     check_cluster_options(workers, scheduler)
     progress, retry = progress or Progress.silent(), retry_predicate(retry_failed)
     with (
-        open_out(with_real_path(out), storage_options, on_listing=progress.announce) as paths,
+        open_out(out, storage_options, on_listing=progress.announce) as paths,
         open_source(src, storage_options, on_listing=progress.announce) as source,
     ):
         job, listing, config = prepare_job(source, paths, allow_leaks=allow_leaks, **settings)
         refuse_read_only(job.paths)
         return _dry_run(
-            paths, job, listing, config, warnings=source.warnings, called=called, workers=workers, scheduler=scheduler,
-            retry=retry, allow_leaks=allow_leaks, progress=progress,
+            replace(paths, root=job.out), job, listing, config, warnings=source.warnings, called=called,
+            workers=workers, scheduler=scheduler, retry=retry, allow_leaks=allow_leaks, progress=progress,
         )  # fmt: skip
 
 

@@ -79,7 +79,9 @@ def prepare_job(
     """
     source = src if isinstance(src, OpenSource) else OpenSource(path=Path(src), address=str(src))
     refuse_address(source.path, "write it with two slashes, and from Python as a text, not as a Path")
-    paths = out if isinstance(out, OutPaths) else OutPaths(Path(os.path.realpath(out)))  # does not raise on loops
+    paths = out if isinstance(out, OutPaths) else OutPaths(Path(out))
+    if not paths.files.is_remote:
+        paths = replace(paths, root=Path(os.path.realpath(paths.root)))  # does not raise on a loop of links
     if source.files is not None and allow_roots:
         raise UsageError("--allow-root: a store has no links, and its tables no paths of this machine: leave it out")
     path = _resolved(source.path)

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -14,6 +18,7 @@ from typing import Any
 import fsspec
 import pytest
 from assets_in_process import in_process, new_folder
+from assets_paths import python_path
 from assets_stores import MisbehavingServer, opened, s3_server, without_delays
 from assets_tiny_source import TinySource
 from facefeed.pipeline.commit import store_lock
@@ -329,6 +334,7 @@ def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: Store, 
         ("http://127.0.0.1/faces", "is written to a folder, or to s3://, gs:// or az://"),
         ("file:///tmp/faces", "is written to a folder, or to s3://, gs:// or az://"),
         ("s3://no-such-bucket/faces", "there is no such bucket"),
+        ("s3:/faces-out/set", "write it with two slashes"),
     ],
 )
 def test_an_address_that_cannot_hold_a_dataset_is_refused(
@@ -369,6 +375,46 @@ def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: Store
     store.on_another_machine()
     assert store.precompute(source, part="1/2").units_left == 0
     assert store.contents() == contents_of(out)
+
+
+_RUN = """
+import json
+import sys
+from facefeed.pipeline.faces import FaceFilter
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.failure_limit import FailureLimit
+from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.precompute import precompute
+from facefeed.pipeline.video import Sampling
+
+if __name__ == "__main__":
+    precompute(
+        sys.argv[1], sys.argv[2], workers=2, storage_options=json.loads(sys.argv[3]), detector=FixedBoxDetector(),
+        options=Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32),
+        max_failed=FailureLimit.parse("2"),
+    )
+"""
+
+
+@pytest.mark.processes
+def test_a_run_whose_processes_are_killed_is_resumed_at_once(store: Store, source: TinySource, tmp_path: Path) -> None:
+    """With workers of Dask, which publish to the store themselves."""
+    out, script = new_folder() / "out", tmp_path / "run.py"
+    script.write_text(_RUN)
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    command = [sys.executable, str(script), str(source.folder), URL, json.dumps(store.server.options)]
+    environment = {**os.environ, "PYTHONPATH": python_path()}
+    with subprocess.Popen(command, env=environment, start_new_session=True) as process:
+        while not any(name.startswith("receipts/") for name in store.names()):
+            assert process.poll() is None
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGKILL)
+    receipts = {name: store.read(name) for name in store.names() if name.startswith("receipts/")}
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    assert store.contents() == contents_of(out)
+    assert {name: store.read(name) for name in receipts} == receipts
+    assert store.is_whole()
 
 
 def test_a_copied_dataset_without_parts_of_the_index_goes_on(store: Store, source: TinySource) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,11 +29,6 @@ def is_address(out: Any) -> bool:
 def as_out(out: str | Path) -> str | Path:
     """A path, or an address as it is."""
     return out if is_address(out) else Path(out)
-
-
-def with_real_path(out: str | Path) -> str | Path:
-    """A path without links, or an address as it is."""
-    return out if is_address(out) else Path(os.path.realpath(out))  # does not raise on a loop of links
 
 
 def without_credentials(place: str | Path) -> str:
