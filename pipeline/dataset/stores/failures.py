@@ -99,7 +99,8 @@ def code_of(error: BaseException) -> str | None:
 
 def _status(error: BaseException) -> int | None:
     """Status of the HTTP response that caused an error."""
-    if type(error).__module__ == "aiohttp.http_exceptions":  # a connection that broke, although its code is 400
+    # A response that broke, although its code is 400.
+    if "aiohttp.http_exceptions" in {type(error).__module__, type(error.__cause__).__module__}:
         return None
     response: Any = getattr(error, "response", None)
     if isinstance(response, dict):
