@@ -16,7 +16,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,7 +124,11 @@ def advice_to_wait(folder: Path) -> str | None:
 
     For readers: goes by records and heartbeats and takes no lock, so that nobody is refused because of it.
     """
-    holders = [text for path in sorted(folder.glob("*.lease")) if (text := _live_holder(path)) is not None]
+    return waiting_advice([text for path in sorted(folder.glob("*.lease")) if (text := _live_holder(path)) is not None])
+
+
+def waiting_advice(holders: Sequence[str]) -> str | None:
+    """The same of holders, each as `holder_text` names it; None without any."""
     if not holders:
         return None
     are = "is" if len(holders) == 1 else "are"
@@ -140,6 +144,11 @@ def _live_holder(path: Path) -> str | None:
     is_local = holder.get("host") == socket.gethostname()
     if not holder or is_stale or (is_local and not process_exists(holder.get("pid"))):
         return None
+    return holder_text(holder)
+
+
+def holder_text(holder: dict[str, object]) -> str:
+    """Names a holder: its work, its process and its host."""
     return f"{_work(holder)} ({_describe(holder)})"
 
 

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, suppre
 from pathlib import Path
 from typing import Protocol
 
+from .. import lock
 from ..dataset.out import OutPaths
 from ..dataset.stores.writing import StoreFiles
 from ..errors import FacefeedError, RefusedError
@@ -171,6 +172,13 @@ class Lease:
         for name in self._part_leases():
             with self._locks.hold(name, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
                 self._locks.remove(name)
+
+
+def advice_to_wait(paths: OutPaths) -> str | None:
+    """Names those who hold leases of OUT, for others that wait for what they make; None where nobody does."""
+    if isinstance(paths.files, StoreFiles):
+        return StoreLocks(paths.files.remote).advice_to_wait()
+    return lock.advice_to_wait(paths.root)
 
 
 @contextmanager

@@ -24,10 +24,12 @@ from ..json_records import parse_json
 from ..lock import (
     HEARTBEAT_SECONDS,
     STALE_SECONDS,
+    holder_text,
     own_record,
     process_exists,
     refused_error,
     taken_over_error,
+    waiting_advice,
     waiting_text,
 )
 
@@ -134,6 +136,11 @@ class StoreLocks:
         """Names of all locks that were taken and not removed since, sorted."""
         found = {each.name.removeprefix(f"{LEASES}/").rpartition(".")[0] for each in self._files.list(f"{LEASES}/")}
         return sorted(found)
+
+    def advice_to_wait(self) -> str | None:
+        """See `lock.advice_to_wait`."""
+        found = [_Objects(self._files, name).last() for name in self.names()]
+        return waiting_advice([holder_text(last.holder) for last in found if last is not None and last.is_held])
 
     def remove(self, name: str) -> None:
         """Removes a lock that nobody holds, or that the caller holds."""

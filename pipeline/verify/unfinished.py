@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..commit.finalize import build_manifest
+from ..commit.lease import advice_to_wait
 from ..console import plural
 from ..dataset.manifest import Manifest
 from ..dataset.out import OutPaths
 from ..errors import RefusedError, UsageError
-from ..lock import advice_to_wait
 from ..planning.failure_limit import (
     NO_FACES_REMEDY,
     Failure,
@@ -74,7 +74,7 @@ class UnfinishedRun:
             units=len(pending),
             units_done=sum(not leaves for leaves in pending),
             has_previous_manifest=previous is not None,
-            advice_to_wait=advice_to_wait(paths.root),
+            advice_to_wait=advice_to_wait(paths),
         )
 
     @property

@@ -22,7 +22,11 @@ from assets_paths import python_path
 from assets_stores import MisbehavingServer, opened, s3_server, without_delays
 from assets_tiny_source import TinySource
 from facefeed.pipeline.commit import store_lock
+from facefeed.pipeline.commit.store_lock import StoreLocks
+from facefeed.pipeline.dataset.stores.address import StoreAddress
+from facefeed.pipeline.dataset.stores.counts import StoreCounter
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dataset.stores.writing import WritableFiles
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
@@ -480,6 +484,18 @@ def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) 
     assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["index"]
     assert rebuild_index_file(URL, storage_options=options)
     assert store.is_whole()
+
+
+def test_verify_names_who_is_at_work(store: Store, source: TinySource) -> None:
+    store.precompute(source, part="1/2")
+    locks = StoreLocks(WritableFiles(StoreAddress(URL, store.server.options), StoreCounter()))
+    with locks.hold("part-2-of-2.lease", work="facefeed precompute --part 2/2"):
+        unfinished = verify(URL, storage_options=store.server.options).unfinished
+    assert unfinished is not None
+    assert "next: facefeed precompute --part 2/2 (process " in unfinished.remarks[-1]
+    unfinished = verify(URL, storage_options=store.server.options).unfinished
+    assert unfinished is not None
+    assert f"run `facefeed precompute SRC {URL}` again" in unfinished.remarks[-1]
 
 
 def test_verify_names_an_address_without_a_dataset(store: Store) -> None:

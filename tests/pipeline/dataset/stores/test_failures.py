@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
+from aiohttp import ClientResponseError, RequestInfo
+from aiohttp.http_exceptions import BadHttpMessage
 from facefeed.pipeline.dataset.stores import remote_files
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
@@ -39,3 +43,11 @@ def test_a_403_of_google_cloud_is_refused_at_once_with_its_reason(monkeypatch: p
 )
 def test_only_gcsfs_own_error_counts_as_a_403(error: OSError, kind: str) -> None:
     assert kind_of_failure(error) == kind
+
+
+def test_a_response_that_is_no_http_is_asked_for_again() -> None:
+    """As one that a proxy has cut: its code is 400, which a store would not change its mind about."""
+    error = ClientResponseError(cast("RequestInfo", None), (), status=400, message="Data after `Connection: close`")
+    assert kind_of_failure(error) == "unusable"
+    error.__cause__ = BadHttpMessage("Data after `Connection: close`")
+    assert kind_of_failure(error) == "transient"
