@@ -153,6 +153,7 @@ def _profile(
     out: str | Path, *, max_wait_share: float | None, min_headroom: float | None, against: str | None, page: Path,
     trace: Path | None, report: Path | None, as_json: bool, sweep: tuple[tuple[str, list[int]], ...], **options: Any,
 ) -> int:  # fmt: skip
+    _start_fork_server(**options)
     from .rank_processes import profile_on_ranks  # noqa: PLC0415
     from .request import ProfileRequest  # noqa: PLC0415
     from .verdict.gate import Gate  # noqa: PLC0415
@@ -169,6 +170,15 @@ def _profile(
         run = profile_on_ranks if request.ranks > 1 else ProfileRequest.run
         result = request.run_sweep(progress, run) if request.sweep else run(request, progress)
     return _write_reports(result, gate, page=page, trace=trace, report=report, as_json=as_json)
+
+
+def _start_fork_server(*, workers: int | None, ranks: int, transform: Path | None, **_: Any) -> None:
+    """Starts the process that workers are forked from: it imports torch while this one does so too."""
+    if workers == 0 or ranks > 1:  # ranks have one each
+        return
+    from ..workers.fork_server import start_fork_server  # noqa: PLC0415
+
+    start_fork_server(*(() if transform is None else ("albumentations",)))
 
 
 def _refuse_options_of_a_profile() -> None:

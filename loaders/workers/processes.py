@@ -7,9 +7,7 @@ import pickle
 import resource
 import signal
 import sys
-import tempfile
 from collections.abc import Callable
-from multiprocessing import forkserver
 from multiprocessing.context import BaseContext, ForkServerContext
 from typing import Any
 
@@ -17,18 +15,15 @@ import cv2
 
 from ...pipeline.dataset.byte_ranges import MAX_OPEN_FILES
 from ...pipeline.errors import FacefeedError, UsageError
-from ...pipeline.interrupts import exit_with_parent, signals_blocked_in_children
+from ...pipeline.interrupts import exit_with_parent, start_resource_tracker
 from ...pipeline.machine import usable_cores
 from ..batching.worker_batch import WorkerBatch
 from ..torch_internals import send_errors_of_sending
+from .fork_server import SIGNALS_TO_ALL, start_fork_server
 from .local_ranks import share_of_cores
 from .worker_process import WorkerContext, WorkerProcess
 
-_PRELOAD_MODULE = "facefeed.loaders.workers.preload"
 _PRELOAD_IF_IMPORTED = ("albumentations",)  # takes a second to import; preloaded if the caller has imported it
-_SIGNALS_TO_ALL = (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGTERM)
-"""What terminals, batch systems and `timeout` send to all processes of a run; the loader's process handles them."""
-
 
 MAIN_GUARD_HINT = (
     "; can a fresh interpreter import the script, with what it runs below `if __name__ == '__main__':`, and all that "
@@ -73,35 +68,15 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
     """
     name = start_method_name(requested)
     context = requested if isinstance(requested, BaseContext) else multiprocessing.get_context(name)
-    if name == "forkserver":
-        if type(context) is ForkServerContext:  # Python's, not one of the user's own
-            context = WorkerContext()
-        own = [_PRELOAD_MODULE, *(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules)]
-        context.set_forkserver_preload(list(dict.fromkeys([*own, *_preload_modules_of_user()])))
+    if name == "forkserver" and type(context) is ForkServerContext:  # Python's, not one of the user's own
+        context = WorkerContext()
     imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
     if not imports_script:
-        with signals_blocked_in_children(*_SIGNALS_TO_ALL):  # the loader ends its workers; Python its resource tracker
-            if name == "forkserver":
-                _start_fork_server()
+        if name == "forkserver":
+            start_fork_server(*(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules))
+        else:
+            start_resource_tracker()
     return context
-
-
-def _start_fork_server() -> None:
-    try:
-        forkserver.ensure_running()
-    except OSError as error:
-        if "AF_UNIX path too long" not in str(error):
-            raise
-        raise UsageError(
-            f"TMPDIR={tempfile.gettempdir()}: too long for the socket of processes that prepare batches: its path "
-            "may have 107 characters; set TMPDIR to a shorter folder, such as /tmp"
-        ) from error
-
-
-def _preload_modules_of_user() -> list[str]:
-    """Modules that the script or a library has set the fork server to import; not the script, Python's own default."""
-    requested: list[str] = getattr(forkserver, "_forkserver")._preload_modules  # noqa: B009, SLF001 (typeshed lacks it)
-    return [] if requested == ["__main__"] else requested
 
 
 class WorkerInit:
@@ -118,7 +93,7 @@ class WorkerInit:
     def __call__(self, worker_id: int) -> None:
         """Called by torch in the worker."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        for number in {*_SIGNALS_TO_ALL} - {signal.SIGINT}:
+        for number in {*SIGNALS_TO_ALL} - {signal.SIGINT}:
             if number != signal.SIGTERM or isinstance(multiprocessing.current_process(), WorkerProcess):
                 # A program that a transform starts would inherit SIG_IGN, and could not be ended by `terminate()`.
                 signal.signal(number, lambda *_: None)

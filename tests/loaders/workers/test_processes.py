@@ -532,6 +532,24 @@ print(forkserver._forkserver._preload_modules)
 
 
 @pytest.mark.processes
+def test_a_fork_server_that_is_started_before_torch_is_imported_is_that_of_the_loader() -> None:
+    code = """
+import sys
+from multiprocessing import forkserver
+from facefeed.loaders.workers.fork_server import start_fork_server
+start_fork_server("albumentations")
+early = forkserver._forkserver._forkserver_pid, "torch" in sys.modules
+from facefeed.loaders.workers.processes import worker_context
+worker_context(None)
+print(*early, forkserver._forkserver._forkserver_pid, forkserver._forkserver._preload_modules)
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    started, has_torch, used, modules = process.stdout.strip().split(maxsplit=3)
+    assert (has_torch, used) == ("False", started)
+    assert modules == "['facefeed.loaders.workers.preload', 'albumentations']"
+
+
+@pytest.mark.processes
 def test_a_temporary_folder_whose_path_is_too_long_for_a_socket_is_named_with_the_way_out(tmp_path: Path) -> None:
     folder = tmp_path / ("a" * 100)
     folder.mkdir()
