@@ -342,7 +342,8 @@ def verify(out: str | Path, *, rebuild_index: bool, as_json: bool) -> int:
     """
     from . import report  # noqa: PLC0415
     from .row_progress import RowProgress  # noqa: PLC0415
-    from .verify.check import rebuild_index_file, verify  # noqa: PLC0415
+    from .verify.check import verify  # noqa: PLC0415
+    from .verify.rebuild import rebuild_index_file  # noqa: PLC0415
 
     if rebuild_index:
         rebuild_index_file(out, on_wait=RowProgress().on_wait)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shlex
+import tempfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +14,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from ..commit.finalize import install_index, renewed_manifest, superseded_units, write_dataset_index
-from ..commit.index_parts import index_part, remove_index_parts
-from ..commit.lease import hold_lease
-from ..commit.publish import check_unit_file, refuse_read_only
+from ..commit.finalize import renewed_manifest, superseded_units
+from ..commit.publish import check_unit_file
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.index import Index, current_index_path, index_schema
-from ..dataset.index.part import write_part
+from ..dataset.index.part import PART_SUFFIX, write_part
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
@@ -33,54 +33,6 @@ from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
 from .added_columns import check_added_columns
 from .findings import RERUN, Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun
-
-
-def rebuild_index_file(
-    out: str | Path,
-    *,
-    on_wait: Callable[[str], object] = lambda _: None,
-    storage_options: Mapping[str, Any] | None = None,
-) -> bool:
-    """Rebuilds ``OUT/index.arrow`` from the files, if they are those of the manifest; returns whether it did.
-
-    Otherwise the index stays as it is, and `verify` reports the cause: an index of fewer rows must not pass for that
-    of the whole dataset. `on_wait`: called with a sentence before a wait for a run that may have been killed.
-    `storage_options`: see `verify`.
-    Raises `UsageError` where OUT holds no dataset, or an unfinished one, or is read-only, and `RefusedError` where
-    another run is at work on it.
-    """
-    with open_out(out, storage_options) as paths:
-        return _rebuild_index(paths, on_wait)
-
-
-def _rebuild_index(paths: OutPaths, on_wait: Callable[[str], object]) -> bool:
-    try:
-        _read_finished(paths)
-        refuse_read_only(paths)
-        with hold_lease(paths, on_wait, work="facefeed verify --rebuild-index"):
-            paths.files.refresh()
-            manifest = _read_finished(paths)  # a run may have ended before the lease was free
-            run_state = RunState(paths, Plan.load(paths), hash_config(manifest.config))
-            if run_state.fingerprint() != manifest.fingerprint:
-                return False
-            if paths.files.is_remote:
-                remove_index_parts(paths)
-            write_dataset_index(run_state, manifest)
-            install_index(paths)
-    except (UsageError, StoppedError):
-        raise
-    except Exception as error:  # whatever a parser raises on damaged bytes
-        raise_unless_damage(paths.root, error)
-        return False
-    return True
-
-
-def _read_finished(paths: OutPaths) -> Manifest:
-    """The manifest of OUT; raises `UsageError` where it holds no dataset, or an unfinished one."""
-    if unfinished := UnfinishedRun.find(paths):
-        state = f"{paths.place}: {unfinished.state}"
-        raise UsageError("\n".join([state, "the index is made at its end", *unfinished.remarks]))
-    return Manifest.read(paths.root)
 
 
 def verify(
@@ -103,14 +55,18 @@ def verify(
         paths.files.fetch([paths.index, paths.next_index])
         if (index_file := current_index_path(paths.root)).is_file():
             refuse_unmapped(index_file)
-        return _verify(paths, on_file)
+        # Not those of the working copy, which a run on this host may be writing.
+        is_remote = paths.files.is_remote
+        with tempfile.TemporaryDirectory(prefix="facefeed-verify-") if is_remote else nullcontext("") as parts:
+            return _verify(paths, Path(parts), on_file)
 
 
-def _verify(paths: OutPaths, on_file: Callable[[str], None]) -> VerifyResult:
+def _verify(paths: OutPaths, parts: Path, on_file: Callable[[str], None]) -> VerifyResult:
+    """`parts`: a folder for parts of the index, which are made from the files of a store, as these are not kept."""
     kind, out = "manifest", paths.root
     try:
         if unfinished := UnfinishedRun.find(paths):
-            return _check_unfinished(unfinished, on_file)
+            return _check_unfinished(unfinished, parts, on_file)
         manifest = Manifest.read(out)
         kind = "plan"
         plan = Plan.load(paths)
@@ -133,10 +89,10 @@ def _verify(paths: OutPaths, on_file: Callable[[str], None]) -> VerifyResult:
         for unit, receipt in _receipts(run_state, planned, findings):
             if receipt.file:
                 on_file(receipt.file)
-                if result.add(paths, receipt, _check_unit(paths, unit, receipt, owned, manifest)):
+                if result.add(paths, receipt, _check_unit(paths, unit, receipt, owned, manifest, parts=parts)):
                     intact.add(receipt.unit)
-                is_remote = paths.files.is_remote  # then its part of the index was just made from it
-                files.append((index_part(paths, receipt.unit) if is_remote else out / receipt.file, receipt.file))
+                is_remote = paths.files.is_remote
+                files.append((_part(parts, receipt) if is_remote else out / receipt.file, receipt.file))
                 units.append(receipt)
     files.sort(key=lambda file: file[1])
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
@@ -153,7 +109,7 @@ def _verify(paths: OutPaths, on_file: Callable[[str], None]) -> VerifyResult:
     return result
 
 
-def _check_unfinished(unfinished: UnfinishedRun, on_file: Callable[[str], None]) -> VerifyResult:
+def _check_unfinished(unfinished: UnfinishedRun, parts: Path, on_file: Callable[[str], None]) -> VerifyResult:
     """Checks the files of finished units; a missing or damaged receipt means a pending unit, not a finding."""
     run_state = unfinished.run_state
     result = VerifyResult(unfinished=unfinished)
@@ -161,9 +117,8 @@ def _check_unfinished(unfinished: UnfinishedRun, on_file: Callable[[str], None])
         if receipt.file:
             on_file(receipt.file)
             owned = run_state.owned_videos(planned)
-            result.add(
-                run_state.paths, receipt, _check_unit(run_state.paths, unit, receipt, owned, unfinished.manifest)
-            )
+            checks = _check_unit(run_state.paths, unit, receipt, owned, unfinished.manifest, parts=parts)
+            result.add(run_state.paths, receipt, checks)
     return result
 
 
@@ -205,7 +160,7 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
 
 
 def _check_unit(
-    paths: OutPaths, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest
+    paths: OutPaths, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest, *, parts: Path
 ) -> Iterator[Finding]:
     location = str(receipt.file)
     if paths.files.size_bytes(paths.root / location) is None:
@@ -214,7 +169,11 @@ def _check_unit(
     with paths.files.local(paths.root / location) as path:
         yield from _check_file(path, unit, receipt, owned, manifest)
         if paths.files.is_remote:
-            write_part(path, str(receipt.sha256), index_part(paths, receipt.unit))
+            write_part(path, str(receipt.sha256), _part(parts, receipt))
+
+
+def _part(parts: Path, receipt: Receipt) -> Path:
+    return parts / f"{receipt.unit}{PART_SUFFIX}"
 
 
 def _check_file(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest) -> Iterator[Finding]:

@@ -34,7 +34,8 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from facefeed.pipeline.video import Sampling
 
 OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), size_px=32)

@@ -37,7 +37,8 @@ from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.row_progress import RowProgress
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 
 @pytest.fixture(scope="module")

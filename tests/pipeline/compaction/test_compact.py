@@ -40,7 +40,8 @@ from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.planning.plan import PlanPart, Unit
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from facefeed.pipeline.video import Sampling
 
 SMALL = (

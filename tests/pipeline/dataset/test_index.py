@@ -30,7 +30,8 @@ from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.schema import BINARY_COLUMNS, SPLITS, face_schema, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError, StoppedError, UsageError
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 LIGHT = [name for name in face_schema(LABELS).names if name not in BINARY_COLUMNS]
 NULLABLE_STRINGS = ("source_id", "method", "compression")

@@ -16,7 +16,7 @@ import pytest
 from assets_dataset import copy_dataset, make_dataset
 from facefeed.pipeline.dataset.index import Index, arrays, layout
 from facefeed.pipeline.errors import CorruptDataError
-from facefeed.pipeline.verify.check import rebuild_index_file
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 
 @pytest.fixture(scope="module")

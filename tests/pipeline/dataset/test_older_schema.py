@@ -17,7 +17,8 @@ from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import SCHEMA_VERSION, face_schema
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, UsageError
 from facefeed.pipeline.planning.validation import prepare_job
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 
 @pytest.fixture(scope="module")

@@ -22,7 +22,7 @@ from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.errors import StoppedError
 from facefeed.pipeline.export.destination import WORK, Destination
 from facefeed.pipeline.export.receipt import PartReceipt
-from facefeed.pipeline.verify.check import rebuild_index_file
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 WITH_COLUMNS = ("folders", "webdataset", "hf")
 

@@ -51,7 +51,8 @@ from facefeed.pipeline.planning.content_hash import EqualInput, equal_inputs_jso
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.sources import Entry
 from facefeed.pipeline.verify import unfinished
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from numpy.typing import NDArray
 
 SCREEN_COLUMNS, SCREEN_LINES = 80, 24

@@ -44,7 +44,8 @@ from facefeed.pipeline.files import sha256_of
 from facefeed.pipeline.planning.failure_limit import Failure
 from facefeed.pipeline.planning.plan import PlanPart
 from facefeed.pipeline.verify import unfinished
-from facefeed.pipeline.verify.check import VerifyResult, rebuild_index_file, verify
+from facefeed.pipeline.verify.check import VerifyResult, verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from hypothesis import given
 from hypothesis import strategies as st
 

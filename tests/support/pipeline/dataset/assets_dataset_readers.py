@@ -27,7 +27,8 @@ from facefeed.pipeline.lock import hold_lock
 from facefeed.pipeline.planning.options import hash_config
 from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.planning.run_state import RunState
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from facefeed.pipeline.verify.unfinished import UnfinishedRun
 
 EXPORT_REQUEST: dict[str, Any] = {"form": "folders", "split": None}

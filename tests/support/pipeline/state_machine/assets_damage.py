@@ -16,8 +16,9 @@ from assets_out_model import times_of
 from assets_sound_out import is_of_unfinished_set
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.errors import StoppedError
-from facefeed.pipeline.verify.check import rebuild_index_file, verify
+from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.findings import Finding
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 Damage = Literal["cut", "flip", "delete"]
 
