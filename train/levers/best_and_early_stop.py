@@ -18,8 +18,9 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _HELD_RATE = re.compile(
     r"(?:@|[_-]at[_-])(?:[\d.]+(?:e-?\d+)?%?|[^_-]*)(?:[_-](?:far|frr|fpr|fnr|apcer|bpcer)(?![a-z]))?"
+    r"|(?<=(?<![a-z])(?:tpr|tar|tnr))[_-](?:[\d.]+(?:e-?\d+)?%?[_-])?(?:far|frr|fpr|fnr)(?![a-z])"
 )
-"""What the value is measured at, no word for the value itself: tpr_at_fpr, tpr_at_0.01_fpr."""
+"""What the value is measured at, no word for the value itself: tpr_at_fpr, tpr_at_0.01_fpr, tpr_fpr_0.01."""
 _OF_DISTANCES = {"recall", "precision", "ap", "map", "auc", "f1", "iou"}  # beside which "far" is no rate
 
 
