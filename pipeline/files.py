@@ -7,6 +7,7 @@ import hashlib
 import mmap
 import os
 import re
+import stat
 import tempfile
 import uuid
 from collections.abc import Iterator
@@ -14,7 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
-from .errors import StoppedError, UsageError
+from .errors import CorruptDataError, StoppedError, UsageError
 from .machine import memory_bytes
 
 DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
@@ -35,6 +36,8 @@ _NO_PLACE = {errno.EINVAL, errno.EOVERFLOW}  # of a seek before the start of a f
 
 def _stopped(path: Path, error: OSError) -> StoppedError:
     remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
+    if error.errno == errno.EISDIR:
+        remedy = "move that folder away"
     if error.errno in NO_MAPPING:
         remedy = "this file system cannot map files into memory: use another, or mount it without direct I/O,"
     reason = os.strerror(error.errno) if error.errno else str(error)
@@ -119,12 +122,28 @@ def refuse_unmapped(file: Path) -> None:
 
 
 def read_stored(path: Path) -> bytes:
-    """Reads a whole file; raises `FileNotFoundError` where it is not there, and `StoppedError` where the disk fails."""
+    """Reads a whole file.
+
+    Raises `FileNotFoundError` where it is not there, `CorruptDataError` where a folder or a pipe is in its place, and
+    `StoppedError` where the disk fails.
+    """
     try:
         with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
+            refuse_non_file(path)
             return path.read_bytes()
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from error
+
+
+def refuse_non_file(path: Path) -> None:
+    """Raises `CorruptDataError` where something else is in a file's place: opening a pipe would wait for a writer.
+
+    Raises `OSError` where nothing is.
+    """
+    mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
+        raise CorruptDataError(f"{path}: is {kind}, must be a file")
 
 
 def sha256_of(path: Path) -> str:

@@ -175,7 +175,7 @@ def _read_holder(descriptor: int) -> dict[str, object]:
 
 def _read_state(path: Path) -> tuple[dict[str, object], float]:
     """The holder and the time of its last heartbeat; reopens the file, since network file systems cache its state."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
     try:
         return _read_holder(descriptor), os.fstat(descriptor).st_mtime
     finally:

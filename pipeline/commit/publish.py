@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from ..files import (
     DISK_IS_FULL,
     make_folder,
     raise_unless_damage,
+    refuse_non_file,
     sha256_of,
     stop_on_disk_error,
 )
@@ -48,7 +49,13 @@ def make_folders(paths: OutPaths) -> None:
 
 
 def refuse_read_only(paths: OutPaths) -> None:
-    """Raises `UsageError` where OUT, one of its folders or its lease may not be written to: waiting changes nothing."""
+    """Raises `UsageError` where OUT, one of its folders or its lease may not be written to: waiting changes nothing.
+
+    Likewise where a folder is in the place of a file, or a file in that of a folder.
+    """
+    folders = paths.faces, paths.receipts, paths.plan, paths.temporary, paths.columns
+    _refuse_misplaced(folders, Path.is_dir, "folder")
+    _refuse_misplaced((paths.lease, paths.manifest, paths.index, paths.next_index), Path.is_file, "file")
     for path in (
         paths.root, paths.plan, paths.faces, paths.receipts, paths.temporary, paths.columns, paths.lease,
     ):  # fmt: skip
@@ -57,6 +64,12 @@ def refuse_read_only(paths: OutPaths) -> None:
                 f"OUT={str(paths.root)!r}: {str(path)!r} may not be written to by this user, or is on a read-only file "
                 "system; nothing was done: make it writable, or name another OUT"
             )
+
+
+def _refuse_misplaced(places: Iterable[Path], is_sound: Callable[[Path], bool], kind: str) -> None:
+    for path in places:
+        if path.exists() and not is_sound(path):
+            raise UsageError(f"{path}: is no {kind}, must be one; nothing was done: move it away and run this again")
 
 
 @contextmanager
@@ -96,6 +109,7 @@ def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = 
     fails, which says nothing about the file.
     """
     try:
+        refuse_non_file(path)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
             counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))

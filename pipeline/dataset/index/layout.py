@@ -14,7 +14,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from ...errors import CorruptDataError, UsageError
-from ...files import raise_unless_damage
+from ...files import raise_unless_damage, refuse_non_file
 from ..added_columns import ADDED, ColumnSet, IncompleteSet
 from ..manifest import Manifest
 from ..out import OutPaths
@@ -81,6 +81,7 @@ def current_index_path(out: Path) -> Path:
     """
     paths = OutPaths(out)
     try:
+        refuse_non_file(paths.next_index)
         with pa.memory_map(str(paths.next_index)) as stored:
             fingerprint = pa.ipc.open_file(stored).schema.metadata[b"facefeed.fingerprint"].decode()
         return paths.next_index if fingerprint == Manifest.read(out).fingerprint else paths.index

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CorruptDataError, UsageError
-from ...files import raise_unless_damage, refuse_unmapped, stop_on_disk_error
+from ...files import raise_unless_damage, refuse_non_file, refuse_unmapped, stop_on_disk_error
 from ...json_records import brief, parse_json
 from ..added_columns import ADDED, column_origins, keeps_columns, read_column_sets, with_folder
 from ..index_like import OutdatedIndex
@@ -40,6 +40,7 @@ class Index:
         path = layout.current_index_path(self.out)
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
+            refuse_non_file(path)
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
             self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
             self.schema: pa.Schema = reader.schema

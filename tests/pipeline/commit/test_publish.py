@@ -77,6 +77,13 @@ def test_a_damaged_winner_is_replaced(tmp_path: Path) -> None:
     assert digest == sha256_of(final)
 
 
+def test_a_pipe_in_place_of_the_winner_is_replaced(tmp_path: Path) -> None:
+    final = tmp_path / "u1.parquet"
+    os.mkfifo(final)
+    publish(attempt(tmp_path), final, "u1", "c1", 3)
+    assert check_unit_file(final, "u1", "c1", 3) == 3
+
+
 @pytest.mark.parametrize("refusal", [errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP], ids=os.strerror)
 def test_without_hard_links_rename_publishes_and_the_first_still_wins(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: int
@@ -205,6 +212,16 @@ def test_a_unit_leaves_one_file_one_receipt_and_no_attempt(worker: tuple[JobSpec
     assert (receipt.bytes, receipt.sha256) == (path.stat().st_size, sha256_of(path))
     assert Receipt.from_json(job.paths.receipt(unit.unit_id).read_bytes(), where="") == receipt
     assert list(job.paths.temporary.iterdir()) == []
+
+
+def test_a_folder_in_place_of_a_receipt_is_named_with_the_way_out(worker: tuple[JobSpec, Unit]) -> None:
+    job, unit = worker
+    path = OutPaths(job.out).receipt(unit.unit_id)
+    path.mkdir()
+    with pytest.raises(StoppedError, match=rf"{path}: .* move that folder away and run the same command again"):
+        unit_run(job, unit)
+    path.rmdir()
+    assert unit_run(job, unit).rows
 
 
 def test_a_kill_between_file_and_receipt_is_made_good(worker: tuple[JobSpec, Unit]) -> None:

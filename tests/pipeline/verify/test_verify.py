@@ -384,6 +384,33 @@ def test_a_damaged_receipt_is_found(copy: Path, content: str) -> None:
     assert check_findings(copy)["receipt"] == name(copy, receipt(copy))
 
 
+@pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir])
+@pytest.mark.parametrize("kind", ["receipt", "plan", "manifest", "index"])
+def test_a_pipe_or_a_folder_in_place_of_a_file_is_found(copy: Path, kind: str, put: Callable[[Path], None]) -> None:
+    """Reading a pipe would wait for a writer."""
+    places = {"receipt": receipt(copy), "plan": copy / "plan" / "0.json", "manifest": copy / "manifest.json"}
+    path = places.get(kind, copy / "index.arrow")
+    path.unlink()
+    put(path)
+    assert check_findings(copy) == {kind: str(copy) if kind in {"plan", "manifest"} else name(copy, path)}
+    assert "must be a file" in run(copy).stderr
+
+
+@pytest.mark.parametrize("place", ["index.arrow", "driver.lease", "_tmp"])
+def test_an_index_is_not_rebuilt_where_a_folder_is_in_the_place_of_a_file(copy: Path, place: str) -> None:
+    path = copy / place
+    if path.is_dir():
+        path.rmdir()
+        path.touch()
+    else:
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    result = run(copy, "--rebuild-index")
+    assert result.exit_code == 2
+    assert str(path) in result.stderr
+    assert "move it away" in result.stderr
+
+
 def _rows(data: dict[str, Any]) -> None:
     data["rows"] += 1
     data["inputs"][0]["faces"] += 1
