@@ -14,6 +14,7 @@ _TIME = re.compile(
 _SIZE = re.compile(r"\d+[KMGT]?")
 _NAME = re.compile(r"[^\s\"'\\#]+")
 _GRES_GPUS = re.compile(r"--gres[=\s]+[\"']?(.+,)?(gres[/:])?gpu\b.*")
+_TRES_OF_TASKS = re.compile(r"--tres-p[a-z-]*[=\s]+[\"']?(.+,)?((gres[/:])?gpu|cpu)\b.*")
 _MAX_WARN_SECONDS = 65_535  # Slurm stores it in 16 bits
 _EARLY_SECONDS = 60  # Slurm may signal this much earlier than requested
 _RESERVED = {
@@ -168,14 +169,26 @@ def sbatch_quoted(text: str) -> str:
 
 def _check_sbatch_option(line: str) -> None:
     option = re.split(r"[=\s]", line.strip(), maxsplit=1)[0]
-    short = option[:2] if not option.startswith("--") else option
+    own = _reserved_name(option)
     if not line.strip().startswith("-") or "\n" in line:
         raise UsageError(f"--sbatch={line!r}: must be one option of sbatch in one line; try --sbatch '--qos=low'")
-    if short in _RESERVED:
-        raise UsageError(f"--sbatch={line!r}: is the script's own; {_RESERVED[short]}")
+    if own is not None:
+        raise UsageError(f"--sbatch={line!r}: is the script's own; {_RESERVED[own]}")
+    if _TRES_OF_TASKS.fullmatch(line.strip()):
+        raise UsageError(f"--sbatch={line!r}: is the script's own; give --gpus-per-node and --cpus-per-node")
     if _GRES_GPUS.fullmatch(line.strip()):
         raise UsageError(f"--sbatch={line!r}: is the script's own; give --gpus-per-node")
-    if re.fullmatch(r"(--job-name[=\s]+|-J\s*)[\"']?(bash|interactive)[\"']?", line.strip()):
+    if re.fullmatch(r"(--j[a-z-]*[=\s]+|-J\s*)[\"']?(bash|interactive)[\"']?", line.strip()):
         raise UsageError(
             f"--sbatch={line!r}: Lightning takes that name for a shell and would start no ranks; try another"
         )
+
+
+def _reserved_name(option: str) -> str | None:
+    """The reserved option that this is, in full or as the beginning of its name, which sbatch takes; None for others.
+
+    What begins the names of several options is refused by sbatch anyway.
+    """
+    if not option.startswith("--"):
+        return option[:2] if option[:2] in _RESERVED else None
+    return option if option in _RESERVED else next((name for name in _RESERVED if name.startswith(option)), None)

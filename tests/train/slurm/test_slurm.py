@@ -205,6 +205,11 @@ def test_odd_folders_are_quoted_as_sbatch_reads_them() -> None:
         (["--sbatch", "--tasks-per-node=4"], "is the script's own; a task is a GPU; give --gpus-per-node"),
         (["--sbatch", "--time=00:01:00"], "--sbatch='--time=00:01:00': is the script's own; give it as an option of"),
         (["--sbatch", "-t 1"], "--sbatch='-t 1': is the script's own; give --time"),
+        (["--sbatch", "--gpus-per-n=1"], "--sbatch='--gpus-per-n=1': is the script's own; give it as an option of its"),
+        (["--sbatch", "--arr 1-3"], "all jobs of an array would write into one folder"),
+        (["--sbatch", "--tres-per-task=gres/gpu:1"], "own; give --gpus-per-node and --cpus-per-node"),
+        (["--sbatch", "--tres-per-t=license/x:1,cpu:4"], "own; give --gpus-per-node and --cpus-per-node"),
+        (["--sbatch", "--job=bash"], "Lightning takes that name for a shell and would start no ranks"),
         (["--sbatch", "--job-name=bash"], "Lightning takes that name for a shell and would start no ranks"),
         (["--script", "no/such/folder/a.sh"], "--script"),
     ],
@@ -304,7 +309,10 @@ def test_what_only_the_jobs_machine_can_refuse_is_left_to_the_job(command: list[
     script_of(*command)
 
 
-@pytest.mark.parametrize("option", ["--gres=nvme:1", "--gres=license:gpu:1", "--time-min=10", "--threads-per-core=1"])
+@pytest.mark.parametrize("option", [
+    "--gres=nvme:1", "--gres=license:gpu:1", "--time-min=10", "--threads-per-core=1", "--gres-flags=disable-binding",
+    "--nodelist=n1", "--tres-per-task=license/gpu:1",
+])  # fmt: skip
 def test_what_the_script_does_not_set_itself_can_be_requested(option: str) -> None:
     assert option in directives(script_of("train", "faces", "--sbatch", option))
 
