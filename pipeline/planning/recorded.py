@@ -111,6 +111,11 @@ def _load_plan(paths: OutPaths) -> Plan:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
     if (paths.plan / "0.json").exists():
         return Plan.load(paths)
+    if paths.manifest.exists():
+        raise RefusedError(
+            f"OUT={str(paths.root)!r}: has a manifest.json, but no plan/0.json, so nothing says what its files are "
+            "made of; restore the folder plan from a backup, or name a new OUT"
+        )
     folders = (paths.faces, paths.receipts, paths.plan, paths.temporary, paths.leases, paths.index_parts)
     ours = {path.name for path in (*folders, paths.lease)}
     left = {name for name in present if name.startswith(dry_run_prefix(paths.root))}  # by one that was killed

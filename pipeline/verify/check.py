@@ -78,9 +78,8 @@ def _verify(paths: OutPaths, parts: Path, on_file: Callable[[str], None]) -> Ver
         return VerifyResult(findings=[Finding(kind, paths.place, str(error))])
     result = VerifyResult()
     findings = result.findings
-    if (manifest.plan_parts or 0) > len(plan.parts):
-        detail = f"holds {plural(len(plan.parts), 'part')}, the manifest accounts for {manifest.plan_parts}"
-        findings.append(Finding("plan", "plan", detail))
+    lost_parts = list(_lost_parts(plan, manifest))
+    findings += lost_parts
     files: list[tuple[Path, str]] = []
     units: list[Receipt] = []
     intact: set[str] = set()
@@ -98,15 +97,26 @@ def _verify(paths: OutPaths, parts: Path, on_file: Callable[[str], None]) -> Ver
     unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
     replaced = {unit.unit_id for unit in superseded_units(run_state)}
     findings += _files_left_of(replaced, run_state)
-    findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted | replaced)
-    of_columns = [] if unaccounted else list(check_added_columns(out, units, intact, replaced))
+    if not lost_parts:
+        findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted | replaced)
+    is_accounted = not (unaccounted or lost_parts)
+    of_columns = list(check_added_columns(out, units, intact, replaced)) if is_accounted else []
     findings += of_columns
     findings += errors_as_findings(
-        "index", out, "index.arrow", lambda: _check_index(out, manifest, None if unaccounted or of_columns else files)
-    )
-    if not unaccounted:
+        "index", out, "index.arrow",
+        lambda: _check_index(out, manifest, files if is_accounted and not of_columns else None),
+    )  # fmt: skip
+    if is_accounted:
         findings += errors_as_findings("account", out, "manifest.json", lambda: _check_manifest(run_state, manifest))
     return result
+
+
+def _lost_parts(plan: Plan, manifest: Manifest) -> Iterator[Finding]:
+    """One finding where the plan lacks parts: nothing accounts for the files of their units then."""
+    expected = manifest.plan_parts or 1
+    if expected > len(plan.parts):
+        detail = f"holds {plural(len(plan.parts), 'part')}, the manifest accounts for {expected}"
+        yield Finding("plan", "plan", detail)
 
 
 def _check_unfinished(unfinished: UnfinishedRun, parts: Path, on_file: Callable[[str], None]) -> VerifyResult:

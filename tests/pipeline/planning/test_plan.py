@@ -224,6 +224,12 @@ def test_what_a_killed_dry_run_has_left_in_an_out_is_no_other_data(paths: OutPat
         RecordedDataset(paths)
 
 
+def test_a_dataset_whose_plan_is_gone_is_refused_with_the_way_out(paths: OutPaths) -> None:
+    paths.manifest.touch()
+    with pytest.raises(RefusedError, match=r"no plan/0\.json, .*; restore the folder plan from a backup, or name"):
+        RecordedDataset(paths)
+
+
 def test_a_plan_is_only_ever_appended_to(paths: OutPaths) -> None:
     first, second = (PlanPart(config=CONFIG, units=tuple(group(videos(size)))) for size in (1, 2))
     plan = Plan()

@@ -560,8 +560,8 @@ def test_a_plan_part_of_another_name_is_found(copy: Path) -> None:
 
 def test_a_plan_that_is_gone_is_found(copy: Path) -> None:
     shutil.rmtree(copy / "plan")
-    kinds = check_findings(copy)
-    assert {"unknown-file", "account"} <= kinds.keys()
+    assert check_findings(copy) == {"plan": "plan"}
+    assert "restore" in verify(copy).findings[0].remedy
 
 
 def next_plan_part(out: Path) -> None:
