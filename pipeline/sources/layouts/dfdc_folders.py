@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import UsageError
@@ -121,7 +121,19 @@ def _has_columns(path: Path) -> bool:
     except (OSError, UnicodeDecodeError, csv.Error):
         return False
     name, label = (str(row.get(column) or "").strip() for column in _COLUMNS)
-    return suffix_of(name) == ".mp4" and "/" not in name and label in {"0", "1"}
+    is_of_form = suffix_of(name) == ".mp4" and "/" not in name and label in {"0", "1"}
+    return is_of_form and not _means_the_opposite(row, label)
+
+
+def _means_the_opposite(row: Mapping[str, object], label: str) -> bool:
+    """Whether another column of a row says that its `label` 1 means real, or 0 fake, as in no table of DFDC."""
+    cells = {str(name).strip().lower(): str(cell).strip().lower() for name, cell in row.items() if name != "label"}
+    real, fake = (("1", "true"), ("0", "false")) if label == "1" else (("0", "false"), ("1", "true"))
+    return (
+        ("real" if label == "1" else "fake") in cells.values()
+        or any(cells.get(name) in real for name in ("real", "is_real"))
+        or any(cells.get(name) in fake for name in ("fake", "is_fake"))
+    )
 
 
 def given_split(folder: Path, src: Path) -> str | None:

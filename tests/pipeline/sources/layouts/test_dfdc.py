@@ -236,6 +236,21 @@ def test_the_validation_set_beside_parts_for_training_has_its_labels_and_is_val(
     assert listing.missing == []
 
 
+@pytest.mark.parametrize(
+    ("column", "cell", "is_dfdc"),
+    [("class", "real", False), ("is_real", "1", False), ("is_fake", "False", False), ("class", "fake", True)],
+)
+def test_a_table_in_which_another_column_says_that_1_is_real_is_not_of_this_set(
+    tmp_path: Path, footage: Footage, column: str, cell: str, is_dfdc: bool
+) -> None:
+    footage.lay(tmp_path, real=["v.mp4"])
+    (tmp_path / "labels.csv").write_text(f"filename,label,{column}\nv.mp4,1,{cell}\n")
+    listing = list_source(tmp_path)
+    assert (listing.layout, [entry.label for entry in listing.entries]) == (
+        ("dfdc", [1]) if is_dfdc else ("folder", [-1])
+    )
+
+
 @pytest.mark.parametrize("start", range(2))
 def test_with_half_of_the_files_missing_the_rest_keeps_labels_and_splits(mine: Path, start: int) -> None:
     # With this seed no split is ever empty: then a video would move there, whichever is nearest.
