@@ -13,7 +13,7 @@ import click
 
 from .console import printable
 from .errors import INTERRUPTED, FacefeedError, StoppedError
-from .files import refusal_text
+from .files import RAISE_FILES_LIMIT, TOO_MANY_FILES, refusal_text
 from .interrupts import INTERRUPTED_MESSAGE, raise_when_interrupted
 
 
@@ -77,7 +77,8 @@ def _refusal_of_system(error: Exception) -> str | None:
     """What to say of a disk, a network, memory or a thread that was refused; None for any other error."""
     if isinstance(error, OSError):  # outside of the code that handles it
         where = f"{error.filename}: " if error.filename else ""
-        return f"{where}{error.strerror or error}; fix that and run the same command again"
+        remedy = RAISE_FILES_LIMIT if error.errno in TOO_MANY_FILES else "fix that"
+        return f"{where}{error.strerror or error}; {remedy} and run the same command again"
     return refusal_text(error)
 
 

@@ -22,6 +22,9 @@ DISK_IS_FULL = {errno.ENOSPC, errno.EDQUOT}
 NO_HARD_LINKS = {errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK}
 NO_FOLDER_SYNC = {errno.EINVAL, errno.EBADF, errno.EOPNOTSUPP, errno.ENOSYS}
 NO_MAPPING = {errno.ENODEV}
+TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
+
+RAISE_FILES_LIMIT = "raise the limit of open files (ulimit -n)"
 
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _MEMORY_ASKED = re.compile(r"of size (\d+) failed")
@@ -38,6 +41,8 @@ def _stopped(path: Path, error: OSError) -> StoppedError:
     remedy = "make room" if error.errno in DISK_IS_FULL else "fix that"
     if error.errno == errno.EISDIR:
         remedy = "move that folder away"
+    if error.errno in TOO_MANY_FILES:
+        remedy = RAISE_FILES_LIMIT
     if error.errno in NO_MAPPING:
         remedy = "this file system cannot map files into memory: use another, or mount it without direct I/O,"
     reason = os.strerror(error.errno) if error.errno else str(error)

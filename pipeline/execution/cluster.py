@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import logging
 import multiprocessing
+import resource
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -18,6 +19,7 @@ from distributed import Client, LocalCluster, SchedulerPlugin, Security
 from distributed.deploy import Cluster
 
 from ..errors import FacefeedError, StoppedError, UsageError
+from ..files import RAISE_FILES_LIMIT
 from ..interrupts import sigint_handler_kept, signals_blocked_in_children, stop_signals_deferred
 from ..machine import memory_bytes, usable_cores
 from ..user_file import describe_error, run_user_file
@@ -25,6 +27,7 @@ from ..user_file import describe_error, run_user_file
 _CONNECT_SECONDS = 10.0
 _JOIN_SECONDS = 60.0
 _CLOSE_SECONDS = 60.0
+_FEWEST_FILES = 64  # a local cluster starts with these, and not with 40
 _GUIDE = "docs/guides/clusters.md"
 
 _DASK_LOGGERS = (
@@ -144,6 +147,12 @@ def stop_on_cluster_error() -> Iterator[None]:
         raise
     except Exception as error:
         if "Nanny failed to start" in str(error):
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            if limit != resource.RLIM_INFINITY and limit < _FEWEST_FILES:
+                raise StoppedError(
+                    f"the worker processes ended as they started: {limit} open files are allowed to a process, which "
+                    f"needs {_FEWEST_FILES} or more; {RAISE_FILES_LIMIT} and run the same command again"
+                ) from None
             raise StoppedError(
                 "the worker processes ended as they started; a script of your own must call precompute below "
                 "`if __name__ == '__main__':`, since they import it"

@@ -55,6 +55,12 @@ def test_a_file_that_memory_did_not_suffice_to_read_is_not_damaged(tmp_path: Pat
         raise_unless_damage(tmp_path / "a.parquet", error)
 
 
+def test_a_file_beyond_the_limit_of_open_ones_is_not_damaged(tmp_path: Path) -> None:
+    error = OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    with pytest.raises(StoppedError, match=r"Too many open files; .* raise the limit of open files \(ulimit -n\) and "):
+        raise_unless_damage(tmp_path / "a.parquet", error)
+
+
 def test_a_file_that_no_thread_could_be_started_to_read_is_not_damaged(tmp_path: Path) -> None:
     error = pa.ArrowException("Unknown error: Failed to launch worker thread: Resource temporarily unavailable")
     with pytest.raises(StoppedError, match=r"a\.parquet: Failed to launch worker thread: you, or this container, have"):

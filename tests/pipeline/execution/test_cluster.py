@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -198,3 +199,9 @@ def test_a_cluster_whose_certificate_nobody_configured_is_refused_with_what_is_m
         remote_client(client.scheduler.address),
     ):
         pass
+
+
+def test_workers_that_may_open_too_few_files_are_named_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (20, 4096))
+    with pytest.raises(StoppedError, match=r"20 open files are allowed .* \(ulimit -n\)"), stop_on_cluster_error():
+        raise RuntimeError("Nanny failed to start.")
