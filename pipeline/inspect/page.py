@@ -39,7 +39,7 @@ def write_page(inspection: Inspection, page: Path) -> int:
     outcomes, statistics = inspection.outcomes, inspection.statistics
     colours = class_colours(inspection.histograms)
     return html.write_page(
-        page, "page.html.jinja", __package__, command="inspect", title=outcomes.out.name or str(outcomes.out),
+        page, "page.html.jinja", __package__, command="inspect", title=outcomes.name,
         has_figures=bool(inspection.histograms),
         filters={
             "percent": percent, "compact_number": formatting.compact_number, "size": filesize.decimal,

@@ -40,7 +40,7 @@ def print_report(inspection: Inspection, page: Path, page_bytes: int) -> None:
     console = stderr_console()
     outcomes, statistics = inspection.outcomes, inspection.statistics
     amount = f"{plural(statistics.total.rows, 'face')} of {plural(statistics.total.videos, 'video')}"
-    console.print(f"[bold]{_escape(str(outcomes.out))}[/]: {amount}, {filesize.decimal(outcomes.size_bytes)}")
+    console.print(f"[bold]{_escape(outcomes.paths.place)}[/]: {amount}, {filesize.decimal(outcomes.size_bytes)}")
     if statistics.total.rows:
         console.print(_groups_table(statistics))
         console.print(_classes_table(statistics))
@@ -128,7 +128,7 @@ def print_unfinished(unfinished: UnfinishedRun) -> None:
     console, manifest = stderr_console(), unfinished.manifest
     inputs = manifest.inputs
     counts = ", ".join(f"{inputs[name]:,} {name.replace('_', ' ')}" for name in ("ok", "partial", "no_faces"))
-    console.print(f"[bold]{_escape(str(unfinished.run_state.paths.root))}[/]: [yellow]{_escape(unfinished.state)}[/]")
+    console.print(f"[bold]{_escape(unfinished.run_state.paths.place)}[/]: [yellow]{_escape(unfinished.state)}[/]")
     console.print(
         f"{plural(manifest.rows, 'face')} of {plural(inputs['total'], 'input')} so far ({counts}, "
         f"{len(unfinished.failures):,} failed); all other figures and the page come with the end of the run"
@@ -141,7 +141,7 @@ def unfinished_json_report(unfinished: UnfinishedRun) -> dict[str, Any]:
     """The content of `print_unfinished` for `--json`, with all failures."""
     return {
         "schema": SCHEMA_VERSION,
-        "out": str(unfinished.run_state.paths.root),
+        "out": unfinished.run_state.paths.place,
         "finished": False,
         "pending": unfinished.pending,
         "config": unfinished.manifest.config,
@@ -167,7 +167,7 @@ def json_report(inspection: Inspection, page: Path, page_bytes: int) -> dict[str
     crossings, sheets = outcomes.crossings, inspection.sheets
     return {
         "schema": SCHEMA_VERSION,
-        "out": str(outcomes.out),
+        "out": outcomes.paths.place,
         "fingerprint": outcomes.manifest.fingerprint,
         "config": outcomes.manifest.config,
         "bytes": outcomes.size_bytes,

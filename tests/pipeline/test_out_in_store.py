@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -26,11 +27,13 @@ from facefeed.pipeline.commit.store_lock import StoreLocks
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
 from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
-from facefeed.pipeline.dataset.stores.writing import WritableFiles
+from facefeed.pipeline.dataset.stores.writing import WritableFiles, open_out
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.inspect.inspection import inspect_dataset
+from facefeed.pipeline.inspect.page import write_page
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
@@ -485,6 +488,23 @@ def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) 
     assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["index"]
     assert rebuild_index_file(URL, storage_options=options)
     assert store.is_whole()
+
+
+def test_inspect_shows_what_it_shows_of_a_folder(store: Store, source: TinySource, tmp_path: Path) -> None:
+    out = new_folder() / "set"
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    store.precompute(source)
+    pages = []
+    with open_out(URL, store.server.options) as paths:
+        for dataset, place in ((paths, URL), (out, str(out))):
+            inspection = inspect_dataset(dataset)
+            assert inspection.outcomes.paths.place == place
+            write_page(inspection, tmp_path / "page.html")
+            pictures = re.findall(r"data:image/[^\"]+", (tmp_path / "page.html").read_text())
+            pages.append((inspection.findings, inspection.outcomes.size_bytes, pictures))
+    assert pages[0] == pages[1]
+    assert len(pages[0][2]) > 3
 
 
 def test_verify_names_who_is_at_work(store: Store, source: TinySource) -> None:

@@ -7,6 +7,7 @@ from typing import Final, Self
 
 import numpy as np
 
+from ...dataset.byte_ranges import RangeReader
 from ...dataset.index import Index
 from ..formatting import timestamp
 from ..statistics.columns import FACE_SIZE, LANDMARK_SCORE, SCORE, SHARPNESS
@@ -70,10 +71,10 @@ class ContactSheets:
     missing_rows: set[int]
 
     @classmethod
-    def of(cls, index: Index, videos: VideoTable) -> Self:
-        """Selects and reads the pictures; the same faces each time for one dataset."""
+    def of(cls, index: Index, videos: VideoTable, ranges: RangeReader | None = None) -> Self:
+        """Selects and reads the pictures; the same faces each time for one dataset. `ranges`: see `PictureReader`."""
         rng = np.random.default_rng(0)
-        reader = PictureReader(index)
+        reader = PictureReader(index, ranges)
         rows_of_class = sample_per_class(index, rng, per_class=_RANDOM_PER_CLASS, in_total=_RANDOM_IN_TOTAL)
         random = {
             label: [reader.read(int(row), _SIDE_PX, outline=True) for row in rows]

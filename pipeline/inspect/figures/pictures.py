@@ -10,7 +10,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from ...dataset.byte_ranges import MissingFileError
+from ...dataset.byte_ranges import MissingFileError, RangeReader
 from ...dataset.image_codec import ImageEncoder, decode_mask, decode_rgb_strictly
 from ...dataset.index import Index
 from ...dataset.stored_images import StoredImages
@@ -61,11 +61,13 @@ class Picture:
 class PictureReader:
     """Reads rows as pictures; reads only the bytes of these rows.
 
-    `rows_read`: all rows so far. `unreadable`: of these, the rows whose image or mask cannot be read or is damaged,
-    with the error. `missing_rows`: of these, the rows whose file does not exist.
+    `ranges`: of a dataset in a store; None of one in a folder. `rows_read`: all rows so far. `unreadable`: of these,
+    the rows whose image or mask cannot be read or is damaged, with the error. `missing_rows`: of these, the rows whose
+    file does not exist.
     """
 
     index: Index
+    ranges: RangeReader | None = None
     rows_read: set[int] = field(default_factory=set)
     unreadable: dict[int, str] = field(default_factory=dict)
     missing_rows: set[int] = field(default_factory=set)
@@ -73,7 +75,7 @@ class PictureReader:
     def __post_init__(self) -> None:
         self._labels = label_names(self.index)
         self._has_landmark_scores = LANDMARK_SCORE.column in self.index.schema.names
-        self._images = StoredImages(self.index)
+        self._images = StoredImages(self.index, self.ranges)
 
     def read(self, row: int, side_px: int, *, outline: bool = False, mask: bool = False) -> Picture:
         """The face of one row, with a picture of at most `side_px` in width and height."""

@@ -27,6 +27,7 @@ from .split_crossings import Crossing, find_crossings
 class Outcomes:
     """The manifest of a dataset, its failed and partial inputs by name, and what crosses splits.
 
+    `index_out`: the folder of the index: OUT or, of one in a store, of a cache.
     `equal_content`: groups of inputs that have the same bytes.
     `link_coverage`: for how many videos original, recording and person are known, so that crossings can be checked.
     `dropped_identities`: people who were ignored when splits were drawn, because they link too many videos.
@@ -34,7 +35,8 @@ class Outcomes:
     videos with rows by the name of their class, without those of no known label.
     """
 
-    out: Path
+    paths: OutPaths
+    index_out: Path
     manifest: Manifest
     failures: list[Failure]
     partial: list[InputOutcome]
@@ -46,12 +48,11 @@ class Outcomes:
     inputs_of_class: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, out: Path, manifest: Manifest, video_ids: Container[str]) -> Self:
+    def of(cls, paths: OutPaths, manifest: Manifest, video_ids: Container[str], *, index_out: Path) -> Self:
         """Reads the plan and all receipts; raises `CorruptDataError` where the plan or the manifest is damaged.
 
         `video_ids`: the videos that have rows.
         """
-        paths = OutPaths(out)
         plan = Plan.load(paths)
         run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
         removed = {*manifest.removed}
@@ -69,7 +70,8 @@ class Outcomes:
                 "the same `facefeed precompute` command again"
             )
         return cls(
-            out=out,
+            paths=paths,
+            index_out=index_out,
             manifest=manifest,
             failures=sorted([*_refused(manifest), *failed], key=lambda failure: (failure.reason, failure.video_id)),
             partial=sorted(partial, key=lambda outcome: outcome.video_id),
@@ -96,11 +98,16 @@ class Outcomes:
         """Number of failed inputs."""
         return sum(self.input_counts["failed"].values())
 
+    @property
+    def name(self) -> str:
+        """The last part of the folder or the address."""
+        return Path(self.paths.place).name or self.paths.place
+
     @cached_property
     def size_bytes(self) -> int:
         """Size of the files of rows, of those of added columns, and of the index together."""
-        of_columns = sum(path.stat().st_size for path in OutPaths(self.out).columns.rglob("*.parquet"))
-        return self.manifest.bytes + of_columns + current_index_path(self.out).stat().st_size
+        of_columns = sum(path.stat().st_size for path in self.paths.columns.rglob("*.parquet"))
+        return self.manifest.bytes + of_columns + current_index_path(self.index_out).stat().st_size
 
 
 def _refused(manifest: Manifest) -> Iterator[Failure]:
