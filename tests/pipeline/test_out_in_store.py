@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -317,6 +318,20 @@ def test_a_store_that_refuses_to_be_written_to_is_named_and_nothing_is_hidden_in
     assert os.environ["XDG_CACHE_HOME"] not in str(raised.value)
     store.server.behave()
     assert store.names() == []
+
+
+@pytest.mark.parametrize("call", ["files.os.fsync", "commit.unit_file.pq.ParquetWriter"])
+def test_a_local_disk_that_is_full_is_named_by_its_folder(store: Store, source: TinySource, call: str) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    folder = os.environ["XDG_CACHE_HOME"]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"facefeed.pipeline.{call}", full)
+        with pytest.raises(StoppedError, match=rf"^{folder}/.*No space left on device; .*make room"):
+            store.precompute(source)
+    store.precompute(source)
+    assert store.is_whole()
 
 
 def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(store: Store, source: TinySource) -> None:

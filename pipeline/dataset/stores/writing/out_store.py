@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from ....errors import FacefeedError, StoppedError, UsageError
-from ....files import cache_folder, make_folder, read_stored, refuse_address, write_durably
+from ....files import (
+    DISK_IS_FULL,
+    cache_folder,
+    make_folder,
+    read_stored,
+    refuse_address,
+    stop_on_disk_error,
+    write_durably,
+)
 from ...out import OutPaths
 from ..address import StoreAddress, is_address
 from ..concurrent import map_on_threads
@@ -260,6 +268,9 @@ def open_out(
         for folder in (paths.plan, paths.receipts, paths.temporary, paths.index_parts):
             make_folder(folder)
     except OSError as error:
+        if error.errno in DISK_IS_FULL:
+            with stop_on_disk_error(root):
+                raise
         raise UsageError(
             f"{root}: the working copy of {address} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a "
             "folder of a local disk"
@@ -270,6 +281,8 @@ def open_out(
         files.refresh()
         yield OutPaths(root, files)
     except FacefeedError as error:
+        if isinstance(error.__cause__, OSError):  # of the local disk, where the working copy is
+            raise
         error.args = tuple(
             each.replace(str(root), str(address)) if isinstance(each, str) else each for each in error.args
         )
