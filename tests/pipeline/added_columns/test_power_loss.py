@@ -123,7 +123,7 @@ def test_the_same_command_recovers_from_every_power_failure(command: Columns, mo
 
 NEEDLESS = {
     # The lock's is for other hosts; the name of the folder is synced with its first unit too.
-    "add": {"lock._write_holder", "files.sync_folder < files.make_folder < publish.publish"},
+    "add": {"lock._write_holder", "files.sync_folder < files.make_folder < files.publish < publish.publish"},
     # A record that does not say that the set is being removed, or is torn: the same command removes the set.
     "remove": {
         "lock._write_holder",
