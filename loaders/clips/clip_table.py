@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ...pipeline.dataset.frame_numbers import VideoEnds
+from ...pipeline.dataset.frame_numbers import VideoEnds, rows_of_their_videos
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.columns import real_label
@@ -87,7 +87,7 @@ class ClipTable:
         """Of the candidates in this order, with these labels, those that pairs may have; and their `partners`."""
         real = real_class(index.labels)
         may_be_source = np.ones(len(order), np.bool_) if real is None else labels == real
-        ends = VideoEnds.of_rows(index, self.runs.rows)
+        ends = VideoEnds.of_rows(index, rows_of_their_videos(index, np.sort(self.runs.rows)))
         partner, has_source = nearest_in_source(self.runs.rows[self.firsts[order]], index, ends, may_be_source)
         is_kept = ~has_source | (partner >= 0)
         number = np.cumsum(is_kept) - 1

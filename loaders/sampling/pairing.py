@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.boxes import paired_iou, relative_boxes
-from ...pipeline.dataset.frame_numbers import VideoEnds, frame_numbers
+from ...pipeline.dataset.frame_numbers import VideoEnds, frame_numbers, rows_of_their_videos
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ..dataset.selection import Rows
@@ -48,7 +48,8 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     """Pairs each fake row with the row of its source nearest in frames that has its face at the same place.
 
     Two folders of frames are compared by the numbers in the names of their images, two videos of other frame rates and
-    the same length by time since their first frame, all else by the frame index.
+    the same length by time since their first frame, all else by the frame index. Rate and length are those of all rows
+    of a video, since filters may leave another part of each of the two.
 
     Places are compared by the boxes as fractions of the frame; of several people in a frame, the one of the highest IoU
     is taken. Track numbers say nothing: each video may number its people by itself. Fakes whose source has no face
@@ -57,7 +58,8 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     does a row of another class stand for the real face, where a class is called real: labels or sources of two inputs
     may have been swapped, and a fake may be made from a fake.
     """
-    nearest, has_source = nearest_in_source(rows, index, VideoEnds.of_rows(index, rows), np.ones(len(rows), np.bool_))
+    ends = VideoEnds.of_rows(index, rows_of_their_videos(index, rows))
+    nearest, has_source = nearest_in_source(rows, index, ends, np.ones(len(rows), np.bool_))
     fakes = np.flatnonzero(nearest >= 0)
     partner, label = nearest[fakes], index.numbers("label", rows)
     is_unknown = (label[fakes] < 0) | (label[partner] < 0)

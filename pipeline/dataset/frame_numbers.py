@@ -22,6 +22,14 @@ def frame_numbers(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int
     return index.numbers("frame_number", rows).astype(np.int64)
 
 
+def rows_of_their_videos(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.integer]:
+    """All rows of the videos that have one among `rows`, ascending: what else is known of these videos' frames."""
+    if len(rows) == len(index):
+        return rows
+    all_videos = index.codes("video_id", np.arange(len(index)))
+    return np.flatnonzero(np.isin(all_videos, index.codes("video_id", rows)))
+
+
 def effective_frame_numbers(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.int64]:
     """What each frame is called by, int64 (rows,): the number in its image's name, else its frame index."""
     numbers = frame_numbers(index, rows)

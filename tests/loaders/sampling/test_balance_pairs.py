@@ -95,6 +95,15 @@ def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time() -> None:
     assert [partner[fake] for fake in (15, 16)] == [1, 9]
 
 
+def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time_whatever_filters_leave_out() -> None:
+    rows = rows_of(at_rate(video("a", [*range(0, 50, 5)]), 25), at_rate(video("x", [*range(25)], "a"), 12))
+    rows.rows, reals = np.setdiff1d(rows.rows, range(5, 10)), [*range(5)]
+    seconds, pairs = rows.index._columns["pts_seconds"], pairs_of(rows)
+    assert len(pairs) == 25
+    for real, fake in pairs:
+        assert abs(seconds[real] - seconds[fake]) == min(abs(seconds[row] - seconds[fake]) for row in reals)
+
+
 @pytest.mark.parametrize("length", [4, 60], ids="of {} s".format)
 @pytest.mark.parametrize("first", [0, 7], ids="face from frame {}".format)
 @pytest.mark.parametrize(("start", "fake_start"), [(1.5, 0.0), (0.0, 0.08), (-0.04, 2.0)])
