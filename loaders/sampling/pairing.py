@@ -31,9 +31,9 @@ _FAKES_AT_ONCE = 1 << 18  # bounds the memory
 class SourcePairs(NamedTuple):
     """`real` and `fake`: rows (pairs,).
 
-    num_orphans: how many fakes have no row of their source. num_elsewhere: how many have, but none with a face where
-    theirs is. num_unknown: how many have one there, but the label of either is unknown. num_of_fakes: how many have one
-    of another label there, but not of the class that is called real, if one is.
+    num_orphans: how many fakes have no row of their source, which may be unknown. num_elsewhere: how many have, but
+    none with a face where theirs is. num_unknown: how many have one there, but the label of either is unknown.
+    num_of_fakes: how many have one of another label there, but not of the class that is called real, if one is.
     """
 
     real: Rows
@@ -66,9 +66,12 @@ def pair_with_source(rows: Rows, index: IndexLike) -> SourcePairs:
     differs = ~is_unknown & (label[fakes] != label[partner])
     real = real_class(index.labels)
     is_pair = differs if real is None else differs & (label[partner] == real)
+    needs_source, video = index.codes("source_id", rows) >= 0, index.codes("video_id", rows)
+    if real is not None:  # else a row without a source may be an original
+        needs_source |= (label >= 0) & (label != real) & ~np.isin(video, video[partner])
     return SourcePairs(
         rows[partner[is_pair]], rows[fakes[is_pair]],
-        num_orphans=int((index.codes("source_id", rows) >= 0).sum() - has_source.sum()),
+        num_orphans=int((needs_source & ~has_source).sum()),
         num_elsewhere=int(has_source.sum()) - len(fakes), num_unknown=int(is_unknown.sum()),
         num_of_fakes=int((differs & ~is_pair).sum()),
     )  # fmt: skip

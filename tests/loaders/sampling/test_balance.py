@@ -241,3 +241,17 @@ def test_a_loader_with_quotas_hands_out_its_shares(dataset: Path) -> None:
     labels = [labels.tolist() for _, labels in loader]
     assert len(labels) == len(loader) == 9  # of 107 rows 105 make whole sets of shares
     assert [(len(batch), sum(batch)) for batch in labels] == [(12, 8)] * 8 + [(9, 6)]
+
+
+@pytest.mark.parametrize(("labels", "orphans"), [(("real", "fake"), 3), (("angry", "happy"), 1)], ids=str)
+def test_pairs_count_fakes_whose_source_is_unknown(labels: tuple[str, ...], orphans: int) -> None:
+    sources = [None, "a.mp4", None, None, "gone.mp4", None]
+    rows = RowsOnly({
+        "video_id": ["a.mp4", "x.mp4", "y.mp4", "y.mp4", "z.mp4", "u.mp4"], "source_id": sources,
+        "label": [0, 1, 1, 1, 1, -1], "frame_index": [0, 0, 0, 1, 0, 0], "box_xyxy": [(10, 10, 30, 40)] * 6,
+        "frame_width": [100] * 6, "frame_height": [100] * 6,
+    })  # fmt: skip
+    rows.index.labels = labels
+    order = order_of(rows, 2, balance=Pairs())
+    assert order.rows(0).tolist() == [0, 1]
+    assert order.bound_balance.notes[0] == f"{orphans} fakes without rows of their source"
