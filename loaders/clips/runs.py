@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...pipeline.dataset.boxes import paired_iou
-from ...pipeline.dataset.frame_numbers import frame_numbers
+from ...pipeline.dataset.frame_numbers import frame_numbers, rows_of_their_videos
 from ...pipeline.dataset.index_like import IndexLike
 from ..dataset.selection import Rows
 
@@ -53,41 +53,78 @@ def find_runs(index: IndexLike, rows: Rows, *, max_gap_seconds: float | None, sa
 
     Args:
         index: of the dataset.
-        rows: the selected ones; a row that is not selected is a lost frame.
+        rows: the selected ones, ascending; a row that is not selected is a lost frame.
         max_gap_seconds: see `Clip`.
         sampling: how frames were sampled, as the manifest's config states it: "every", "fps" or "frames", and
             "all_images": whether folders of images were not, None where those of some datasets were; empty where
             frames were sampled by several rules.
 
     """
-    number = frame_numbers(index, rows)
-    is_numbered = number >= 0
-    pts = index.numbers("pts_seconds", rows).astype(np.float64)
-    frame = index.numbers("frame_index", rows).astype(np.int64)
-    video = index.codes("video_id", rows).astype(np.int64)
-    time = np.where(is_numbered, number - _smallest_numbers(video, number, is_numbered), pts)
-    track = index.numbers("track_id", rows).astype(np.int64)
-    order = np.lexsort((frame, time, track, video))
+    order = _by_track(index, rows)
     ordered = rows[order]
-    video, track, frame = video[order], track[order], frame[order]
-    time, pts, is_numbered = time[order], pts[order], is_numbered[order]
+    video, track, pts = (_column(index, name, ordered) for name in ("video_id", "track_id", "pts_seconds"))
     new_track = np.append(True, (video[1:] != video[:-1]) | (track[1:] != track[:-1]))[: len(ordered)]
     if max_gap_seconds is not None:
         is_gap = np.diff(pts) > max_gap_seconds + _TOLERANCE_SECONDS
     else:
-        limit = _GAP_FACTOR * _typical_steps(video, time)[1:] + _TOLERANCE_SECONDS
-        is_gap = np.diff(time) > limit
-        is_gap |= np.diff(frame) > _known_steps(is_numbered[1:], sampling)
-        if "fps" in sampling or "frames" in sampling:
-            samples = np.diff(_sample_numbers(video, frame, pts, sampling))
-            is_uneven = (np.diff(frame) > 1) & np.isfinite(samples)  # a step may be twice as long as the typical one
-            if sampling.get("all_images", False) is not False:
-                is_uneven &= ~is_numbered[1:]
-            is_gap = np.where(is_uneven, (samples > 1) | (np.diff(time) > 2 * limit), is_gap)
+        sampled = rows_of_their_videos(index, rows)
+        is_gap = _lost_frames(index, sampled, np.searchsorted(sampled, rows)[order], sampling)
     boxes_xyxy = index.boxes("box_xyxy", ordered)
     is_gap |= paired_iou(boxes_xyxy[:-1], boxes_xyxy[1:]) < _MIN_OVERLAP
     starts = np.flatnonzero(new_track | np.append(True, is_gap)[: len(ordered)])
     return Runs(ordered, starts, np.cumsum(new_track)[starts] - 1)
+
+
+def _column(index: IndexLike, name: str, rows: NDArray[np.integer]) -> NDArray[Any]:
+    """A column of numbers, or the codes of `video_id`: float64 or int64 (rows,)."""
+    values = index.codes(name, rows) if name == "video_id" else index.numbers(name, rows)
+    return values.astype(np.float64 if name == "pts_seconds" else np.int64)
+
+
+def _times(index: IndexLike, rows: NDArray[np.integer]) -> NDArray[np.float64]:
+    """Time of each row in its video, or the number of its image since the smallest one: float64 (rows,)."""
+    number, video = frame_numbers(index, rows), _column(index, "video_id", rows)
+    smallest = _smallest_numbers(video, number, number >= 0)
+    times: NDArray[np.float64] = np.where(number >= 0, number - smallest, _column(index, "pts_seconds", rows))
+    return times
+
+
+def _by_track(index: IndexLike, rows: Rows) -> NDArray[np.intp]:
+    """The order of the rows by track and time, int64 (rows,)."""
+    video, track, frame = (_column(index, name, rows) for name in ("video_id", "track_id", "frame_index"))
+    return np.lexsort((frame, _times(index, rows), track, video))
+
+
+def _lost_frames(
+    index: IndexLike, sampled: NDArray[np.integer], order: NDArray[np.intp], sampling: Mapping[str, Any]
+) -> NDArray[np.bool_]:
+    """Whether a frame is lost, or the picture pauses, between each row and the next of its track: bool (rows - 1,).
+
+    sampled: all rows of the videos, by which the steps between sampled frames are known. order: int64 (rows,), where
+    the selected ones are among them, by track and time.
+    """
+    video, frame, pts = (_column(index, name, sampled) for name in ("video_id", "frame_index", "pts_seconds"))
+    is_numbered, time = frame_numbers(index, sampled) >= 0, _times(index, sampled)
+    limit = (_GAP_FACTOR * _typical_steps(video, time) + _TOLERANCE_SECONDS)[order][1:]
+    step, frame_step = np.diff(time[order]), np.diff(frame[order])
+    is_gap: NDArray[np.bool_] = step > limit
+    is_gap |= frame_step > _known_steps(is_numbered[order][1:], sampling)
+    if "fps" in sampling or "frames" in sampling:
+        samples = np.diff(_sample_numbers(video, frame, pts, sampling)[order])
+        is_uneven = (frame_step > 1) & np.isfinite(samples)  # a step may be twice as long as the typical one
+        if sampling.get("all_images", False) is not False:
+            is_uneven &= ~is_numbered[order][1:]
+        is_gap = np.where(is_uneven, (samples > 1) | (step > 2 * limit), is_gap)
+    return is_gap | (np.diff(_ranks_of_frames(video, frame)[order]) > 1)
+
+
+def _ranks_of_frames(video: NDArray[np.int64], frame: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The rank of each row's frame among the frames of its video that have a row: int64 (rows,), from anywhere."""
+    order = np.lexsort((frame, video))
+    is_new = np.append(True, (np.diff(video[order]) != 0) | (np.diff(frame[order]) != 0))[: len(order)]
+    ranks = np.empty(len(order), np.int64)
+    ranks[order] = np.cumsum(is_new)
+    return ranks
 
 
 def _known_steps(is_numbered: NDArray[np.bool_], sampling: Mapping[str, Any]) -> NDArray[np.float64]:

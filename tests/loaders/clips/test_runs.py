@@ -183,3 +183,14 @@ def test_rows_that_are_not_selected_are_lost_frames() -> None:
     made = TracksOnly([Track("a.mp4", 0, (0.04,) * 19)])
     made.rows = made.rows[made.rows != 8]
     assert sorted({len(rows) for rows in all_clips(made, Clip(frames=12, pad=True))}) == [8, 11]
+
+
+@pytest.mark.parametrize("options", [{"frames": 10}, {"fps": 2.5}, {"keyframes": True}, {"every": 10}], ids=str)
+@pytest.mark.parametrize("selected", [(0, 3, 6, 9), (1, 2, 4, 5, 7, 8), (0, 2, 3, 8)], ids=str)
+def test_a_clip_never_steps_over_rows_that_are_not_selected_however_few_are(
+    options: dict[str, Any], selected: tuple[int, ...]
+) -> None:
+    made = TracksOnly([Track("a.mp4", 0, (0.4,) * 9, frames=tuple(range(0, 100, 10)))])
+    made.rows = made.rows[[*selected]]
+    clips = [made.of(rows, "ordinal") for rows in all_clips(made, Clip(frames=2), options)]
+    assert clips == [[first, first + 1] for first in selected if first + 1 in selected]
