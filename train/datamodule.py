@@ -202,7 +202,10 @@ class FaceDataModule(LightningDataModule):  # type: ignore[misc]  # Lightning is
                 f"{without_credentials(self.out)}: {one_label}, so there is nothing to tell apart; see `facefeed "
                 "inspect`. Real faces alone train with data.balance=blend_pairs"
             )
-        return FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
+        loader = FaceDataLoader(dataset, balance=balance, **self.loader_arguments())
+        if isinstance(balance, Pairs) and (notes := loader.describe().notes):
+            warn(f"{without_credentials(self.out)}: data.balance=pairs trains on pairs alone: {'; '.join(notes)}")
+        return loader
 
     def _balance_of(self, dataset: FaceDataset) -> Quotas | Pairs | BlendPairs | None:
         """The balance of the training split; raises `UsageError` where it cannot hold in batches of its faces."""

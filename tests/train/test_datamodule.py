@@ -163,6 +163,13 @@ def test_without_a_balance_an_epoch_holds_every_face_once_and_pairs_put_each_fak
         assert batch["label"].tolist() == [0, 1] * (len(batch["label"]) // 2)
 
 
+def test_fakes_that_pairs_leave_out_are_reported(tmp_path: Path) -> None:
+    clips = (Clip("real/anna.mp4", 4), Clip("fake/anna-swap.mp4", 3), Clip("fake/nobody-swap.mp4", 5))
+    make_dataset(tmp_path / "out", (("train", clips),))
+    with pytest.warns(UserWarning, match="out: data.balance=pairs trains on pairs alone: 5 fakes without rows of"):
+        assert len(faces(data(tmp_path / "out", balance="pairs").train_dataloader())) == 6
+
+
 def test_real_faces_beside_the_fakes_made_of_them_are_trained_on_and_the_other_splits_are_whole(out: Path) -> None:
     file = Path(__file__).resolve().parents[2] / "loaders" / "augment" / "self_blend.yaml"
     module = data(out, balance="blend_pairs", transform=str(file))
