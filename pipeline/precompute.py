@@ -216,7 +216,7 @@ class _Run:
         job, progress = self.job, self.progress
         self.announce_source()
         make_folders(self.paths)
-        expected = load_forecast(job.out)
+        expected = load_forecast(job.paths.place)
         with (
             remove_empty_folders_on_refusal(self.paths),
             hold_lease(self.paths, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
@@ -317,7 +317,12 @@ class _Run:
             refuse_known_failures(failures, total, self.failure_limit, self.job_share)
         if grows:
             record_plan_parts(run_state)
-            run_state.plan.append(run_state.paths, part)
+            try:
+                run_state.plan.append(run_state.paths, part)
+            except FileExistsError as error:
+                raise RefusedError(
+                    f"{run_state.paths.place}: another run has planned meanwhile; run this again"
+                ) from error
         planned = grown.plan.planned_videos().values()
         for text in (
             *coverage_warnings(planned, self.listing.labels, self.listing.misspelt_labels),

@@ -184,13 +184,13 @@ def _makespan(seconds: Sequence[float], workers: int) -> float:
     return max(busy)
 
 
-def forecast_file(out: Path) -> Path:
-    """The file in the user's cache that belongs to this OUT."""
-    name = hashlib.sha256(str(out).encode()).hexdigest()[:16]
+def forecast_file(out: str) -> Path:
+    """The file in the user's cache that belongs to this OUT, a folder or an address."""
+    name = hashlib.sha256(out.encode()).hexdigest()[:16]
     return cache_folder() / "forecasts" / f"{name}.json"
 
 
-def save_forecast(forecast: Forecast, out: Path) -> None:
+def save_forecast(forecast: Forecast, out: str) -> None:
     """Saves a forecast in the user's cache, since a dry run writes nothing to OUT.
 
     Ignores errors: the run only compares itself with the forecast.
@@ -201,7 +201,7 @@ def save_forecast(forecast: Forecast, out: Path) -> None:
         file.write_text(json.dumps(forecast.to_json(), indent=1), encoding="utf-8")
 
 
-def load_forecast(out: Path) -> Forecast | None:
+def load_forecast(out: str) -> Forecast | None:
     """Loads the forecast of an earlier dry run; None where there is none that can be read."""
     try:
         return Forecast.from_json(parse_json(forecast_file(out).read_bytes()))

@@ -218,5 +218,5 @@ def _try_and_forecast(
         is_paired=lambda entry: entry.mask_id is None and entry.compared and entry.source_id in originals,
         fixed_seconds=fixed_seconds + trials.fixed_seconds, background=trials.background, config=job.config_hash,
     )  # fmt: skip
-    save_forecast(guess, job.out)
+    save_forecast(guess, job.paths.place)
     return trials, guess

@@ -17,6 +17,7 @@ from typing import Any
 from distributed import Client, Future, KilledWorker, as_completed, wait
 
 from ..commit.publish import make_folders
+from ..dataset.out import FolderFiles
 from ..errors import StoppedError
 from ..execution.unit_task import locked_unit_worker, start_unit_workers
 from ..planning.failure_limit import Failure
@@ -163,8 +164,9 @@ def run_on_pipeline(plugin_name: str, function: Callable[..., Any], *arguments: 
 @contextmanager
 def _scratch(job: JobSpec, scheduler: str | None) -> Iterator[JobSpec]:
     """The job with a temporary OUT, on the disk of the real one where that is possible: it may hold whole videos."""
-    with tempfile.TemporaryDirectory(dir=_folder_for(job.out, scheduler), prefix=dry_run_prefix(job.out)) as folder:
-        scratch = replace(job, out=Path(folder).resolve())
+    parent = job.out if job.out_files.is_remote else _folder_for(job.out, scheduler)
+    with tempfile.TemporaryDirectory(dir=parent, prefix=dry_run_prefix(job.out)) as folder:
+        scratch = replace(job, out=Path(folder).resolve(), out_files=FolderFiles())
         make_folders(scratch.paths)
         yield scratch
 

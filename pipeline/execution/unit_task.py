@@ -98,7 +98,7 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
     ) -> None:
         self.job, self.gpus, self.num_local_workers = job, gpus, num_local_workers
         # A shared cluster may run several jobs, but only one per OUT, or one of each of its parts.
-        self.name = f"facefeed-{hashlib.sha256(f'{job.out} {job_share}'.encode()).hexdigest()[:16]}"
+        self.name = f"facefeed-{hashlib.sha256(f'{job.paths.place} {job_share}'.encode()).hexdigest()[:16]}"
         self.unit_worker: UnitWorker | None = None
         self.lock: threading.Lock | None = None
         self.setup_error: UnitError | None = None

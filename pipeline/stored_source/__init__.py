@@ -10,6 +10,5 @@ Must not know: layouts, plans, or what is in the files.
 |---|---|
 | source | `open_source`: SRC as a folder, for as long as a run takes |
 | outline | names, sizes and times of the files of a store, as a folder |
-| outline_folder | the temporary folder that it lies in, removed also where a run was killed |
 | staging | files that are on the local disk while they are decoded |
 """

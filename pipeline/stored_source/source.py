@@ -14,9 +14,9 @@ from ..dataset.stores.address import StoreAddress, is_address
 from ..dataset.stores.counts import StoreCounter
 from ..dataset.stores.remote_files import WEB, MissingInStoreError, RemoteFiles
 from ..dataset.stores.web_pages import quoted, unquoted
+from ..dataset.stores.writing.process_folder import process_folder
 from ..errors import FacefeedError, UsageError
 from .outline import write_outline
-from .outline_folder import outline_folder
 
 _ALLOW_ROOT = re.compile(r"--allow-root (?:'[^']*'|\S+)(?: --allow-root (?:'[^']*'|\S+))*")
 _QUERY = re.compile(r"\?\w+=")
@@ -106,7 +106,7 @@ def open_source(
         return
     address = _address(src, storage_options)
     files, table = _folder_of(address)
-    with outline_folder() as temporary:
+    with process_folder("facefeed-source-") as temporary:
         # All folders of the address: layouts look at names, also at those of the folders above.
         folder = temporary.joinpath(*[_ABOVE] * _LEVELS_ABOVE, str(files.address).partition("://")[2].strip("/"))
         path = folder / table if table else folder

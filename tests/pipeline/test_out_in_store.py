@@ -37,7 +37,7 @@ from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.inspect.page import write_page
 from facefeed.pipeline.planning.failure_limit import FailureLimit
 from facefeed.pipeline.planning.options import Options
-from facefeed.pipeline.precompute import Summary, precompute
+from facefeed.pipeline.precompute import Summary, _Run, precompute
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.rebuild import rebuild_index_file
 from facefeed.pipeline.video import Sampling
@@ -336,7 +336,7 @@ def test_a_local_disk_that_is_full_is_named_by_its_folder(store: Store, source: 
 
 def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(store: Store, source: TinySource) -> None:
     store.server.write_faults = lambda number: "slow_down" if number >= 14 else None
-    with pytest.raises(StoppedError, match=rf"^{URL}/.*does not accept the file"):
+    with pytest.raises(StoppedError, match=rf"^{URL}/.*does not (accept|remove) the file"):
         store.precompute(source)
     store.server.behave()
     store.patch.setattr(store_lock, "process_exists", lambda pid: False)
@@ -358,6 +358,7 @@ def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: Store, 
         ("file:///tmp/faces", "is written to a folder, or to s3://, gs:// or az://"),
         ("s3://no-such-bucket/faces", "there is no such bucket"),
         ("s3:/faces-out/set", "write it with two slashes"),
+        ("s3://faces-out/set?versionId=1", r"has a \? or #"),
     ],
 )
 def test_an_address_that_cannot_hold_a_dataset_is_refused(
@@ -372,6 +373,49 @@ def test_what_is_no_dataset_is_not_written_to(store: Store, source: TinySource) 
     with pytest.raises(RefusedError, match=rf"OUT='{URL}': holds files that are no facefeed dataset"):
         store.precompute(source)
     assert store.names() == ["notes.txt"]
+
+
+@pytest.mark.parametrize("marker", ["", "plan/", "receipts/", "faces/", "faces/train/", "index/", "leases/"])
+def test_objects_that_mark_folders_are_no_files(store: Store, source: TinySource, marker: str) -> None:
+    """As the console of S3 and some tools write them."""
+    put = {"Bucket": BUCKET, "Key": f"set/{marker}", "Body": b""}
+    store.files.call_s3("put_object", **put)
+    store.precompute(source)
+    store.files.call_s3("put_object", **put)
+    assert store.is_whole()
+    store.precompute(source)
+    store.files.call_s3("delete_object", Bucket=BUCKET, Key=f"set/{marker}")
+
+
+def test_nothing_is_left_on_the_local_disk(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    assert store.is_whole()
+    with pytest.raises(RefusedError):
+        store.precompute(source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
+    assert [*(Path(os.environ["XDG_CACHE_HOME"]) / "facefeed" / "working").iterdir()] == []
+
+
+def test_a_run_that_was_beaten_to_the_plan_is_refused(store: Store, source: TinySource) -> None:
+    """As one that was paused until another had taken its lease."""
+    extend = _Run.extend_plan
+
+    def extend_late(run: _Run, *arguments: Any) -> Any:
+        store.write("plan/0.json", b"{}")
+        return extend(run, *arguments)
+
+    store.patch.setattr(_Run, "extend_plan", extend_late)
+    with pytest.raises(RefusedError, match=rf"^{URL}: another run has planned meanwhile"):
+        store.precompute(source)
+
+
+def test_a_large_copy_may_take_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    without_delays(monkeypatch, timeout_seconds=1.0)
+    limits: list[float] = []
+    files = WritableFiles(StoreAddress(URL, store.server.options), StoreCounter())
+    system = files._filesystem()[0]
+    monkeypatch.setattr(system, "cp_file", lambda path, target, timeout: limits.append(timeout))
+    files.copy("index.next.arrow", "index.arrow", 600 << 20)
+    assert limits == [601.0]
 
 
 def test_rows_of_other_settings_are_not_mixed_in(store: Store, source: TinySource) -> None:

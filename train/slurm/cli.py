@@ -121,8 +121,8 @@ def precompute(src: str, out: str, options: tuple[str, ...], **requested: Any) -
     A job that is preempted or out of time is requeued under its number, and continues with what is not done
     yet. One that stops for another reason, such as a full disk, is held there: fix that, then `scontrol release` it.
 
-    SRC, OUT and the folder where the script was written must be there on all nodes under the same paths. The workers'
-    connections are TLS, with a certificate of the job's own.
+    The folder where the script was written must be there on all nodes under the same path, and so must SRC and OUT
+    unless they are addresses of a store. The workers' connections are TLS, with a certificate of the job's own.
     """  # noqa: D301 (click's mark)
     from .command_options import parse_command  # noqa: PLC0415
     from .script import precompute_script  # noqa: PLC0415

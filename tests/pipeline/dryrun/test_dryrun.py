@@ -426,8 +426,8 @@ def test_a_damaged_forecast_stands_in_nobody_s_way(
     tmp_path: Path, make_source: MakeSource, small_options: Options, cluster_address: str
 ) -> None:
     src, out = make_source("real/a.mp4"), tmp_path / "out"
-    forecast_file(out).parent.mkdir(parents=True)
-    forecast_file(out).write_text("{}")
+    forecast_file(str(out)).parent.mkdir(parents=True)
+    forecast_file(str(out)).write_text("{}")
     summary = precompute(src, out, options=small_options, detector=FixedBoxDetector(), scheduler=cluster_address)
     assert (summary.manifest.rows, summary.forecast) == (5, None)
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import filecmp
 import os
-import socket
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -28,6 +27,7 @@ from ..counts import StoreCounter
 from ..fetching import fetch_latest
 from ..remote_files import MissingInStoreError
 from ..stored_file import StoredFile
+from .process_folder import process_folder
 from .remote import WritableFiles
 
 _MAX_SMALL_BYTES = 4 << 20
@@ -39,9 +39,10 @@ _PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 class StoreFiles:
     """The files of an OUT in a store; see `OutFiles`. Picklable: each process has its own connections.
 
-    `root`: its working copy, a local folder, which each host has for itself. Files of units exist in the store alone.
-    Those that are small, as plan and receipts, are in the working copy too, once `refresh` was called: questions are
-    then answered from there and from one listing, and else each by a request.
+    `root`: its working copy, a local folder of this process and its workers, also of those on other hosts, where it has
+    the same path. Files of units exist in the store alone. Those that are small, as plan and receipts, are in the
+    working copy too, once `refresh` was called: questions are then answered from there and from one listing, and else
+    each by a request.
     """
 
     is_remote: ClassVar[bool] = True
@@ -50,6 +51,7 @@ class StoreFiles:
         self.remote, self._paths = remote, OutPaths(root)
         self._stored: dict[str, StoredFile] = {}
         self._listed: dict[str, int] | None = None  # sizes by name, with what was written since
+        self._has_receipts = False
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreFiles, (self.remote, self._paths.root)
@@ -63,23 +65,31 @@ class StoreFiles:
         return StoreFiles(self.remote, self._paths.root)
 
     def refresh(self) -> None:
-        """See `OutFiles`; also fetches what is new or has changed of plan, receipts and manifest.
+        """See `OutFiles`; also fetches what is new or has changed of plan and manifest.
 
         Raises `UsageError` where there are added columns, which are not continued in a store.
         """
-        self._stored = {each.name: each for each in self.remote.list()}
+        self._stored = {each.name: each for each in self._list()}
         if columns := next((name for name in self._stored if name.startswith("columns/")), None):
             raise UsageError(
                 f"{self.remote.address}: has added columns ({columns}), which only commands on folders keep up to "
                 "date: copy the dataset to a folder, or remove columns/ from the store and add them again later"
             )
         self._listed = {name: each.size_bytes for name, each in self._stored.items()}
-        small = [name for name in self._stored if name.startswith(("plan/", "receipts/"))]
-        self.fetch([self._paths.root / name for name in (*small, self._paths.manifest.name)])
-        for folder in (self._paths.plan, self._paths.receipts):
-            for path in folder.iterdir():
+        self._has_receipts = False
+        self.fetch([*self._listed_in(self._paths.plan), self._paths.manifest])
+        with stop_on_disk_error(self._paths.plan):
+            for path in self._paths.plan.iterdir():
                 if self._paths.name_of(path) not in self._stored:
                     path.unlink(missing_ok=True)
+
+    def _list(self, below: str = "") -> Iterator[StoredFile]:
+        """Files in the store, without those of no or an empty name by which some tools mark folders."""
+        return (each for each in self.remote.list(below) if each.name and not each.name.endswith("/"))
+
+    def _listed_in(self, folder: Path) -> list[Path]:
+        below = f"{self._paths.name_of(folder)}/"
+        return [self._paths.root / name for name in self._stored if name.startswith(below)]
 
     def fetch(self, paths: Sequence[Path]) -> None:
         """See `OutFiles`: copies those that the working copy lacks, or has in another state, as they were listed."""
@@ -99,10 +109,13 @@ class StoreFiles:
                 fetched.replace(path)
             return
         copy = self._temporary(path)
-        with suppress(MissingInStoreError):  # removed since it was listed
-            copy.write_bytes(self.remote.read_all(wanted.name))
-            os.utime(copy, ns=(wanted.mtime_ns, wanted.mtime_ns))
-            copy.replace(path)
+        with stop_on_disk_error(path), suppress(MissingInStoreError):  # removed since it was listed
+            try:
+                copy.write_bytes(self.remote.read_all(wanted.name))
+                os.utime(copy, ns=(wanted.mtime_ns, wanted.mtime_ns))
+                copy.replace(path)
+            finally:
+                copy.unlink(missing_ok=True)
 
     def names(self, root: Path) -> set[str]:  # noqa: ARG002 (a folder needs it)
         """See `OutFiles`; `refresh` was called before."""
@@ -121,7 +134,10 @@ class StoreFiles:
         if self._listed is not None:
             if name not in self._listed:
                 raise FileNotFoundError(str(path))
-            with suppress(FileNotFoundError):  # another run on this host may have removed it from the working copy
+            if path.parent == self._paths.receipts and not self._has_receipts:  # where one is read, all are
+                self.fetch(self._listed_in(self._paths.receipts))
+                self._has_receipts = True
+            with suppress(FileNotFoundError):  # removed from the store since it was listed
                 return read_stored(path)
         try:
             return self.remote.read_all(name)
@@ -157,7 +173,7 @@ class StoreFiles:
     def unit_files(self, faces: Path) -> list[Path]:
         """See `OutFiles`."""
         below = f"{self._paths.name_of(faces)}/"
-        names = [each.name for each in self.remote.list(below)] if self._listed is None else self._listed
+        names = [each.name for each in self._list(below)] if self._listed is None else self._listed
         return sorted(self._paths.root / name for name in names if name.startswith(below))
 
     def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
@@ -210,7 +226,7 @@ class StoreFiles:
     def rename(self, path: Path, target: Path) -> None:
         """See `OutFiles`: a copy within the store, then the removal of the other name."""
         try:
-            self.remote.copy(self._paths.name_of(path), self._paths.name_of(target))
+            self.remote.copy(self._paths.name_of(path), self._paths.name_of(target), self.size_bytes(path) or 0)
         except MissingInStoreError as error:
             raise FileNotFoundError(str(path)) from error
         if self._listed is not None:
@@ -262,28 +278,41 @@ def open_out(
             f"OUT={str(address)!r}: a dataset is written to a folder, or to s3://, gs:// or az://; name one of these, "
             "or copy the finished dataset there"
         )
-    root = cache_folder() / "working" / f"{address.key}-{socket.gethostname()}"
-    paths = OutPaths(root)
-    try:
-        for folder in (paths.plan, paths.receipts, paths.temporary, paths.index_parts):
-            make_folder(folder)
-    except OSError as error:
-        if error.errno in DISK_IS_FULL:
-            with stop_on_disk_error(root):
-                raise
-        raise UsageError(
-            f"{root}: the working copy of {address} cannot be written ({error.strerror}); set XDG_CACHE_HOME to a "
-            "folder of a local disk"
-        ) from error
-    files = StoreFiles(WritableFiles(address, StoreCounter()), root)
-    try:
-        on_listing(f"listing {address}")
-        files.refresh()
-        yield OutPaths(root, files)
-    except FacefeedError as error:
-        if isinstance(error.__cause__, OSError):  # of the local disk, where the working copy is
+    if {"?", "#"} & {*out}:
+        raise UsageError(f"OUT={str(address)!r}: has a ? or #, which addresses of a dataset cannot have; name another")
+    with _working_copy(address) as root:
+        files = StoreFiles(WritableFiles(address, StoreCounter()), root)
+        try:
+            on_listing(f"listing {address}")
+            files.refresh()
+            yield OutPaths(root, files)
+        except FacefeedError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
+                raise  # of the local disk, where the working copy is
+            error.args = tuple(
+                each.replace(str(root), str(address)) if isinstance(each, str) else each for each in error.args
+            )
             raise
-        error.args = tuple(
-            each.replace(str(root), str(address)) if isinstance(each, str) else each for each in error.args
-        )
-        raise
+
+
+@contextmanager
+def _working_copy(address: StoreAddress) -> Iterator[Path]:
+    """Yields a local folder for the files of an OUT, which is removed after the block."""
+    parent = cache_folder() / "working"
+    with ExitStack() as stack:
+        try:
+            make_folder(parent)
+            root = stack.enter_context(process_folder("facefeed-out-", parent))
+            paths = OutPaths(root)
+            for folder in (paths.plan, paths.receipts, paths.temporary, paths.index_parts):
+                folder.mkdir()
+        except OSError as error:
+            if error.errno in DISK_IS_FULL:
+                with stop_on_disk_error(parent):
+                    raise
+            raise UsageError(
+                f"{parent}: the working copy of {address} cannot be written ({error.strerror}); set XDG_CACHE_HOME to "
+                "a folder of a local disk"
+            ) from error
+        yield root

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ class WritableFiles(RemoteFiles):
         size_bytes = len(content) if isinstance(content, bytes) else content.stat().st_size
 
         def request(files: Any, path: str, limit: dict[str, Any]) -> bool:
-            limit = {name: seconds + size_bytes / _SLOWEST_BYTES_A_SECOND for name, seconds in limit.items()}
+            limit = _longer(limit, size_bytes)
             try:
                 if isinstance(content, bytes):
                     files.pipe_file(path, content, **mode, **limit)
@@ -49,11 +50,16 @@ class WritableFiles(RemoteFiles):
 
         return self._attempt(name, request, "write")
 
-    def copy(self, name: str, target: str) -> None:
-        """Copies a file within the store; raises `MissingInStoreError` where it is not there, else as `create`."""
+    def copy(self, name: str, target: str, size_bytes: int) -> None:
+        """Copies a file of that size within the store.
+
+        Raises `MissingInStoreError` where it is not there, else as `create`.
+        """
         self._attempt(
             name,
-            lambda files, path, limit: files.cp_file(path, f"{path.removesuffix(name)}{target}", **limit),
+            lambda files, path, limit: files.cp_file(
+                path, f"{path.removesuffix(name)}{target}", **_longer(limit, size_bytes)
+            ),
             "write",
         )
 
@@ -61,3 +67,8 @@ class WritableFiles(RemoteFiles):
         """Removes a file, if it is there; raises as `create`."""
         with suppress(MissingInStoreError):
             self._attempt(name, lambda files, path, limit: files.rm_file(path, **limit), "remove")
+
+
+def _longer(limit: Mapping[str, float], size_bytes: int) -> dict[str, float]:
+    """The time limit of a request, as fsspec takes it, for so many bytes."""
+    return {name: seconds + size_bytes / _SLOWEST_BYTES_A_SECOND for name, seconds in limit.items()}

@@ -111,10 +111,10 @@ def lock(folder: Path) -> None:
 def forecast(folder: Path) -> None:
     """The comparison of a run with the forecast of its dry run, in the user's cache."""
     os.environ["XDG_CACHE_HOME"] = str(folder)
-    target = forecast_file(folder / "out")
+    target = forecast_file(str(folder / "out"))
     target.parent.mkdir(parents=True, exist_ok=True)
     (folder / "forecast.json").replace(target)
-    if (found := load_forecast(folder / "out")) is not None:
+    if (found := load_forecast(str(folder / "out"))) is not None:
         report = f"{found.seconds.likely:.0f} {found.size_bytes.low:,.0f} {found.inputs:,}"
         assert report.isprintable()
         assert found.is_from_few in (True, False)

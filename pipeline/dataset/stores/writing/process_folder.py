@@ -1,4 +1,4 @@
-"""`outline_folder`: a temporary folder for an outline; those that killed runs left are removed."""
+"""`process_folder`: a folder for as long as a process works; those that killed ones left are removed."""
 
 from __future__ import annotations
 
@@ -10,20 +10,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from ..dataset.stores.cache_space import IN_USE, try_lock
-
-_PREFIX = "facefeed-source-"
+from ..cache_space import IN_USE, try_lock
 
 
 @contextmanager
-def outline_folder() -> Iterator[Path]:
-    """Yields a new folder among the temporary files, and removes it at the end of the block.
+def process_folder(prefix: str, parent: Path | None = None) -> Iterator[Path]:
+    """Yields a new folder, and removes it at the end of the block.
 
-    A run that is killed leaves its folder, but not the lock on a file in it, by which the next run of this host, of
-    whichever source, knows that it can be removed. Folders of other hosts stay: their locks may not reach this one.
+    A process that is killed leaves its folder, but not the lock on a file in it, by which the next one on this host
+    knows that it can be removed. Folders of other hosts stay: their locks may not reach this one.
+
+    Args:
+        prefix: beginning of its name, the same for all processes of a kind.
+        parent: where it is made; None for the temporary files.
+
+    Raises:
+        OSError: it cannot be made.
+
     """
-    _remove_abandoned()
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX)).resolve()
+    parent = Path(tempfile.gettempdir()) if parent is None else parent
+    _remove_abandoned(parent, prefix)
+    folder = Path(tempfile.mkdtemp(prefix=prefix, dir=parent)).resolve()
     lock = None
     try:
         lock = _lock(folder)
@@ -57,8 +64,8 @@ def _remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def _remove_abandoned() -> None:
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+def _remove_abandoned(parent: Path, prefix: str) -> None:
+    for folder in parent.glob(f"{prefix}*"):
         with suppress(OSError):  # without a lock file, or another user's
             descriptor = os.open(_lock_file(folder), os.O_RDWR | os.O_CLOEXEC)
             try:
