@@ -175,7 +175,9 @@ def _read_holder(descriptor: int) -> dict[str, object]:
 
 def _read_state(path: Path) -> tuple[dict[str, object], float]:
     """The holder and the time of its last heartbeat; reopens the file, since network file systems cache its state."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # a pipe would wait for a writer
+    if not path.is_file() and path.exists():  # a pipe would wait for a writer
+        return {}, path.stat().st_mtime
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return _read_holder(descriptor), os.fstat(descriptor).st_mtime
     finally:

@@ -53,7 +53,7 @@ def refuse_read_only(paths: OutPaths) -> None:
 
     Likewise where a folder is in the place of a file, or a file in that of a folder.
     """
-    folders = paths.faces, paths.receipts, paths.plan, paths.temporary, paths.columns
+    folders = paths.faces, paths.receipts, paths.plan, paths.temporary
     _refuse_misplaced(folders, Path.is_dir, "folder")
     _refuse_misplaced((paths.lease, paths.manifest, paths.index, paths.next_index), Path.is_file, "file")
     for path in (

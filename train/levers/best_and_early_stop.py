@@ -18,9 +18,11 @@ _LOWER_IS_BETTER = (
 )  # fmt: skip
 _HELD_RATE = re.compile(
     r"(?:@|[_-]at[_-])(?:[\d.]+(?:e-?\d+)?%?|[^_-]*)(?:[_-](?:far|frr|fpr|fnr|apcer|bpcer)(?![a-z]))?"
-    r"|(?<=(?<![a-z])(?:tpr|tar|tnr))[_-](?:[\d.]+(?:e-?\d+)?%?[_-])?(?:far|frr|fpr|fnr)(?![a-z])"
+    r"|(?<=(?<![a-z])(?:tpr|tar|tnr))[_-](?:(?:0?\.[0-4]\d*|[\d.]+e-\d+)[_-])?(?:far|frr|fpr|fnr|apcer|bpcer)(?![a-z])"
 )
-"""What the value is measured at, no word for the value itself: tpr_at_fpr, tpr_at_0.01_fpr, tpr_fpr_0.01."""
+"""What the value is measured at, no word for the value itself: tpr_at_fpr, tpr_at_0.01_fpr, tpr_fpr_0.01.
+
+A large number is what was reached, and what follows the value: tpr_0.95_fpr."""
 _OF_DISTANCES = {"recall", "precision", "ap", "map", "auc", "f1", "iou"}  # beside which "far" is no rate
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from ...errors import CorruptDataError
-from ...files import raise_unless_damage
+from ...files import raise_unless_damage, refuse_non_file
 from ..parquet_pages import image_byte_ranges, mask_byte_ranges
 from ..schema import UNINDEXED_COLUMNS
 
@@ -39,6 +39,7 @@ def read_columns(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     Raises `CorruptDataError` where they cannot be read, or are not of these types.
     """
     try:
+        refuse_non_file(path)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             table = file.read(columns=[column.name for column in columns])
     except (OSError, ValueError, pa.ArrowException) as error:

@@ -14,6 +14,7 @@ from ...files import (
     link_exclusive,
     make_folder,
     read_stored,
+    refuse_non_file,
     stop_on_disk_error,
     sync_folder,
     write_durably,
@@ -52,7 +53,10 @@ class OutFiles(Protocol):
         """The size of a file; None where it is not there."""
 
     def local(self, path: Path) -> AbstractContextManager[Path]:
-        """A local file with the same content during the block; raises `FileNotFoundError` where it is not there."""
+        """A local file with the same content during the block.
+
+        Raises `FileNotFoundError` where it is not there, and `CorruptDataError` where something else is in its place.
+        """
 
     def unit_files(self, faces: Path) -> list[Path]:
         """All published files below the folder `faces`, sorted."""
@@ -112,8 +116,10 @@ class FolderFiles:
     @contextmanager
     def local(self, path: Path) -> Iterator[Path]:
         """See `OutFiles`: the file itself."""
-        if not path.is_file():
-            raise FileNotFoundError(str(path))
+        try:
+            refuse_non_file(path)
+        except NotADirectoryError as error:
+            raise FileNotFoundError(*error.args) from error
         yield path
 
     def unit_files(self, faces: Path) -> list[Path]:

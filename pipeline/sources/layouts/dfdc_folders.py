@@ -125,12 +125,19 @@ def _has_columns(path: Path) -> bool:
     return is_of_form and not _means_the_opposite(row, label)
 
 
+_CLASS_COLUMNS = ("class", "category", "label_name", "target", "type")
+_TRUE, _FALSE = ("1", "1.0", "true", "yes"), ("0", "0.0", "false", "no")
+
+
 def _means_the_opposite(row: Mapping[str, object], label: str) -> bool:
-    """Whether another column of a row says that its `label` 1 means real, or 0 fake, as in no table of DFDC."""
+    """Whether another column of a row says that its `label` 1 means real, or 0 fake, as in no table of DFDC.
+
+    Columns of other names may hold what something else is called, or was taken for.
+    """
     cells = {str(name).strip().lower(): str(cell).strip().lower() for name, cell in row.items() if name != "label"}
-    real, fake = (("1", "true"), ("0", "false")) if label == "1" else (("0", "false"), ("1", "true"))
+    real, fake = (_TRUE, _FALSE) if label == "1" else (_FALSE, _TRUE)
     return (
-        ("real" if label == "1" else "fake") in cells.values()
+        any(cells.get(name) == ("real" if label == "1" else "fake") for name in _CLASS_COLUMNS)
         or any(cells.get(name) in real for name in ("real", "is_real"))
         or any(cells.get(name) in fake for name in ("fake", "is_fake"))
     )

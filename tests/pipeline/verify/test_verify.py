@@ -385,10 +385,11 @@ def test_a_damaged_receipt_is_found(copy: Path, content: str) -> None:
 
 
 @pytest.mark.parametrize("put", [os.mkfifo, Path.mkdir])
-@pytest.mark.parametrize("kind", ["receipt", "plan", "manifest", "index"])
+@pytest.mark.parametrize("kind", ["receipt", "plan", "manifest", "index", "content"])
 def test_a_pipe_or_a_folder_in_place_of_a_file_is_found(copy: Path, kind: str, put: Callable[[Path], None]) -> None:
     """Reading a pipe would wait for a writer."""
     places = {"receipt": receipt(copy), "plan": copy / "plan" / "0.json", "manifest": copy / "manifest.json"}
+    places["content"] = next((copy / "faces").rglob("*.parquet"))
     path = places.get(kind, copy / "index.arrow")
     path.unlink()
     put(path)

@@ -140,7 +140,8 @@ def test_checkpoints_that_are_switched_off_are_no_place_for_the_best() -> None:
         ("val/accuracy_far", "max"), ("top@1_error", "min"), ("val_at_1_eer", "min"), ("video@mean_loss", "min"),
         ("val/recall_far", "max"), ("val_far", "min"), ("tpr_at_0.01_fpr", "max"), ("tar_at_1e-3_far", "max"),
         ("tpr@1%_fpr", "max"), ("frr_at_1e-3_far", "min"), ("tpr_fpr_0.01", "max"), ("val/tar_1e-3_far", "max"),
-        ("fpr_tpr_0.95", "min"), ("fnr_fpr_0.01", "min"),
+        ("fpr_tpr_0.95", "min"), ("fnr_fpr_0.01", "min"), ("tpr_95_fpr", "min"), ("val/tpr_0.95_fpr", "min"),
+        ("tpr_bpcer_0.01", "max"), ("tpr_0.01_fpr", "max"),
     ],
 )  # fmt: skip
 def test_the_name_of_a_metric_says_which_way_is_better(metric: str, expected: str) -> None:

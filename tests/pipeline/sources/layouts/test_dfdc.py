@@ -238,8 +238,11 @@ def test_the_validation_set_beside_parts_for_training_has_its_labels_and_is_val(
 
 @pytest.mark.parametrize(
     ("column", "cell", "is_dfdc"),
-    [("class", "real", False), ("is_real", "1", False), ("is_fake", "False", False), ("class", "fake", True)],
-)
+    [
+        ("class", "real", False), ("is_real", "1", False), ("is_real", "yes", False), ("is_fake", "False", False),
+        ("class", "fake", True), ("prediction", "real", True), ("audio", "real", True),
+    ],
+)  # fmt: skip
 def test_a_table_in_which_another_column_says_that_1_is_real_is_not_of_this_set(
     tmp_path: Path, footage: Footage, column: str, cell: str, is_dfdc: bool
 ) -> None:
