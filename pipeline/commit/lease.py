@@ -22,7 +22,7 @@ from ..lock import ADVICE, HeldLock, hold_lock, is_held
 from ..planning.job_share import JobShare
 from .store_lock import StoreLocks
 
-_DRIVER = "driver.lease"
+_DRIVER, _PART = "driver.lease", "part-"
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 120.0  # a file server may keep the lock of a host that died for longer than a heartbeat counts
 
@@ -40,11 +40,8 @@ class Locks(Protocol):
     def hold(self, name: str, *, work: str, on_wait: Callable[[str], object] = ...) -> AbstractContextManager[Held]:
         """Holds a lock during the block; see `lock.hold_lock`. Raises `RefusedError` where another process has it."""
 
-    def is_held(self, name: str) -> bool:
-        """Whether a process holds it, or may."""
-
-    def names(self) -> list[str]:
-        """Names of the locks that there are, sorted."""
+    def are_held(self) -> dict[str, bool]:
+        """Whether a process holds a lock, or may, by the names of all that there are, sorted."""
 
     def remove(self, name: str) -> None:
         """Removes a lock that nobody holds, or that the caller holds."""
@@ -64,13 +61,9 @@ class FolderLocks:
                 held = stack.enter_context(hold_lock(self._folder / name, work=work, on_wait=on_wait))
             yield held
 
-    def is_held(self, name: str) -> bool:
+    def are_held(self) -> dict[str, bool]:
         """See `Locks`."""
-        return is_held(self._folder / name)
-
-    def names(self) -> list[str]:
-        """See `Locks`."""
-        return sorted(path.name for path in self._folder.glob("*.lease"))
+        return {path.name: is_held(path) for path in sorted(self._folder.glob("*.lease"))}
 
     def remove(self, name: str) -> None:
         """See `Locks`."""
@@ -96,8 +89,10 @@ class Lease:
     def parts_at_work(self) -> list[str]:
         """Names of the files of all other parts that are at work, or may be; those of parts that ended are removed."""
         at_work = []
-        for name in self._part_leases():
-            if self._locks.is_held(name):
+        for name, may_live in self._locks.are_held().items():
+            if not name.startswith(_PART):
+                continue
+            if may_live:
                 at_work.append(name)
             else:
                 self._locks.remove(name)
@@ -126,7 +121,7 @@ class Lease:
             yield
         except BaseException:
             with suppress(FacefeedError, OSError):
-                if not self._locks.is_held(_DRIVER):  # `hold` would wait where its holder may be dead
+                if not self._locks.are_held().get(_DRIVER):  # `hold` would wait where its holder may be dead
                     with self._locks.hold(_DRIVER, work=self._work):
                         self.parts_at_work()
             raise
@@ -149,9 +144,8 @@ class Lease:
         deadline = time.monotonic() + (_WAIT_SECONDS if self._waits else 0.0)
         while True:
             try:
-                self._held = self._driver.enter_context(
-                    self._locks.hold(_DRIVER, work=self._work, on_wait=self._on_wait)
-                )
+                on_wait = (lambda _: None) if is_announced else self._on_wait
+                self._held = self._driver.enter_context(self._locks.hold(_DRIVER, work=self._work, on_wait=on_wait))
             except RefusedError as error:
                 if self._job_share is None and time.monotonic() >= deadline:
                     raise
@@ -165,11 +159,10 @@ class Lease:
             else:
                 return
 
-    def _part_leases(self) -> list[str]:
-        return [name for name in self._locks.names() if name.startswith("part-")]
-
     def _refuse_parts(self) -> None:
-        for name in self._part_leases():
+        for name in self._locks.are_held():
+            if not name.startswith(_PART):
+                continue
             with self._locks.hold(name, work=self._work, on_wait=self._on_wait):  # refused where a part is at work
                 self._locks.remove(name)
 

@@ -15,9 +15,11 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError
+from ..dataset.stores.stored_file import StoredFile
 from ..dataset.stores.writing import WritableFiles
 from ..errors import FacefeedError
 from ..json_records import parse_json
@@ -67,31 +69,18 @@ class _Objects:
         return f"{self._path}.{number:0{_DIGITS}}"
 
     def numbers(self) -> list[int]:
-        found = (each.name.rpartition(".") for each in self.files.list(f"{LEASES}/"))
-        return sorted(int(number) for path, _, number in found if path == self._path and number.isdigit())
+        return sorted(self._listed())
+
+    def _listed(self) -> dict[int, StoredFile]:
+        found = ((each.name.rpartition("."), each) for each in self.files.list(f"{LEASES}/"))
+        return {int(number): each for (path, _, number), each in found if path == self._path and number.isdigit()}
 
     def last(self) -> _Record | None:
         """The one that decides; None where the lock was never taken."""
-        while numbers := self.numbers():
+        while listed := self._listed():
             with suppress(MissingInStoreError):  # its holder has just been followed by another
-                name = self.name(numbers[-1])
-                modified_ns = self.files.stat(name).modified_ns
-                holder = _parse(self.files.read_all(name))
-                age_seconds = (self._now_ns() - modified_ns) / 1e9 if holder else 0.0
-                return _Record(numbers[-1], holder, age_seconds)
+                return _record(self.files, max(listed), listed[max(listed)], lambda: _now_ns(self.files))
         return None
-
-    def _now_ns(self) -> int:
-        """The store's clock, by which it says when a file was modified: that of this host may differ."""
-        name = f"{LEASES}/clock.{uuid.uuid4().hex}"
-        try:
-            self.files.replace(name, b"0")
-        except RefusedByStoreError:  # of somebody who may read alone, and takes no lease
-            return time.time_ns()
-        try:
-            return self.files.stat(name).modified_ns
-        finally:
-            self.files.remove(name)
 
 
 class StoreLocks:
@@ -130,20 +119,27 @@ class StoreLocks:
         finally:
             held.release()
 
-    def is_held(self, name: str) -> bool:
-        """Whether a process holds a lock, or may: it was alive less than a minute ago."""
-        last = _Objects(self._files, name).last()
-        return last is not None and last.is_held
+    def are_held(self) -> dict[str, bool]:
+        """Whether a process holds a lock, or may, as it was alive less than a minute ago: by name, of all locks."""
+        return {name: record.is_held for name, record in self._records().items()}
 
-    def names(self) -> list[str]:
-        """Names of all locks that were taken and not removed since, sorted."""
-        found = {each.name.removeprefix(f"{LEASES}/").rpartition(".")[0] for each in self._files.list(f"{LEASES}/")}
-        return sorted(found)
+    def _records(self) -> dict[str, _Record]:
+        """The last object of each lock, by its name: with one listing and one look at the clock for all."""
+        last: dict[str, tuple[int, StoredFile]] = {}
+        for each in self._files.list(f"{LEASES}/"):
+            name, _, number = each.name.removeprefix(f"{LEASES}/").rpartition(".")
+            if number.isdigit():
+                last[name] = max(last.get(name, (-1, each)), (int(number), each), key=lambda found: found[0])
+        now_ns = cache(lambda: _now_ns(self._files))
+        records = {}
+        for name, (last_number, stored) in sorted(last.items()):
+            with suppress(MissingInStoreError):  # released and removed since
+                records[name] = _record(self._files, last_number, stored, now_ns)
+        return records
 
     def advice_to_wait(self) -> str | None:
         """See `lock.advice_to_wait`."""
-        found = [_Objects(self._files, name).last() for name in self.names()]
-        return waiting_advice([holder_text(last.holder) for last in found if last is not None and last.is_held])
+        return waiting_advice([holder_text(record.holder) for record in self._records().values() if record.is_held])
 
     def remove(self, name: str) -> None:
         """Removes a lock that nobody holds, or that the caller holds."""
@@ -151,14 +147,18 @@ class StoreLocks:
         for number in objects.numbers():
             self._files.remove(objects.name(number))
 
-    def _wait_until_stale(self, objects: _Objects, record: _Record, on_wait: Callable[[str], object]) -> _Record:
-        """Waits until a holder that may be dead counts as such; raises `RefusedError` where it is alive."""
+    def _wait_until_stale(self, objects: _Objects, record: _Record, on_wait: Callable[[str], object]) -> _Record | None:
+        """Waits until a holder that may be dead counts as such; returns what the lock's last object is then.
+
+        Raises `RefusedError` where it is alive.
+        """
         if record.is_of_this_machine:
             raise refused_error(self._place, record.holder)
         on_wait(waiting_text(self._place, record.holder, STALE_SECONDS - record.age_seconds))
         while record.is_held:
             self._sleep(_POLL_SECONDS)
-            last = objects.last() or record
+            if (last := objects.last()) is None:
+                return None
             has_beaten = last.number != record.number or last.age_seconds < record.age_seconds
             if has_beaten and last.is_held:
                 raise refused_error(self._place, last.holder)
@@ -229,6 +229,26 @@ class HeldStoreLock:
         with suppress(FacefeedError):  # the work is done, and without a heartbeat the record is stale in a minute
             if self.is_own:
                 self._objects.files.replace(self._objects.name(self._number), b"")
+
+
+def _now_ns(files: WritableFiles) -> int:
+    """The store's clock, by which it says when a file was modified: that of this host may differ."""
+    name = f"{LEASES}/clock.{uuid.uuid4().hex}"
+    try:
+        files.replace(name, b"0")
+    except RefusedByStoreError:  # of somebody who may read alone, and takes no lease
+        return time.time_ns()
+    try:
+        return files.stat(name).modified_ns
+    finally:
+        files.remove(name)
+
+
+def _record(files: WritableFiles, number: int, stored: StoredFile, now_ns: Callable[[], int]) -> _Record:
+    """Reads an object of a lock; raises `MissingInStoreError` where it is gone."""
+    holder = _parse(files.read_all(stored.name)) if stored.size_bytes else {}
+    age_seconds = (now_ns() - stored.modified_ns) / 1e9 if holder else 0.0
+    return _Record(number, holder, age_seconds)
 
 
 def _machine() -> str:

@@ -17,7 +17,6 @@ from typing import Any
 from distributed import Client, Future, KilledWorker, as_completed, wait
 
 from ..commit.publish import make_folders
-from ..dataset.out import FolderFiles
 from ..errors import StoppedError
 from ..execution.unit_task import locked_unit_worker, start_unit_workers
 from ..planning.failure_limit import Failure
@@ -166,7 +165,7 @@ def _scratch(job: JobSpec, scheduler: str | None) -> Iterator[JobSpec]:
     """The job with a temporary OUT, on the disk of the real one where that is possible: it may hold whole videos."""
     parent = job.out if job.out_files.is_remote else _folder_for(job.out, scheduler)
     with tempfile.TemporaryDirectory(dir=parent, prefix=dry_run_prefix(job.out)) as folder:
-        scratch = replace(job, out=Path(folder).resolve(), out_files=FolderFiles())
+        scratch = replace(job, out=Path(folder).resolve())  # no unit is published
         make_folders(scratch.paths)
         yield scratch
 

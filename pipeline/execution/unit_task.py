@@ -10,14 +10,15 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import cv2
 from distributed import Client, WorkerPlugin, get_worker
 
-from ..commit.publish import make_folders
 from ..dataset.manifest import InputOutcome, Receipt
+from ..dataset.stores.writing import StoreFiles
 from ..errors import StoppedError
 from ..planning.job_share import JobShare
 from ..planning.options import JobSpec
@@ -59,7 +60,9 @@ def start_cluster_workers(
     files = None
     with stop_on_cluster_error(), ExitStack() as stack:
         if isinstance(cluster, str):
-            client, files = stack.enter_context(batch_client(cluster, job.paths.temporary))
+            # With OUT in a store there is no other folder that all nodes see.
+            folder = Path.cwd() if job.out_files.is_remote else job.paths.temporary
+            client, files = stack.enter_context(batch_client(cluster, folder))
         else:
             client = stack.enter_context(user_client(cluster))
         plugin = stack.enter_context(install_unit_workers(client, job, [], local=False))
@@ -101,6 +104,7 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         self.name = f"facefeed-{hashlib.sha256(f'{job.paths.place} {job_share}'.encode()).hexdigest()[:16]}"
         self.unit_worker: UnitWorker | None = None
         self.lock: threading.Lock | None = None
+        self.stack: ExitStack | None = None
         self.setup_error: UnitError | None = None
 
     def setup(self, worker: Any) -> None:
@@ -109,19 +113,21 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         Dask reports an error of those that are there; of later ones it drops it, so that each unit raises it instead.
         """
         try:
-            self._set_up(worker)
+            self._set_up(worker, ExitStack())
         except Exception as error:
             self.setup_error = UnitError(worker.address, type(error).__name__, _one_line(error))
             raise
 
-    def _set_up(self, worker: Any) -> None:
+    def _set_up(self, worker: Any, stack: ExitStack) -> None:
+        self.stack = stack
         for folder in self.job.shared_folders:
             if not folder.is_dir():
                 raise StoppedError(
                     f"{folder}: does not exist on {worker.address}; all workers must see SRC and OUT alike"
                 )
-        if self.job.out_files.is_remote:
-            make_folders(self.job.paths)  # the working copy of this host
+        if isinstance(self.job.out_files, StoreFiles):
+            paths = stack.enter_context(self.job.out_files.copied_anew())
+            self.job = replace(self.job, out=paths.root, out_files=paths.files)
         if self.num_local_workers is not None:
             signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
             silence_dask_loggers()
@@ -141,6 +147,8 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         """Called by Dask as the worker ends: ends its decoder processes."""
         if self.unit_worker is not None:
             self.unit_worker.close()
+        if self.stack is not None:
+            self.stack.close()
 
 
 class UnitError(Exception):

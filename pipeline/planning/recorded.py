@@ -111,7 +111,7 @@ def _load_plan(paths: OutPaths) -> Plan:
         raise UsageError(f"OUT={str(paths.root)!r}: {error.strerror}; name another folder") from error
     if (paths.plan / "0.json").exists():
         return Plan.load(paths)
-    if paths.manifest.exists() and paths.faces.exists():
+    if {paths.manifest.name, paths.faces.name} <= present:
         raise RefusedError(
             f"OUT={str(paths.root)!r}: has a manifest.json, but no plan/0.json, so nothing says what its files are "
             "made of; restore the folder plan from a backup, or name a new OUT"

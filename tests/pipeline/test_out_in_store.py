@@ -408,6 +408,39 @@ def test_a_run_that_was_beaten_to_the_plan_is_refused(store: Store, source: Tiny
         store.precompute(source)
 
 
+def test_a_large_file_whose_last_answer_is_lost_is_written(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is sent in parts, which s3fs wants to take back then, and cannot."""
+    monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda *_, **__: 5 << 20)
+    (tmp_path / "large").write_bytes(bytes(11 << 20))
+    files = WritableFiles(StoreAddress(URL, store.server.options), StoreCounter())
+    for write in (files.create, files.replace):
+        store.server.behave()
+        store.server.write_faults = lambda number: "lost" if number == 4 else None
+        with suppress(FileExistsError):  # by itself
+            write("faces/train/large.parquet", tmp_path / "large")
+        assert store.server.writes > 5
+        assert len(store.read("faces/train/large.parquet")) == 11 << 20
+        store.remove("faces/train/large.parquet")
+
+
+def test_what_was_removed_before_is_not_removed_again(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    change(source)
+    store.precompute(source)
+    removed: list[str] = []
+    remove = WritableFiles.remove
+
+    def removing(files: WritableFiles, name: str) -> None:
+        removed.append(name)
+        remove(files, name)
+
+    store.patch.setattr(WritableFiles, "remove", removing)
+    store.precompute(source)
+    assert [name for name in removed if name.startswith(("faces/", "receipts/", "index/"))] == []
+
+
 def test_a_large_copy_may_take_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     without_delays(monkeypatch, timeout_seconds=1.0)
     limits: list[float] = []

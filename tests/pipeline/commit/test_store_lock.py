@@ -53,8 +53,8 @@ class Clock:
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock, now_ns = Clock(), store_lock._Objects._now_ns
-    monkeypatch.setattr(store_lock._Objects, "_now_ns", lambda objects: now_ns(objects) + int(clock.seconds * 1e9))
+    clock, now_ns = Clock(), store_lock._now_ns
+    monkeypatch.setattr(store_lock, "_now_ns", lambda files: now_ns(files) + int(clock.seconds * 1e9))
     return clock
 
 
@@ -74,7 +74,7 @@ def test_a_second_holder_is_refused_and_the_message_names_the_first(files: Writa
         pass
     with locks.hold(NAME, work="facefeed verify") as held:
         held.check()
-    assert not locks.is_held(NAME)
+    assert not locks.are_held()[NAME]
 
 
 def test_one_of_many_that_start_at_once_holds_it(files: WritableFiles) -> None:
@@ -145,7 +145,7 @@ def test_a_holder_that_slept_for_a_minute_finds_out_that_another_has_it(files: W
             with pytest.raises(StoppedError, match="has taken it over"):
                 first.check()
             second.check()
-    assert not locks.is_held(NAME)
+    assert not locks.are_held()[NAME]
 
 
 def test_a_lease_taken_and_released_while_another_looked_is_not_taken_twice(files: WritableFiles) -> None:
@@ -169,7 +169,7 @@ def test_a_lease_is_taken_though_answers_are_lost(files: WritableFiles, server: 
         server.write_faults = lambda number, phase=phase: fault if number % 2 == phase else None  # type: ignore[misc]
         with locks.hold(NAME, work="facefeed precompute") as held:
             held.check()
-            assert locks.is_held(NAME)
+            assert locks.are_held()[NAME]
 
 
 def test_the_holder_shows_that_it_is_alive(files: WritableFiles, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,6 +189,28 @@ def test_the_holder_shows_that_it_is_alive(files: WritableFiles, monkeypatch: py
 def test_names_are_those_of_leases(files: WritableFiles) -> None:
     locks = StoreLocks(files)
     with locks.hold(NAME, work="facefeed precompute"), locks.hold("part-1-of-4.lease", work="facefeed precompute"):
-        assert locks.names() == [NAME, "part-1-of-4.lease"]
+        assert locks.are_held() == {NAME: True, "part-1-of-4.lease": True}
     locks.remove("part-1-of-4.lease")
-    assert locks.names() == [NAME]
+    assert locks.are_held() == {NAME: False}
+
+
+def test_a_wait_ends_where_somebody_removes_the_lease(files: WritableFiles, clock: Clock) -> None:
+    leave_lease(files)
+
+    def sleep(seconds: float) -> None:
+        clock.sleep(seconds)
+        files.remove(f"leases/{NAME}.000000004")
+
+    with StoreLocks(files, sleep).hold(NAME, work="facefeed precompute"):
+        pass
+    assert clock.seconds < 10
+
+
+def test_all_leases_are_looked_at_with_few_requests(files: WritableFiles) -> None:
+    locks = StoreLocks(files)
+    with ExitStack() as stack:
+        for part in range(1, 9):
+            stack.enter_context(locks.hold(f"part-{part}-of-8.lease", work="facefeed precompute"))
+        files.counter.take()
+        assert len(locks.are_held()) == 8
+        assert files.counter.take().requests <= 8 + 4

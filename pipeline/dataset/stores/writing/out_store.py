@@ -39,10 +39,9 @@ _PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
 class StoreFiles:
     """The files of an OUT in a store; see `OutFiles`. Picklable: each process has its own connections.
 
-    `root`: its working copy, a local folder of this process and its workers, also of those on other hosts, where it has
-    the same path. Files of units exist in the store alone. Those that are small, as plan and receipts, are in the
-    working copy too, once `refresh` was called: questions are then answered from there and from one listing, and else
-    each by a request.
+    `root`: its working copy, a local folder of this process. Files of units exist in the store alone. Those that are
+    small, as plan and receipts, are in the working copy too, once `refresh` was called: questions are then answered
+    from there and from one listing, and else each by a request.
     """
 
     is_remote: ClassVar[bool] = True
@@ -55,6 +54,12 @@ class StoreFiles:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreFiles, (self.remote, self._paths.root)
+
+    @contextmanager
+    def copied_anew(self) -> Iterator[OutPaths]:
+        """The same OUT with a working copy of its own, which is removed after the block: for another process."""
+        with _working_copy(self.remote.address) as root:
+            yield OutPaths(root, StoreFiles(self.remote, root))
 
     def place(self, root: Path) -> str:  # noqa: ARG002 (a folder needs it)
         """See `OutFiles`."""
@@ -218,6 +223,8 @@ class StoreFiles:
         if path.is_relative_to(self._paths.faces):
             names.append(f"{self._paths.name_of(self._paths.index_parts)}/{path.stem}.arrow")
         for name in names:
+            if self._listed is not None and name not in self._listed:
+                continue
             self.remote.remove(name)
             (self._paths.root / name).unlink(missing_ok=True)
             if self._listed is not None:

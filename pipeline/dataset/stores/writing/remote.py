@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ..failures import is_missing_bucket
 from ..remote_files import MissingInStoreError, RemoteFiles
 
 _SLOWEST_BYTES_A_SECOND = 1 << 20
@@ -39,6 +40,7 @@ class WritableFiles(RemoteFiles):
 
         def request(files: Any, path: str, limit: dict[str, Any]) -> bool:
             limit = _longer(limit, size_bytes)
+            unfinished = None
             try:
                 if isinstance(content, bytes):
                     files.pipe_file(path, content, **mode, **limit)
@@ -46,6 +48,12 @@ class WritableFiles(RemoteFiles):
                     files.put_file(str(content), path, **mode, **limit)
             except FileExistsError:
                 return False
+            except FileNotFoundError as error:
+                if is_missing_bucket(error):
+                    raise
+                unfinished = str(error)
+            if unfinished is not None:  # of a file in parts, whose last answer was lost: it cannot be taken back either
+                raise ConnectionError(unfinished)
             return True
 
         return self._attempt(name, request, "write")
