@@ -184,8 +184,8 @@ class HeldStoreLock:
                 if files.read_all(name) == self._content:  # written by a request of this call, whose answer was lost
                     return
             raise refused_error(str(files.address), self._last_holder()) from None
-        *earlier, last = self._objects.numbers()
-        if last != self._number:  # it was taken and released again since it was looked at
+        *earlier, last = self._objects.numbers() or [-1]
+        if last != self._number:  # it was taken and released again, or removed, since it was looked at
             files.remove(name)
             raise refused_error(str(files.address), self._last_holder())
         for number in earlier:

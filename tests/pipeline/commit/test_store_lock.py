@@ -161,6 +161,20 @@ def test_a_lease_taken_and_released_while_another_looked_is_not_taken_twice(file
         held.check()
 
 
+def test_a_lease_that_is_removed_as_it_is_taken_is_not_held(
+    files: WritableFiles, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = WritableFiles.create
+
+    def create_and_lose(self: WritableFiles, name: str, content: bytes) -> None:
+        create(self, name, content)
+        self.remove(name)
+
+    monkeypatch.setattr(WritableFiles, "create", create_and_lose)
+    with pytest.raises(RefusedError), StoreLocks(files).hold(NAME, work="facefeed precompute"):
+        pass
+
+
 @pytest.mark.parametrize("fault", ["slow_down", "lost"])
 def test_a_lease_is_taken_though_answers_are_lost(files: WritableFiles, server: MisbehavingServer, fault: str) -> None:
     locks = StoreLocks(files)
