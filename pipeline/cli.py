@@ -338,6 +338,8 @@ def _percent(given: str) -> float:
 def verify(out: str | Path, *, rebuild_index: bool, as_json: bool) -> int:
     """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.
 
+    It may lie in a store: s3://bucket/faces.
+
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415

@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 from .console import first_names
-from .errors import RefusedError, StoppedError
+from .errors import FacefeedError, RefusedError, StoppedError
 from .json_records import parse_json
 
 ADVICE = "; wait for it, or stop it and run this again"
@@ -85,8 +85,13 @@ def hold_lock(path: Path, *, work: str, on_wait: Callable[[str], object] = lambd
             if (holder := _read_state(path)[0]) != record:
                 raise refused_error(str(path.parent), holder)
         held = HeldLock(path, record)
+
+        def beat() -> None:
+            if held.is_own:
+                os.utime(descriptor)
+
         try:
-            with _heartbeat(descriptor, held):
+            with heartbeat(beat):
                 yield held
         finally:
             with suppress(OSError):  # the work is done, and without a heartbeat the record is stale in a minute
@@ -230,16 +235,19 @@ def own_record(work: str) -> dict[str, object]:
 
 
 @contextmanager
-def _heartbeat(descriptor: int, held: HeldLock) -> Iterator[None]:
+def heartbeat(beat: Callable[[], object]) -> Iterator[None]:
+    """Calls `beat` every `HEARTBEAT_SECONDS` during the block.
+
+    Ignores its errors of the disk or the store: these are reported by whoever writes data.
+    """
     stop = threading.Event()
 
-    def heartbeat() -> None:
+    def beat_until_stopped() -> None:
         while not stop.wait(HEARTBEAT_SECONDS):
-            with suppress(OSError):  # a full or vanished disk is reported by whoever writes data
-                if held.is_own:
-                    os.utime(descriptor)
+            with suppress(OSError, FacefeedError):
+                beat()
 
-    thread = threading.Thread(target=heartbeat, name="facefeed-heartbeat", daemon=True)
+    thread = threading.Thread(target=beat_until_stopped, name="facefeed-heartbeat", daemon=True)
     thread.start()
     try:
         yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from ..dataset.index.part import PART_SUFFIX, read_part, write_part
+from ..dataset.index.part import read_part, write_part
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from ..files import sha256_of
@@ -17,7 +17,7 @@ def publish_index_part(paths: OutPaths, unit: str, unit_file: Path, sha256: str)
 
     Raises `CorruptDataError` where the file is damaged.
     """
-    part = index_part(paths, unit)
+    part = paths.index_part(unit)
     attempt = paths.temporary / f"{part.name}.{uuid.uuid4().hex}"
     try:
         write_part(unit_file, sha256, attempt)
@@ -41,7 +41,7 @@ def files_to_index(run_state: RunState) -> list[tuple[Path, str]]:
     receipts = sorted(
         (receipt.file, receipt.unit, str(receipt.sha256)) for *_, receipt in run_state.finished_units() if receipt.file
     )
-    parts = {index_part(paths, unit) for _, unit, _ in receipts}
+    parts = {paths.index_part(unit) for _, unit, _ in receipts}
     for other in {*paths.index_parts.iterdir()} - parts:
         other.unlink(missing_ok=True)
     paths.files.fetch(sorted(parts))
@@ -54,13 +54,8 @@ def remove_index_parts(paths: OutPaths) -> None:
         paths.files.remove(path)
 
 
-def index_part(paths: OutPaths, unit: str) -> Path:
-    """The path of a unit's part."""
-    return paths.index_parts / f"{unit}{PART_SUFFIX}"
-
-
 def _current_part(paths: OutPaths, name: str, unit: str, sha256: str) -> Path:
-    part = index_part(paths, unit)
+    part = paths.index_part(unit)
     if read_part(part, sha256) is not None:
         return part
     try:

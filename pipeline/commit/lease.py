@@ -22,7 +22,7 @@ from ..lock import ADVICE, HeldLock, hold_lock, is_held
 from ..planning.job_share import JobShare
 from .store_lock import StoreLocks
 
-_DRIVER, _PART = "driver.lease", "part-"
+_DRIVER, _PART = OutPaths(Path()).lease.name, "part-"
 _POLL_SECONDS = 1.0
 _WAIT_SECONDS = 120.0  # a file server may keep the lock of a host that died for longer than a heartbeat counts
 

@@ -9,7 +9,6 @@ where its process was of this very machine and is gone.
 from __future__ import annotations
 
 import json
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -18,14 +17,15 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ..dataset.out import OutPaths
 from ..dataset.stores.remote_files import MissingInStoreError, RefusedByStoreError
 from ..dataset.stores.stored_file import StoredFile
 from ..dataset.stores.writing import WritableFiles
 from ..errors import FacefeedError
 from ..json_records import parse_json
 from ..lock import (
-    HEARTBEAT_SECONDS,
     STALE_SECONDS,
+    heartbeat,
     holder_text,
     own_record,
     process_exists,
@@ -35,7 +35,7 @@ from ..lock import (
     waiting_text,
 )
 
-LEASES = "leases"
+_LEASES = OutPaths(Path()).leases.name
 _POLL_SECONDS = 2.0
 _DIGITS = 9
 
@@ -63,7 +63,7 @@ class _Objects:
     """The objects of one lock."""
 
     def __init__(self, files: WritableFiles, name: str) -> None:
-        self.files, self._path = files, f"{LEASES}/{name}"
+        self.files, self._path = files, f"{_LEASES}/{name}"
 
     def name(self, number: int) -> str:
         return f"{self._path}.{number:0{_DIGITS}}"
@@ -72,7 +72,7 @@ class _Objects:
         return sorted(self._listed())
 
     def _listed(self) -> dict[int, StoredFile]:
-        found = ((each.name.rpartition("."), each) for each in self.files.list(f"{LEASES}/"))
+        found = ((each.name.rpartition("."), each) for each in self.files.list(f"{_LEASES}/"))
         return {int(number): each for (path, _, number), each in found if path == self._path and number.isdigit()}
 
     def last(self) -> _Record | None:
@@ -114,7 +114,7 @@ class StoreLocks:
         held = HeldStoreLock(objects, 0 if last is None else last.number + 1, work)
         held.take()
         try:
-            with held.heartbeat():
+            with heartbeat(held.beat):
                 yield held
         finally:
             held.release()
@@ -126,8 +126,8 @@ class StoreLocks:
     def _records(self) -> dict[str, _Record]:
         """The last object of each lock, by its name: with one listing and one look at the clock for all."""
         last: dict[str, tuple[int, StoredFile]] = {}
-        for each in self._files.list(f"{LEASES}/"):
-            name, _, number = each.name.removeprefix(f"{LEASES}/").rpartition(".")
+        for each in self._files.list(f"{_LEASES}/"):
+            name, _, number = each.name.removeprefix(f"{_LEASES}/").rpartition(".")
             if number.isdigit():
                 last[name] = max(last.get(name, (-1, each)), (int(number), each), key=lambda found: found[0])
         now_ns = cache(lambda: _now_ns(self._files))
@@ -205,24 +205,10 @@ class HeldStoreLock:
         if not self.is_own:
             raise taken_over_error(str(self._objects.files.address), self._last_holder())
 
-    @contextmanager
-    def heartbeat(self) -> Iterator[None]:
-        """Writes the record again every few seconds during the block."""
-        stop = threading.Event()
-
-        def beat() -> None:
-            while not stop.wait(HEARTBEAT_SECONDS):
-                with suppress(FacefeedError):  # a store that does not answer is reported by whoever writes data
-                    if self.is_own:
-                        self._objects.files.replace(self._objects.name(self._number), self._content)
-
-        thread = threading.Thread(target=beat, name="facefeed-heartbeat", daemon=True)
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
+    def beat(self) -> None:
+        """Writes the record again, unless another process has taken the lock since."""
+        if self.is_own:
+            self._objects.files.replace(self._objects.name(self._number), self._content)
 
     def release(self) -> None:
         """Leaves an empty object, by which the next holder knows its number."""
@@ -233,7 +219,7 @@ class HeldStoreLock:
 
 def _now_ns(files: WritableFiles) -> int:
     """The store's clock, by which it says when a file was modified: that of this host may differ."""
-    name = f"{LEASES}/clock.{uuid.uuid4().hex}"
+    name = f"{_LEASES}/clock.{uuid.uuid4().hex}"
     try:
         files.replace(name, b"0")
     except RefusedByStoreError:  # of somebody who may read alone, and takes no lease

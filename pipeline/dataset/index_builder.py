@@ -19,8 +19,8 @@ class IndexBuilder:
     """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
 
     `files`: the dataset's files as `(path, name relative to OUT)`; a path may be that of a unit's part of the index
-    instead. `added`: the sets of added columns that `schema` has
-    too. Raises `CorruptDataError` on a file that cannot be read, has other columns or, of added ones, other faces.
+    instead. `added`: the sets of added columns that `schema` has too. Raises `CorruptDataError` on a file that cannot
+    be read, has other columns or, of added ones, other faces.
     """
 
     def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]], added: Sequence[ColumnSet] = ()) -> None:
@@ -103,13 +103,10 @@ def _read_unit(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     if path.suffix != PART_SUFFIX:
         return read_columns(path, columns)
     table = _whole_part(path)
-    try:
-        table = table.select([column.name for column in columns])
-    except KeyError as error:
-        raise CorruptDataError(f"{path.name}: its columns are not those of the schema") from error
-    if not table.schema.equals(pa.schema(columns)):
+    names = [column.name for column in columns]
+    if not {*names} <= {*table.schema.names} or not table.select(names).schema.equals(pa.schema(columns)):
         raise CorruptDataError(f"{path.name}: its columns are not those of the schema")
-    return table
+    return table.select(names)
 
 
 def _location(path: Path) -> dict[str, pa.Array]:

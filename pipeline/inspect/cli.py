@@ -16,7 +16,7 @@ from ..dataset.stores.argument import DatasetArgument
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
 def inspect(out: str | Path, *, page: Path, as_json: bool) -> None:
-    """Report what OUT holds, and what is wrong with it.
+    """Report what OUT holds, and what is wrong with it. It may lie in a store: s3://bucket/faces.
 
     Statistics by split, class and method in the terminal; on the page random faces and the worst, fakes beside their
     sources, tracks over time, and failures. For an unfinished OUT: the outcomes of its inputs so far. Findings do not

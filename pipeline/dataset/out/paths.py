@@ -74,6 +74,10 @@ class OutPaths:
         """Rows of the index, one file per unit, of an OUT in a store: the end of a run reads no unit again."""
         return self.root / "index"
 
+    def index_part(self, unit: str) -> Path:
+        """The rows of the index of one unit."""
+        return self.index_parts / f"{unit}.arrow"
+
     @property
     def unlisted(self) -> Self:
         """The same, of which nothing was listed before: each question is answered by what is there now."""

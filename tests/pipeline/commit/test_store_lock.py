@@ -194,7 +194,7 @@ def test_the_holder_shows_that_it_is_alive(files: WritableFiles, monkeypatch: py
         if NAME in name and content:
             beaten.set()
 
-    monkeypatch.setattr(store_lock, "HEARTBEAT_SECONDS", 0.001)
+    monkeypatch.setattr("facefeed.pipeline.lock.HEARTBEAT_SECONDS", 0.001)
     monkeypatch.setattr(WritableFiles, "replace", replacing)
     with StoreLocks(files).hold(NAME, work="facefeed precompute"):
         assert beaten.wait(30)

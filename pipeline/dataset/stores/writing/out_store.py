@@ -221,7 +221,7 @@ class StoreFiles:
         """See `OutFiles`; the unit's rows of the index go with its file."""
         names = [self._paths.name_of(path)]
         if path.is_relative_to(self._paths.faces):
-            names.append(f"{self._paths.name_of(self._paths.index_parts)}/{path.stem}.arrow")
+            names.append(self._paths.name_of(self._paths.index_part(path.stem)))
         for name in names:
             if self._listed is not None and name not in self._listed:
                 continue
