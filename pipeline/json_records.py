@@ -149,7 +149,7 @@ def _unless_null(convert: _Converter, value: Any) -> Any:
 def _one_of(allowed: tuple[Any, ...], value: Any) -> Any:
     if not isinstance(value, str | int) or value not in allowed:
         raise ValueError(f"{brief(value)} is none of {', '.join(map(str, allowed))}")
-    return value
+    return allowed[allowed.index(value)]  # the one text for all records, of which there may be millions
 
 
 def _any_of(converters: list[_Converter], value: Any) -> Any:

@@ -11,7 +11,8 @@ from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from ..files import sha256_of, stop_on_disk_error
 from ..planning.plan import Unit
-from ..planning.run_state import RunState, lists_inputs_of
+from ..planning.receipts import lists_inputs_of
+from ..planning.run_state import RunState
 from .publish import check_unit_file, move_to_quarantine, write_receipt
 
 _RECEIPT_KEY = "facefeed.receipt"

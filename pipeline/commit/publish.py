@@ -16,7 +16,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from ..dataset.manifest import Receipt, trusted_receipt
+from ..dataset.manifest import Receipt
 from ..dataset.out import FolderFiles, OutFiles, OutPaths
 from ..errors import CorruptDataError, TooManyFailedError, UsageError
 from ..files import (
@@ -28,7 +28,7 @@ from ..files import (
     stop_on_disk_error,
 )
 from ..planning.plan import Unit
-from ..planning.run_state import lists_inputs_of
+from ..planning.receipts import ReceiptReader, lists_inputs_of
 
 QUARANTINED_SUFFIX = ".quarantined"
 
@@ -167,7 +167,7 @@ def write_receipt(paths: OutPaths, unit: Unit, receipt: Receipt) -> Receipt:
     try:
         paths.files.write(path, receipt.to_json(), paths.temporary, replace=False)
     except FileExistsError:
-        existing = trusted_receipt(paths.unlisted, receipt.unit, receipt.config_hash)
+        existing = ReceiptReader(paths.unlisted, receipt.config_hash).trusted(receipt.unit)
         is_same = existing is not None and (existing.file != receipt.file or existing.sha256 == receipt.sha256)
         if existing is not None and is_same and lists_inputs_of(unit, existing):
             return existing

@@ -21,7 +21,7 @@ from ..dataset.manifest import Receipt
 from ..errors import CorruptDataError
 from ..files import stop_on_disk_error
 from ..planning.plan import Unit
-from ..planning.run_state import RunState, superseded_receipts
+from ..planning.run_state import RunState
 
 
 def merge_columns(run_state: RunState, column_set: ColumnSet, unit: Unit, receipt: Receipt) -> bool:
@@ -32,7 +32,7 @@ def merge_columns(run_state: RunState, column_set: ColumnSet, unit: Unit, receip
     """
     if column_set.has_file_for(receipt) or adopt_columns(column_set, receipt):
         return True
-    replaced = [each for each in superseded_receipts(unit, run_state.paths, run_state.config_hash) if each.file]
+    replaced = [each for each in run_state.receipts.superseded(unit) if each.file]
     try:
         with stop_on_disk_error(column_set.folder):
             for each in replaced:

@@ -33,7 +33,7 @@ from ..errors import CorruptDataError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
 from ..files import refuse_address, stop_on_any_disk_error
 from ..planning.plan import Plan, Unit
-from ..planning.run_state import RunState, finished_run_state, superseded_receipts
+from ..planning.run_state import RunState, finished_run_state
 from ..verify.unfinished import finished_manifest
 from .checking import check_files
 from .grouping import plan_compaction
@@ -208,7 +208,7 @@ class _Compaction:
         return done
 
     def _replaced(self, unit: Unit) -> Iterator[Receipt]:
-        return superseded_receipts(unit, self._paths, self.run_state.config_hash)
+        return self.run_state.receipts.superseded(unit)
 
     def finish(self) -> tuple[Manifest, list[IncompleteSet], int]:
         """Merges added columns, writes index and manifest, and removes the files that were merged.

@@ -33,7 +33,7 @@ _UNIT_NAME = re.compile(r"\w[\w-]*", re.ASCII)
 _UNIT_FILE = re.compile(r"faces/\w[\w-]*/\w[\w-]*\.parquet", re.ASCII)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class InputOutcome:
     """Outcome of one video or image.
 
@@ -133,21 +133,6 @@ def check_unit_files(names: Iterable[str]) -> None:
     for name in names:
         if not _UNIT_FILE.fullmatch(name):
             raise ValueError(f"{brief(name)} is no file of a unit")
-
-
-def trusted_receipt(paths: OutPaths, unit: str, config_hash: str) -> Receipt | None:
-    """The unit's receipt; None where it is missing, damaged or of another config, or its file is missing or truncated.
-
-    Raises `StoppedError` where the disk fails: the unit may well be finished.
-    """
-    path = paths.receipt(unit)
-    try:
-        receipt = Receipt.from_json(paths.files.read(path), where=str(path))
-    except (CorruptDataError, FileNotFoundError):
-        return None
-    if receipt.file and paths.files.size_bytes(paths.root / receipt.file) != receipt.bytes:
-        return None
-    return receipt if (receipt.unit, receipt.config_hash) == (unit, config_hash) else None
 
 
 class OtherVersionError(CorruptDataError):

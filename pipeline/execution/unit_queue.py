@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ..dataset.manifest import Receipt
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from ..planning.run_state import trusted_receipt_of
+from ..planning.receipts import ReceiptReader
 from .workers import Worker
 
 
@@ -74,7 +74,7 @@ class UnitQueue:
         """The next unit without a receipt; None where none is left."""
         while self._attempts:
             attempt = self._attempts.popleft()
-            receipt = trusted_receipt_of(attempt.unit, self._job.paths, self._job.config_hash)
+            receipt = ReceiptReader(self._job.paths, self._job.config_hash).trusted_of(attempt.unit)
             if receipt is None:
                 return attempt
             if receipt.outcome == "split":

@@ -13,6 +13,7 @@ Must not know: Dask, how a frame is decoded or a face is found.
 | incremental/ | what has changed since the last run, and the part of the plan for it |
 | cost_model | seconds of work per input, so that units are of similar size |
 | content_hash | whether files of a new time or name hold the same bytes; inputs of equal content |
+| receipts | `ReceiptReader`: receipts as they are on disk, of which equal bytes are parsed once |
 | run_state | from plan and receipts: units that are finished or pending, outcomes of all inputs |
 | job_share | `JobShare`: the units that `--part 3/8` takes |
 | failure_limit, damage_limits | failed inputs against `--max-failed`; outcomes by another `--max-damaged` |

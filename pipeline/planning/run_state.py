@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
 from ..dataset.added_columns import read_column_sets
-from ..dataset.manifest import InputOutcome, Manifest, Receipt, trusted_receipt
+from ..dataset.manifest import InputOutcome, Manifest, Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError, UsageError
 from .job_share import JobShare
 from .options import hash_config
 from .plan import Plan, PlanPart, Unit
+from .receipts import ReceiptReader, lists_inputs_of
 
 
 def plan_to_continue(paths: OutPaths) -> Plan:
@@ -55,31 +55,41 @@ def _refuse_lost_parts(paths: OutPaths, plan: Plan, manifest: Manifest) -> None:
 
 
 class RunState:
-    """A view of OUT as it is on disk; receipts are read one at a time and not cached.
+    """A view of OUT as it is on disk: each question reads the receipts.
 
     gone: ids of planned inputs that are not decoded, since the source does not name them in a run that has listed it.
+    receipts: the reader of another state of the same OUT; None for a new one.
     """
 
-    def __init__(self, paths: OutPaths, plan: Plan, config_hash: str, gone: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        paths: OutPaths,
+        plan: Plan,
+        config_hash: str,
+        gone: Iterable[str] = (),
+        *,
+        receipts: ReceiptReader | None = None,
+    ) -> None:
         self.paths, self.plan, self.config_hash, self.gone = paths, plan, config_hash, frozenset(gone)
+        self.receipts = receipts or ReceiptReader(paths, config_hash)
 
     def with_part(self, part: PlanPart) -> RunState:
         """The state after the plan has grown by `part`; writes nothing."""
-        return RunState(self.paths, Plan([*self.plan.parts, part]), self.config_hash, self.gone)
+        plan = Plan([*self.plan.parts, part])
+        return RunState(self.paths, plan, self.config_hash, self.gone, receipts=self.receipts)
 
     def with_gone(self, gone: Iterable[str]) -> RunState:
         """The state in a run whose source does not name the planned inputs `gone`."""
-        return RunState(self.paths, self.plan, self.config_hash, gone)
+        return RunState(self.paths, self.plan, self.config_hash, gone, receipts=self.receipts)
 
     def receipt(self, unit: Unit) -> Receipt | None:
         """The unit's receipt, None where it has none; raises `CorruptDataError` where it is damaged."""
-        path = self.paths.receipt(unit.unit_id)
         try:
-            text = self.paths.files.read(path)
+            receipt = self.receipts.read(unit.unit_id)
         except FileNotFoundError:
             return None
-        receipt = Receipt.from_json(text, where=str(path))
         if receipt.unit != unit.unit_id or receipt.config_hash != self.config_hash:
+            path = self.paths.receipt(unit.unit_id)
             raise CorruptDataError(f"{path}: is a receipt of unit {receipt.unit} under config {receipt.config_hash}")
         return receipt
 
@@ -88,7 +98,7 @@ class RunState:
 
         None where it is missing or damaged, lists other inputs, or its file is missing or of another size.
         """
-        return trusted_receipt_of(unit, self.paths, self.config_hash)
+        return self.receipts.trusted_of(unit)
 
     def leaf_units(self, unit: Unit) -> Iterator[tuple[Unit, Receipt | None]]:
         """The unit with its receipt or, where it was split, the same of its halves, recursively."""
@@ -155,7 +165,7 @@ class RunState:
         """Of each input whose rows unfinished units are to copy: the receipt of the replaced unit, and the outcome."""
         for unit in self.pending_units():
             left = {*unit.reuses, *unit.gone}
-            for receipt in superseded_receipts(unit, self.paths, self.config_hash) if left else ():
+            for receipt in self.receipts.superseded(unit) if left else ():
                 for outcome in receipt.inputs:
                     if outcome.video_id in left:
                         left.remove(outcome.video_id)
@@ -206,25 +216,3 @@ def fingerprint_of(config_hash: str, files: Mapping[str, str | None]) -> str:
     for line in sorted(f"{name} {sha256}" for name, sha256 in files.items()):
         digest.update(line.encode())
     return digest.hexdigest()
-
-
-def trusted_receipt_of(unit: Unit, paths: OutPaths, config_hash: str) -> Receipt | None:
-    """The receipt of `unit` as it is on disk now; see `RunState.trusted_receipt`."""
-    receipt = trusted_receipt(paths, unit.unit_id, config_hash)
-    return receipt if receipt is not None and lists_inputs_of(unit, receipt) else None
-
-
-def superseded_receipts(unit: Unit, paths: OutPaths, config_hash: str) -> Iterator[Receipt]:
-    """The trusted receipts of the units that `unit` replaces, newest first, and of their halves."""
-    names = deque(unit.supersedes)
-    while names:
-        receipt = trusted_receipt(paths, names.popleft(), config_hash)
-        if receipt is not None:
-            names.extendleft(reversed(receipt.children))
-            yield receipt
-
-
-def lists_inputs_of(unit: Unit, receipt: Receipt) -> bool:
-    """Whether the receipt has one outcome of each input of the unit, and no other; that of a split unit has none."""
-    listed = sorted(outcome.video_id for outcome in receipt.inputs)
-    return receipt.outcome == "split" or listed == sorted(entry.video_id for entry in unit.inputs)

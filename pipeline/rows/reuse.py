@@ -16,7 +16,7 @@ from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.out import OutPaths
 from ..files import sha256_of
 from ..planning.plan import Unit
-from ..planning.run_state import superseded_receipts
+from ..planning.receipts import ReceiptReader
 from ..sources import Entry
 
 
@@ -55,7 +55,7 @@ class SupersededRows:
     def _newest(self, video_id: str, unit: Unit) -> tuple[Receipt | None, InputOutcome | None]:
         if self._outcomes_for != unit.unit_id:
             self._outcomes, self._outcomes_for = {}, unit.unit_id
-            for receipt in superseded_receipts(unit, self._paths, self._config_hash):
+            for receipt in ReceiptReader(self._paths, self._config_hash).superseded(unit):
                 for outcome in receipt.inputs:
                     self._outcomes.setdefault(outcome.video_id, (receipt, outcome))
         return self._outcomes.get(video_id, (None, None))

@@ -29,7 +29,8 @@ from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..files import files_below, raise_unless_damage, refuse_unmapped, sha256_of, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
-from ..planning.run_state import RecordedRunState, RunState, lists_inputs_of
+from ..planning.receipts import lists_inputs_of
+from ..planning.run_state import RecordedRunState, RunState
 from .added_columns import check_added_columns
 from .findings import RERUN, Finding, VerifyResult, errors_as_findings
 from .unfinished import UnfinishedRun

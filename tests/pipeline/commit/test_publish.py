@@ -28,7 +28,7 @@ from facefeed.pipeline.commit.publish import (
     unit_file_metadata,
     write_receipt,
 )
-from facefeed.pipeline.dataset.manifest import Receipt, trusted_receipt
+from facefeed.pipeline.dataset.manifest import Receipt
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import CorruptDataError, StoppedError
 from facefeed.pipeline.execution.unit_worker import UnitWorker
@@ -37,6 +37,7 @@ from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.files import sha256_of, stop_on_disk_error, write_durably
 from facefeed.pipeline.planning.options import JobSpec, Options
 from facefeed.pipeline.planning.plan import Plan, PlanPart, Unit
+from facefeed.pipeline.planning.receipts import ReceiptReader
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.sources import list_source
 from facefeed.pipeline.video import Sampling
@@ -161,7 +162,7 @@ def test_a_receipt_that_cannot_be_read_for_a_disk_s_fault_is_not_taken_for_missi
 
     monkeypatch.setattr(Path, "read_bytes", fails)
     with pytest.raises(StoppedError, match="Input/output error"):
-        trusted_receipt(job.paths, unit.unit_id, "c1")
+        ReceiptReader(job.paths, "c1").trusted(unit.unit_id)
 
 
 def test_a_plan_number_is_given_once(tmp_path: Path) -> None:
