@@ -14,6 +14,7 @@ from .commit.adoption import adopt_files
 from .commit.file_system import limits_of_file_system
 from .commit.finalize import (
     build_manifest,
+    is_published,
     publish_manifest,
     quarantine_orphans,
     record_plan_parts,
@@ -411,8 +412,10 @@ class _Run:
         quarantine_orphans(run_state)  # of units that were split in this run
         failures, _ = failures_in_source(run_state, changes.refused, changes.removed)
         check_failures(manifest, failures, self.failure_limit, out, self.job_share)
-        incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
-        publish_manifest(run_state.paths, manifest)
+        incomplete: list[IncompleteSet] = []
+        if not is_published(run_state, manifest):
+            incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
+            publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
         return manifest, incomplete
 

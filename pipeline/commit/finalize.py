@@ -25,7 +25,7 @@ from ..dataset.added_columns import (
     remove_files_of,
     units_with_columns,
 )
-from ..dataset.index import index_schema
+from ..dataset.index import Index, index_schema
 from ..dataset.index_builder import IndexBuilder
 from ..dataset.manifest import InputOutcome, Manifest, Receipt, count_inputs
 from ..dataset.out import OutPaths
@@ -230,6 +230,29 @@ def write_index_or_quarantine(run_state: RunState, manifest: Manifest, *, redoes
         raise StoppedError(
             f"{error}; {plural(len(damaged), 'damaged file')} went to _tmp: run the same command again"
         ) from error
+
+
+def is_published(run_state: RunState, manifest: Manifest) -> bool:
+    """Whether OUT has this very manifest, and the index of its rows.
+
+    In a store, where the index would have to be fetched, that is known from the order in which both are written. Not
+    where there are added columns: `facefeed add`, which may have been killed, changes these without the manifest.
+    """
+    paths = run_state.paths
+    try:
+        is_same = paths.files.read(paths.manifest) == manifest.to_json().encode()
+    except FileNotFoundError:
+        return False
+    if not is_same or paths.files.size_bytes(paths.next_index) is not None or read_column_sets(paths.root):
+        return False
+    if paths.files.is_remote:
+        return paths.files.size_bytes(paths.index) is not None
+    try:
+        index = Index(paths.root)
+    except (CorruptDataError, UsageError):
+        return False
+    expected = index_schema(manifest.face_schema(), manifest.fingerprint)
+    return index.num_rows == manifest.rows and index.schema.equals(expected, check_metadata=True)
 
 
 def build_manifest(

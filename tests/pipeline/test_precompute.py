@@ -689,6 +689,43 @@ def test_a_neighbour_changed_twice_before_it_was_done_costs_a_gone_video_nothing
     assert verify(out).findings == []
 
 
+def test_a_run_with_nothing_to_do_writes_neither_index_nor_manifest(
+    run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, paths = make_source("real/a.mp4"), OutPaths(tmp_path / "out")
+    run(source)
+    before = [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (paths.index, paths.manifest)]
+    summary = run(source)
+    assert [(path.stat().st_ino, path.stat().st_mtime_ns) for path in (paths.index, paths.manifest)] == before
+    assert summary.manifest == Manifest.read(paths.root)
+
+
+@pytest.mark.parametrize("defect", ["no index", "empty index", "not installed", "other rows", "no manifest"])
+def test_a_run_with_nothing_to_do_writes_an_index_that_is_not_that_of_the_rows(
+    defect: str, run: Run, make_source: MakeSource, tmp_path: Path
+) -> None:
+    source, paths = make_source("real/a.mp4"), OutPaths(tmp_path / "out")
+    run(source)
+    before = paths.index.read_bytes(), paths.manifest.read_bytes()
+    if defect == "no index":
+        paths.index.unlink()
+    elif defect == "empty index":
+        paths.index.write_bytes(b"")
+    elif defect == "not installed":  # killed after the manifest
+        paths.index.rename(paths.next_index)
+    elif defect == "other rows":
+        with pa.ipc.open_file(paths.index) as index:
+            batch = index.read_all().slice(1)
+        with pa.ipc.new_file(paths.index, batch.schema) as writer:
+            writer.write_table(batch)
+    else:
+        paths.manifest.unlink()
+    run(source)
+    assert (paths.index.read_bytes(), paths.manifest.read_bytes()) == before
+    assert not paths.next_index.exists()
+    assert verify(paths.root).findings == []
+
+
 def test_a_file_that_was_damaged_before_the_account_is_made_anew_by_the_next_run(
     run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:

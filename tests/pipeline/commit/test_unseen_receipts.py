@@ -19,8 +19,8 @@ from facefeed.pipeline.dataset.added_columns import ColumnReceipt, ColumnSet
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.errors import CorruptDataError, FacefeedError, StoppedError
 from facefeed.pipeline.faces import FaceFilter
-from facefeed.pipeline.planning import run_state
 from facefeed.pipeline.planning.options import Options
+from facefeed.pipeline.planning.receipts import ReceiptReader
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.video import Sampling
 
@@ -36,7 +36,7 @@ UNITS = (
 @contextmanager
 def missed(look: int) -> Iterator[Callable[[], bool]]:
     """Within the block, the `look`-th look for a receipt finds none; yields whether there was that look."""
-    looks, find = 0, run_state.trusted_receipt
+    looks, find = 0, ReceiptReader.trusted
 
     def find_all_but_one(*arguments: Any) -> Any:
         nonlocal looks
@@ -44,7 +44,7 @@ def missed(look: int) -> Iterator[Callable[[], bool]]:
         return None if looks == look else find(*arguments)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(run_state, "trusted_receipt", find_all_but_one)
+        patch.setattr(ReceiptReader, "trusted", find_all_but_one)
         yield lambda: looks >= look
 
 
