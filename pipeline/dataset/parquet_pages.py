@@ -42,26 +42,24 @@ _LENGTH_BYTES = 4
 ByteRanges = tuple[NDArray[np.int64], NDArray[np.int32]]
 
 
-def image_byte_ranges(path: Path) -> ByteRanges:
-    """Offset and size in bytes of every value of the column `image`, in row order.
+_MAY_BE_NULL = {"image": False, "mask": True}
 
-    Returns `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file. Only page
-    headers and the 4-byte lengths are read. Raises `CorruptDataError` where the file is not laid out as
-    `schema.parquet_writer_options` says, or the lengths do not fill their page exactly.
+
+def byte_ranges(path: Path, *columns: str) -> list[ByteRanges]:
+    """Offset and size in bytes of every value of the columns `image` and `mask`, in row order, for each that is given.
+
+    Each is `(offset int64 (rows,), size int32 (rows,))`; offsets count from the start of the file; both are 0 where a
+    row has no mask. Only the footer, page headers and the 4-byte lengths are read. Raises `CorruptDataError` where the
+    file is not laid out as `schema.parquet_writer_options` says, or the lengths do not fill their page exactly.
     """
-    return _byte_ranges(path, "image", nullable=False)
-
-
-def mask_byte_ranges(path: Path) -> ByteRanges:
-    """Like `image_byte_ranges`, for the column `mask`; offset and size are 0 where a row has none."""
-    return _byte_ranges(path, "mask", nullable=True)
-
-
-def _byte_ranges(path: Path, column: str, *, nullable: bool) -> ByteRanges:
+    column = columns[0]
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             data.madvise(mmap.MADV_RANDOM)
-            return _scan_file(data, _read_footer(data), column, nullable=nullable)
+            footer, ranges = _read_footer(data), []
+            for column in columns:
+                ranges.append(_scan_file(data, footer, column, nullable=_MAY_BE_NULL[column]))
+            return ranges
     except (OSError, ValueError) as error:
         raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: column {column}: {error}") from error

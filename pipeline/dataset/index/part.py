@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from ...errors import CorruptDataError
 from ...files import raise_unless_damage, refuse_non_file
-from ..parquet_pages import image_byte_ranges, mask_byte_ranges
+from ..parquet_pages import byte_ranges
 from ..schema import UNINDEXED_COLUMNS
 
 PART_SUFFIX = ".arrow"
@@ -28,7 +28,8 @@ def location_columns(path: Path) -> dict[str, pa.Array]:
     Raises `CorruptDataError` where the file is damaged.
     """
     columns: dict[str, pa.Array] = {}
-    for column, (offsets, sizes) in (("image", image_byte_ranges(path)), ("mask", mask_byte_ranges(path))):
+    names = ("image", "mask")
+    for column, (offsets, sizes) in zip(names, byte_ranges(path, *names), strict=True):
         columns[f"{column}_offset"], columns[f"{column}_bytes"] = pa.array(offsets), pa.array(sizes)
     return columns
 

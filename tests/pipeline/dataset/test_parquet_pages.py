@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from assets_random import examples
-from facefeed.pipeline.dataset.parquet_pages import image_byte_ranges, mask_byte_ranges
+from facefeed.pipeline.dataset.parquet_pages import byte_ranges
 from facefeed.pipeline.dataset.schema import ROW_GROUP_ROWS, leaf_paths, parquet_writer_options
 from facefeed.pipeline.errors import CorruptDataError
 from hypothesis import example, given
@@ -54,7 +54,7 @@ def write(
 
 
 def read_by_ranges(path: Path) -> list[bytes]:
-    offsets, sizes = image_byte_ranges(path)
+    offsets, sizes = byte_ranges(path, "image")[0]
     assert (offsets.dtype, sizes.dtype) == (np.int64, np.int32)
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -106,7 +106,7 @@ def test_every_range_is_its_image_whatever_the_sizes(tmp_path: Path, images: lis
 
 
 def masks_by_ranges(path: Path) -> list[bytes | None]:
-    offsets, sizes = mask_byte_ranges(path)
+    offsets, sizes = byte_ranges(path, "mask")[0]
     data = path.read_bytes()
     return [
         data[offset : offset + size] if offset else None
@@ -142,7 +142,7 @@ def test_masks_that_may_not_be_null_are_another_layout(tmp_path: Path) -> None:
     path = write(tmp_path / "file.parquet", noise(5), schema=SCHEMA)
     pq.write_table(pq.read_table(path).set_column(3, schema.field("mask"), pa.array([b"m"])), path)
     with pytest.raises(CorruptDataError, match="column mask: is not there"):
-        mask_byte_ranges(path)
+        byte_ranges(path, "mask")
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -169,13 +169,13 @@ OTHER_LAYOUTS: dict[str, dict[str, Any]] = {
 def test_a_file_laid_out_otherwise_is_refused(tmp_path: Path, layout: str, images: list[bytes]) -> None:
     path = write(tmp_path / "file.parquet", images, **OTHER_LAYOUTS[layout])
     with pytest.raises(CorruptDataError, match=r"^file\.parquet: column image: "):
-        image_byte_ranges(path)
+        byte_ranges(path, "image")
 
 
 def test_a_file_without_images_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"width": [1, 2]}), tmp_path / "file.parquet")
     with pytest.raises(CorruptDataError, match=r"file\.parquet: column image: is not there"):
-        image_byte_ranges(tmp_path / "file.parquet")
+        byte_ranges(tmp_path / "file.parquet", "image")
 
 
 @pytest.mark.parametrize("name", ["missing.parquet", "empty.parquet", "text.parquet"])
@@ -183,7 +183,7 @@ def test_what_is_no_parquet_file_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "empty.parquet").touch()
     (tmp_path / "text.parquet").write_text("face_id,image\n" * 50)
     with pytest.raises(CorruptDataError, match=name):
-        image_byte_ranges(tmp_path / name)
+        byte_ranges(tmp_path / name, "image")
 
 
 SMALL = noise(40, 0, 200, 9, 65)
@@ -213,7 +213,7 @@ def test_a_truncated_file_is_refused_wherever_it_ends(small: Path, tmp_path: Pat
     ]:
         path.write_bytes(content[:length])
         with pytest.raises(CorruptDataError, match=r"cut\.parquet"):
-            image_byte_ranges(path)
+            byte_ranges(path, "image")
 
 
 def page_bytes(path: Path) -> range:
@@ -226,7 +226,7 @@ def page_bytes(path: Path) -> range:
 
 def test_a_wrong_length_is_refused_be_it_longer_or_shorter(small: Path, tmp_path: Path) -> None:
     content = small.read_bytes()
-    offsets, _ = image_byte_ranges(small)
+    offsets, _ = byte_ranges(small, "image")[0]
     path = tmp_path / "bad.parquet"
     for offset in offsets.tolist():
         for position in range(offset - 4, offset):
@@ -235,7 +235,7 @@ def test_a_wrong_length_is_refused_be_it_longer_or_shorter(small: Path, tmp_path
                 damaged_content[position] ^= 1 << bit
                 path.write_bytes(damaged_content)
                 with pytest.raises(CorruptDataError, match=r"bad\.parquet: column image: page at byte"):
-                    image_byte_ranges(path)
+                    byte_ranges(path, "image")
 
 
 def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
@@ -249,7 +249,7 @@ def inside(path: Path, damaged: Callable[[bytearray], None]) -> bool:
 def has_right_ranges(path: Path) -> bool:
     """True if the ranges of a damaged file are right, False if it is refused; fails on all else."""
     try:
-        offsets, lengths = image_byte_ranges(path)
+        offsets, lengths = byte_ranges(path, "image")[0]
     except CorruptDataError:
         return False
     assert (offsets >= 0).all()
@@ -267,13 +267,13 @@ def test_damage_in_an_image_page_never_gives_other_lengths(small: Path, tmp_path
     def damaged(content: bytearray) -> None:
         content[position] ^= byte
 
-    offsets, lengths = image_byte_ranges(small)
+    offsets, lengths = byte_ranges(small, "image")[0]
     in_a_value = any(offset <= position < offset + size for offset, size in zip(offsets, lengths, strict=True))
     right = inside(copy, damaged)
     # Values and the page's checksum (which `verify` reads) are not looked at here; all else must be noticed.
     assert right or not in_a_value
     if right:
-        copy_offsets, _ = image_byte_ranges(copy)
+        copy_offsets, _ = byte_ranges(copy, "image")[0]
         assert (copy_offsets == offsets).all()
 
 
@@ -343,4 +343,4 @@ def test_megabytes_of_junk_for_a_header_are_refused_at_once(tmp_path: Path, byte
     content[start : start + 200] = (byte * 200)[:200]
     path.write_bytes(content)
     with pytest.raises(CorruptDataError, match=r"file\.parquet: column image: page at byte"):
-        image_byte_ranges(path)
+        byte_ranges(path, "image")
