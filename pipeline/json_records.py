@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import reprlib
 import types
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -32,6 +33,76 @@ def parse_json(text: str | bytes | bytearray) -> Any:
         raise ValueError(_TOO_DEEP) from None
     refuse_deep(value)
     return value
+
+
+def parse_json_list_by_list(text: str | bytes, convert: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+    """The object of a JSON text, each element of some of its lists converted once it is parsed.
+
+    So the plain values of a long list, which take three times the memory of its text, are never there all at once.
+    `convert`: by the name of the list, what makes a value of an element. Raises `ValueError` as `parse_json` does,
+    where the text is no object, and what `convert` raises.
+    """
+    if isinstance(text, bytes):
+        text = text.decode(json.detect_encoding(text), "surrogatepass")
+    cursor = _Cursor(text)
+    values: dict[str, Any] = {}
+    for _ in cursor.items("{", "}"):
+        name = cursor.value()
+        if not isinstance(name, str):
+            raise ValueError(f"{brief(name)} is no name of a field")
+        cursor.skip(":")
+        if name in convert and cursor.is_at("["):
+            values[name] = [convert[name](cursor.value()) for _ in cursor.items("[", "]")]
+        else:
+            values[name] = cursor.value()
+    cursor.end()
+    return values
+
+
+class _Cursor:
+    """A position in a JSON text."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._position = text, 0
+        self._decode = json.JSONDecoder().raw_decode
+
+    def is_at(self, character: str) -> bool:
+        """Whether this character is the next one that is no space."""
+        match = _SPACE.match(self._text, self._position)
+        self._position = match.end() if match else self._position
+        return self._text.startswith(character, self._position)
+
+    def skip(self, character: str) -> None:
+        """Moves past the character; raises `ValueError` where another one is next."""
+        if not self.is_at(character):
+            raise ValueError(f"no {character!r} at character {self._position:,}")
+        self._position += 1
+
+    def items(self, first: str, last: str) -> Iterator[None]:
+        """Yields before each item of the list or object that begins here; the caller moves past it."""
+        self.skip(first)
+        if not self.is_at(last):
+            yield
+            while not self.is_at(last):
+                self.skip(",")
+                yield
+        self.skip(last)
+
+    def value(self) -> Any:
+        """The value that begins here; moves past it."""
+        self.is_at("")  # past spaces
+        try:
+            value, self._position = self._decode(self._text, self._position)
+        except RecursionError:
+            raise ValueError(_TOO_DEEP) from None
+        refuse_deep(value)
+        return value
+
+    def end(self) -> None:
+        """Raises `ValueError` where there is more."""
+        self.is_at("")
+        if self._position != len(self._text):
+            raise ValueError(f"more than one value, from character {self._position:,} on")
 
 
 def refuse_deep(value: Any) -> None:
@@ -79,6 +150,7 @@ def record_of(cls: type[Record], data: object) -> Record:
 
 
 _CONTAINERS = {dict, list}
+_SPACE = re.compile(r"[ \t\n\r]*")
 _TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel = 3

@@ -18,7 +18,7 @@ from ..dataset.out import OutPaths
 from ..dataset.schema import SPLITS, check_config
 from ..errors import CorruptDataError
 from ..files import read_stored, stop_on_disk_error
-from ..json_records import brief, parse_json, record_of
+from ..json_records import brief, parse_json_list_by_list, record_of
 from ..sources import Entry
 from .job_share import JobShare
 
@@ -110,38 +110,34 @@ class PlanPart:
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Writes part `number` durably; raises `FileExistsError` where it already exists."""
-        units = [
-            {"unit": unit.unit_id, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
-             "inputs": [_without_defaults(entry) for entry in unit.inputs]}
-            for unit in self.units
-        ]  # fmt: skip
-        data = {
-            "version": PLAN_VERSION,
-            "config": self.config,
-            "dropped_identities": self.dropped_identities,
-            "units": units,
+        head = {"version": PLAN_VERSION, "config": self.config, "dropped_identities": self.dropped_identities}
+        units = ", ".join(json.dumps(_stored_unit(unit)) for unit in self.units)  # one at a time: there may be many
+        tail = {
             "times": self.mtime_updates,
             "digests": self.digest_updates,
             **({"source": self.source} if self.source else {}),
             **({"is_compaction": True} if self.is_compaction else {}),
         }
-        target = paths.plan / f"{number}.json"
-        paths.files.write(target, json.dumps(data), paths.temporary, replace=False)
+        text = f'{json.dumps(head)[:-1]}, "units": [{units}], {json.dumps(tail)[1:]}'
+        paths.files.write(paths.plan / f"{number}.json", text, paths.temporary, replace=False)
 
     @classmethod
     def read(cls, path: Path) -> Self:
         """Reads one part; raises `CorruptDataError` where the file is not one."""
         try:
-            data = parse_json(read_stored(path))
+            data = parse_json_list_by_list(read_stored(path), {"units": _parse_unit})
             if data.pop("version") != PLAN_VERSION:
                 raise ValueError("unknown version")
+            if not isinstance(units := data.pop("units"), list):
+                raise ValueError(f"units: {brief(units)} is no list")
             stored = record_of(_StoredPart, data)
             check_config(stored.config)
             if missing := {"labels", "schema"} - stored.config.keys():
                 raise ValueError(f"config lacks {', '.join(sorted(missing))}")
+            _check_labels(units, len(stored.config["labels"]))
             return cls(
                 config=stored.config,
-                units=tuple(_parse_unit(unit, len(stored.config["labels"])) for unit in stored.units),
+                units=tuple(units),
                 source=stored.source,
                 dropped_identities=stored.dropped_identities,
                 mtime_updates=stored.times,
@@ -165,28 +161,41 @@ class _StoredUnit:
 
 @dataclass(frozen=True, kw_only=True)
 class _StoredPart:
-    """The file of a part, without its version."""
+    """The file of a part, without its version and its units."""
 
     config: dict[str, Any]
     dropped_identities: tuple[str, ...]
-    units: list[_StoredUnit]
     times: dict[str, int] = field(default_factory=dict)
     digests: dict[str, str] = field(default_factory=dict)
     source: str = ""
     is_compaction: bool = False
 
 
-def _parse_unit(stored: _StoredUnit, num_labels: int) -> Unit:
+def _stored_unit(unit: Unit) -> dict[str, Any]:
+    """The fields of a `_StoredUnit`."""
+    inputs = [_without_defaults(entry) for entry in unit.inputs]
+    return {"unit": unit.unit_id, "split": unit.split, "supersedes": unit.supersedes, "reuses": unit.reuses,
+            "inputs": inputs}  # fmt: skip
+
+
+def _parse_unit(data: object) -> Unit:
+    stored = record_of(_StoredUnit, data)
     check_units([stored.unit, *stored.supersedes])
     if stored.split not in SPLITS:
         raise ValueError(f"split {brief(stored.split)} is none of {', '.join(SPLITS)}")
-    inputs = tuple(map(_parse_entry, stored.inputs))
-    for entry in inputs:
-        if not (-1 <= entry.label < num_labels and -1 <= entry.outside_label < num_labels):
-            raise ValueError(f"a label of {brief(entry.video_id)} is none of {num_labels} classes")
+    texts: dict[str, str] = {}
+    inputs = tuple(_parse_entry(each, texts) for each in stored.inputs)
     return Unit(
         unit_id=stored.unit, split=stored.split, supersedes=stored.supersedes, reuses=stored.reuses, inputs=inputs
     )
+
+
+def _check_labels(units: Iterable[Unit], num_labels: int) -> None:
+    """Raises `ValueError` where an input has a label that is none of so many."""
+    for unit in units:
+        for entry in unit.inputs:
+            if not (-1 <= entry.label < num_labels and -1 <= entry.outside_label < num_labels):
+                raise ValueError(f"a label of {brief(entry.video_id)} is none of {num_labels} classes")
 
 
 _STORED_NAMES = {"related_identities": "kin"}  # ids of units are hashes of these names: in plans they stay
@@ -215,8 +224,10 @@ def _without_defaults(entry: Entry) -> dict[str, Any]:
     return {name: value for name, value in _as_dict(entry).items() if value != _ENTRY_DEFAULTS[name]}
 
 
-def _parse_entry(data: dict[str, Any]) -> Entry:
-    entry = record_of(Entry, {_FIELD_NAMES.get(stored, stored): value for stored, value in data.items()})
+def _parse_entry(data: dict[str, Any], texts: dict[str, str]) -> Entry:
+    """The entry; `texts`: of the unit so far: what its entries share, such as their original, is in memory once."""
+    shared = {name: texts.setdefault(value, value) if type(value) is str else value for name, value in data.items()}
+    entry = record_of(Entry, {_FIELD_NAMES.get(stored, stored): value for stored, value in shared.items()})
     entry.check_texts()
     return entry
 

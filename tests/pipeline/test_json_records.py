@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import pytest
-from facefeed.pipeline.json_records import MAX_DEPTH, brief, parse_json, record_of
+from facefeed.pipeline.json_records import MAX_DEPTH, brief, parse_json, parse_json_list_by_list, record_of
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,3 +121,33 @@ def test_a_value_is_shown_in_a_line(value: Any) -> None:
     shown = brief(value)
     assert len(shown) <= 203
     assert shown.isprintable()
+
+
+_TEXTS = [
+    "{}", ' { } ', '{"a": 1}', '{"units": []}', '{"units": [ ]}', '{"units": [1, [2], {"units": [3]}]}',
+    '\n{ "a" : {"units": [0]} , "units" : [ "x" , null ] , "b" : [1] }\t', '{"units": 7}', '{"units": {"c": 1}}',
+    '{"units": [1], "units": [2]}', '{"u\\u006eits": ["\u00e9", "\\ud800"]}', '{"a": NaN, "units": [Infinity]}',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", _TEXTS)
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
+def test_an_object_is_the_same_where_its_lists_are_read_element_by_element(text: str, encoding: str) -> None:
+    seen: list[object] = []
+    found = parse_json_list_by_list(text.encode(encoding), {"units": lambda value: seen.append(value) or value})
+    assert repr(found) == repr(json.loads(text))
+    assert repr(seen[-1:]) == repr(found["units"][-1:] if isinstance(found.get("units"), list) else [])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "[]", "7", "{", "{]", '{"units"', '{"units": ', '{"units": [', '{"units": [1', '{"units": [1,',
+        '{"units": [1,]}', '{"units": [1 2]}', '{"units": [1}}', '{"a": 1,}', '{"a": 1 "b": 2}', '{"a" 1}', "{7: 1}",
+        '{"a": 1} 2', '{"a": 1}}', '{"units": ' + "[" * (MAX_DEPTH + 2) + "]" * (MAX_DEPTH + 2) + "}",
+        '{"units": [' + "[" * 100_000 + "]}", '{"a": \u00a01}',
+    ],
+)  # fmt: skip
+def test_what_is_no_object_is_an_error_where_its_lists_are_read_element_by_element(text: str) -> None:
+    with pytest.raises(ValueError):  # noqa: PT011 (any: the reader names the file)
+        parse_json_list_by_list(text, {"units": str})

@@ -8,6 +8,7 @@ import random
 import re
 import subprocess
 import sys
+import tracemalloc
 from collections import Counter, defaultdict
 from dataclasses import replace
 from itertools import pairwise
@@ -214,6 +215,23 @@ def test_a_plan_is_read_as_it_was_written(
     part = PlanPart(config=config, units=units, dropped_identities=tuple(sorted(dropped)))
     Plan().append(out, part)
     assert Plan.load(out).parts == [part]
+
+
+def test_reading_a_plan_takes_little_more_memory_than_its_text_and_its_inputs(paths: OutPaths) -> None:
+    entries = [
+        Entry(video_id=f"part/{number:030}.mp4", source_id=f"part/{number // 5:030}.mp4", dataset="dfdc", label=1)
+        for number in range(2000)
+    ]
+    Plan().append(paths, PlanPart(config=CONFIG, units=tuple(group(entries))))
+    size_bytes = (paths.plan / "0.json").stat().st_size
+    tracemalloc.start()
+    try:
+        plan = Plan.load(paths)
+        kept, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(plan.planned_videos()) == 2000
+    assert most - kept < 2 * size_bytes
 
 
 def test_what_a_killed_dry_run_has_left_in_an_out_is_no_other_data(paths: OutPaths) -> None:
