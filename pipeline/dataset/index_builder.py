@@ -14,6 +14,9 @@ from .index import INDEX_COLUMNS, layout
 from .index.part import PART_SUFFIX, location_columns, read_columns, read_part
 from .schema import UNINDEXED_COLUMNS, recorded_schema
 
+_MOST_TABLES = 256
+"""Of files with few rows, before they become one: a table of one row takes as much memory as one of a hundred."""
+
 
 class IndexBuilder:
     """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
@@ -81,6 +84,8 @@ class IndexBuilder:
         for table in self._rows():
             buffered.append(table)
             count += len(table)
+            if len(buffered) == _MOST_TABLES:
+                buffered = [pa.concat_tables(buffered).combine_chunks()]
             while count >= layout.BATCH_ROWS:
                 joined = pa.concat_tables(buffered)
                 yield self._encode(joined.slice(0, layout.BATCH_ROWS))

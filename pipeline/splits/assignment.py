@@ -120,6 +120,8 @@ def assign_splits(
     """
     known = known or {}
     dropped = set(known_dropped)
+    if not entries:  # there may be millions of known ones
+        return Assignment(split_of={}, bridging=[], dropped_identities=sorted(dropped))
     if not allow_leaks:
         refuse_given_leaks(entries, known, dropped, without_splits)
     if any(entry.split is None for entry in entries):

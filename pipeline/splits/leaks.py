@@ -92,6 +92,8 @@ def refuse_new_leaks(changed: Sequence[Entry], known: Mapping[str, tuple[Entry, 
         for entry in changed
         if not set(nodes_of(entry, dropped)) <= set(nodes_of(known[entry.video_id][0], dropped))
     }
+    if not moved:
+        return
     components = Components()
     for entry, split in known.values():
         if entry.video_id not in moved:

@@ -84,6 +84,8 @@ def divided_recordings(planned: Mapping[str, tuple[Entry, str]], relinked: Seque
     Splits are fixed once planned, so that nothing else follows from such a link. `relinked`: see `Changes`.
     """
     inputs: dict[str, list[str]] = defaultdict(list)
+    if not relinked:
+        return []
     divided = _divided_footages(planned, relinked)
     for name, (entry, split) in sorted(_linked(planned, relinked).items()):
         if entry.footage and entry.footage in divided:
@@ -97,10 +99,10 @@ def divided_recordings(planned: Mapping[str, tuple[Entry, str]], relinked: Seque
     ]
 
 
-def _with_new_links(
-    planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]
-) -> dict[str, tuple[Entry, str]]:
+def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> dict[str, tuple[Entry, str]]:
     """The planned videos with the footage of `relinked` ones, but for footage that would join two splits."""
+    if not relinked:
+        return planned
     divided = _divided_footages(planned, relinked)
     return _linked(planned, [entry for entry in relinked if entry.footage not in divided])
 
