@@ -85,7 +85,7 @@ def _fetch(dataset: StoreDataset, rows: Rows, is_over: threading.Event) -> None:
 
 
 def _read(path: Path, start: int, end: int) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # does not wait for a pipe's writer
     try:
         for offset in range(start, end, _READ_BYTES):
             os.pread(descriptor, min(_READ_BYTES, end - offset), offset)

@@ -16,6 +16,7 @@ RETRY_DELAYS_SECONDS = (0.1, 0.5, 2.0, 8.0, 24.0)
 """Delay before each further attempt after a transient error of storage, such as a server that restarts."""
 
 _TRANSIENT_ERRNOS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+_NO_FILE_ERRNOS = {errno.EISDIR: "a folder", errno.ESPIPE: "a pipe", errno.ENXIO: "a socket"}
 _TOO_MANY_OPEN_ERRNOS = (errno.EMFILE, errno.ENFILE)
 
 MAX_OPEN_FILES = 1 << 16
@@ -23,15 +24,15 @@ MAX_OPEN_FILES = 1 << 16
 
 
 class MissingFileError(CorruptDataError):
-    """A file of the dataset that is not there: not the damage of a single image."""
+    """A file of the dataset that is not there, or is none: not the damage of a single image."""
 
 
 class Storage:
     """The system calls of `ByteRangeReader`; tests pass a fake that fails and has its own clock."""
 
     def open(self, path: Path) -> int:
-        """Opens a file for reading and returns its descriptor; raises `OSError`."""
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        """Opens a file for reading and returns its descriptor; raises `OSError`. Does not wait for a pipe's writer."""
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def read(self, descriptor: int, size: int, offset: int) -> bytes:
         """Reads up to `size` bytes at `offset`; raises `OSError`."""
@@ -98,7 +99,7 @@ class ByteRangeReader:
         """Reads bytes `offset` .. `offset + size` of the file `name`, fewer where it ends before.
 
         After a transient error it is opened and read again, after each of `RETRY_DELAYS_SECONDS`. Raises
-        `MissingFileError` where it is not there, and `StoppedError` where storage does not return it.
+        `MissingFileError` where it is not there or is no file, and `StoppedError` where storage does not return it.
         """
         delays_seconds = iter(RETRY_DELAYS_SECONDS)
         while True:
@@ -108,6 +109,8 @@ class ByteRangeReader:
                 raise MissingFileError(f"{self._root / name}: {error.strerror}; {self.remedy}") from error
             except OSError as error:
                 self._close(name)  # a stale descriptor never recovers
+                if kind := _NO_FILE_ERRNOS.get(error.errno or 0):
+                    raise MissingFileError(f"{self._root / name}: is {kind}, must be a file; {self.remedy}") from error
                 delay_seconds = next(delays_seconds, None) if error.errno in _TRANSIENT_ERRNOS else None
                 if delay_seconds is None:
                     raise self._stopped(name, error) from error

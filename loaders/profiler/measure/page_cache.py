@@ -51,7 +51,7 @@ def _is_in_store(dataset: Any) -> bool:
 def evict(files: Iterable[Path]) -> None:
     """Asks the kernel to drop files from the page cache. It may decline: `storage_bytes_read` shows the effect."""
     for path in files:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # does not wait for a pipe's writer
         try:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
         finally:

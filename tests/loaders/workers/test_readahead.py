@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import os
 import queue
 import threading
 from pathlib import Path
@@ -21,6 +22,7 @@ from facefeed.loaders.dataset.store_datasets import StoreDatasets
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.workers.readahead import ReadAhead, byte_runs
 from facefeed.loaders.workers.request_preparer import RequestPreparer
+from facefeed.pipeline.dataset.byte_ranges import MissingFileError
 from facefeed.pipeline.dataset.index import Index
 from hypothesis import given
 from hypothesis import strategies as st
@@ -224,3 +226,14 @@ def test_a_loader_with_windows_hands_out_every_row(dataset: Path) -> None:
     assert sorted(rows) == [number for number, row in enumerate(stored_rows(dataset)) if row["split"] == "train"]
     assert rows != sorted(rows)
     assert rows != rows_seen(loader)
+
+
+@pytest.mark.parametrize("shuffle", ["window", False])
+def test_a_pipe_in_place_of_a_file_is_an_error_and_not_waited_for(shuffle: str | bool, tmp_path: Path) -> None:
+    out = make_small(tmp_path / "out")
+    file = min((out / "faces").rglob("*.parquet"))
+    file.unlink()
+    os.mkfifo(file)
+    loader = FaceDataLoader(out, batch_size=8, image_size=16, num_workers=0, shuffle=shuffle)
+    with pytest.raises(MissingFileError, match="is a pipe, must be a file"):
+        list(loader)

@@ -7,6 +7,7 @@ import gc
 import os
 import pickle
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -33,11 +34,17 @@ def test_a_range_is_read_and_ends_with_the_file(tmp_path: Path) -> None:
     assert pickle.loads(pickle.dumps(ranges)).read("a", 0, 1) == b"0"
 
 
-def test_a_missing_file_and_one_that_storage_does_not_return_differ(tmp_path: Path) -> None:
-    (tmp_path / "folder").mkdir()
+@pytest.mark.parametrize(("put", "kind"), [(Path.mkdir, "a folder"), (os.mkfifo, "a pipe")])
+def test_what_is_in_place_of_a_file_is_named_and_not_waited_for(
+    put: Callable[[Path], None], kind: str, tmp_path: Path
+) -> None:
+    put(tmp_path / "a")
+    with pytest.raises(MissingFileError, match=rf"a: is {kind}, must be a file; run `facefeed verify"):
+        ByteRangeReader(tmp_path).read("a", 0, 1)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(StoppedError, match=r"folder: Is a directory \(EISDIR\): .* check the disk"):
-        ByteRangeReader(tmp_path).read("folder", 0, 1)
     for gone, reason in (("gone", "No such file or directory"), ("file/gone", "Not a directory")):
         with pytest.raises(MissingFileError, match=rf"gone: {reason}; run `facefeed verify"):
             ByteRangeReader(tmp_path).read(gone, 0, 1)
