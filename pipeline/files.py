@@ -10,7 +10,7 @@ import re
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
@@ -245,16 +245,17 @@ def write_at(descriptor: int, data: bytes, offset: int) -> None:
         view, offset = view[written:], offset + written
 
 
-def write_durably(target: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+def write_durably(target: Path, text: str | Iterable[str], temporary: Path, *, replace: bool = True) -> None:
     """Writes a small file atomically and with fsync, by way of a file in the folder `temporary`.
 
-    Raises `StoppedError` where the disk fails and, with `replace=False`, `FileExistsError` if `target` exists.
+    `text`: whole or in parts. Raises `StoppedError` where the disk fails and, with `replace=False`, `FileExistsError`
+    if `target` exists.
     """
     attempt = temporary / f"{target.name}.{uuid.uuid4().hex}"
     with stop_on_disk_error(target):
         try:
             with attempt.open("w", encoding="utf-8") as file:
-                file.write(text)
+                file.writelines([text] if isinstance(text, str) else text)
                 file.flush()
                 os.fsync(file.fileno())
             if replace:

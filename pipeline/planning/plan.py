@@ -110,16 +110,21 @@ class PlanPart:
 
     def write(self, paths: OutPaths, number: int) -> None:
         """Writes part `number` durably; raises `FileExistsError` where it already exists."""
+        paths.files.write(paths.plan / f"{number}.json", self._to_json(), paths.temporary, replace=False)
+
+    def _to_json(self) -> Iterator[str]:
+        """The text in parts, one a unit: there may be many."""
         head = {"version": PLAN_VERSION, "config": self.config, "dropped_identities": self.dropped_identities}
-        units = ", ".join(json.dumps(_stored_unit(unit)) for unit in self.units)  # one at a time: there may be many
         tail = {
             "times": self.mtime_updates,
             "digests": self.digest_updates,
             **({"source": self.source} if self.source else {}),
             **({"is_compaction": True} if self.is_compaction else {}),
         }
-        text = f'{json.dumps(head)[:-1]}, "units": [{units}], {json.dumps(tail)[1:]}'
-        paths.files.write(paths.plan / f"{number}.json", text, paths.temporary, replace=False)
+        yield f'{json.dumps(head)[:-1]}, "units": ['
+        for number, unit in enumerate(self.units):
+            yield f"{', ' if number else ''}{json.dumps(_stored_unit(unit))}"
+        yield f"], {json.dumps(tail)[1:]}"
 
     @classmethod
     def read(cls, path: Path) -> Self:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,8 +61,11 @@ class OutFiles(Protocol):
     def unit_files(self, faces: Path) -> list[Path]:
         """All published files below the folder `faces`, sorted."""
 
-    def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
-        """Writes a small file durably; with `replace=False` raises `FileExistsError` where there is one."""
+    def write(self, path: Path, text: str | Iterable[str], temporary: Path, *, replace: bool = True) -> None:
+        """Writes a small file durably, of a text that may be in parts.
+
+        With `replace=False` raises `FileExistsError` where there is one.
+        """
 
     def publish(self, attempt: Path, path: Path) -> None:
         """Gives a complete local file, then perhaps gone, its name; raises `FileExistsError` where there is one."""
@@ -127,7 +130,7 @@ class FolderFiles:
         with stop_on_disk_error(faces):
             return files_below(faces)
 
-    def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+    def write(self, path: Path, text: str | Iterable[str], temporary: Path, *, replace: bool = True) -> None:
         """See `OutFiles`."""
         write_durably(path, text, temporary, replace=replace)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import filecmp
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
@@ -181,8 +181,9 @@ class StoreFiles:
         names = [each.name for each in self._list(below)] if self._listed is None else self._listed
         return sorted(self._paths.root / name for name in names if name.startswith(below))
 
-    def write(self, path: Path, text: str, temporary: Path, *, replace: bool = True) -> None:
+    def write(self, path: Path, text: str | Iterable[str], temporary: Path, *, replace: bool = True) -> None:
         """See `OutFiles`; a file with the very text counts as written."""
+        text = text if isinstance(text, str) else "".join(text)
         name, content = self._paths.name_of(path), text.encode()
         if replace:
             self.remote.replace(name, content)
