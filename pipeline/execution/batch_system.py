@@ -1,7 +1,7 @@
 """Workers as jobs of a batch system (Slurm, PBS, SGE), through dask-jobqueue and its configuration.
 
 Resources of a job are Dask's settings `jobqueue.slurm.*` (`pbs`, `sge`), from ~/.config/dask/jobqueue.yaml or the
-environment. The certificate of the run and the logs of its jobs are files in OUT, which all nodes see.
+environment. The certificate of the run and the logs of its jobs are files in a folder that all nodes see.
 """
 
 from __future__ import annotations
@@ -75,19 +75,24 @@ class RunFiles:
     stem: Path
 
     @property
+    def folder(self) -> Path:
+        """The folder that they are in."""
+        return self.stem.parent
+
+    @property
     def certificate(self) -> Path:
         """The certificate and its key; only this user may read it."""
         return self.stem.with_name(f"{self.stem.name}.pem")
 
     def last_log_line(self) -> str | None:
         """The last line of the newest log; None where all logs are empty or missing."""
-        logs = sorted(self.stem.parent.glob(f"{self.stem.name}-*.log"), key=lambda path: path.stat().st_mtime_ns)
+        logs = sorted(self.folder.glob(f"{self.stem.name}-*.log"), key=lambda path: path.stat().st_mtime_ns)
         lines = [line for path in logs for line in path.read_text(errors="replace").splitlines() if line.strip()]
         return lines[-1].strip() if lines else None
 
     def remove(self) -> None:
         """Removes the certificate and the logs."""
-        for path in self.stem.parent.glob(f"{self.stem.name}*"):
+        for path in self.folder.glob(f"{self.stem.name}*"):
             path.unlink(missing_ok=True)
 
 

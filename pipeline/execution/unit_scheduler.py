@@ -25,7 +25,7 @@ from ..planning.plan import Unit
 from .failure_attribution import FailureAttribution
 from .lost_workers import LostWorkers
 from .unit_queue import Attempt, UnitQueue
-from .unit_task import UnitError, UnitResult
+from .unit_task import RefusedWorkerError, UnitError, UnitResult
 from .worker_supply import WorkerSupply
 from .workers import Worker, WorkerPool
 
@@ -283,6 +283,10 @@ class UnitScheduler:
             self._observer.on_lost(attempt.unit, reason, action)
             self._retries.append(attempt)
             return
+        if isinstance(error, RefusedWorkerError):
+            raise StoppedError(
+                f"the store of OUT refuses workers, the last one on {error}; all finished units are kept"
+            )
         self._attribution.record_confirmed_failure(attempt.lineage, error.kind, str(error))
         if self._can_split(attempt.unit):
             self._split(attempt, reason)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -18,7 +19,9 @@ import cv2
 from distributed import Client, WorkerPlugin, get_worker
 
 from ..dataset.manifest import InputOutcome, Receipt
+from ..dataset.stores.remote_files import UnusableStoreError
 from ..dataset.stores.writing import StoreFiles
+from ..dataset.stores.writing.process_folder import process_folder
 from ..errors import StoppedError
 from ..planning.job_share import JobShare
 from ..planning.options import JobSpec
@@ -60,13 +63,28 @@ def start_cluster_workers(
     files = None
     with stop_on_cluster_error(), ExitStack() as stack:
         if isinstance(cluster, str):
-            # With OUT in a store there is no other folder that all nodes see.
-            folder = Path.cwd() if job.out_files.is_remote else job.paths.temporary
+            folder = stack.enter_context(_working_folder()) if job.out_files.is_remote else job.paths.temporary
             client, files = stack.enter_context(batch_client(cluster, folder))
         else:
             client = stack.enter_context(user_client(cluster))
         plugin = stack.enter_context(install_unit_workers(client, job, [], local=False))
         yield client, plugin, files
+
+
+@contextmanager
+def _working_folder() -> Iterator[Path]:
+    """A folder of this run alone in the working directory: with OUT in a store, all nodes see no other place."""
+    place = Path.cwd()
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(process_folder("facefeed-cluster-", place))
+        except OSError as error:
+            raise StoppedError(
+                f"{place}: {error.strerror}; with OUT in a store, the certificate of the workers' connections and the "
+                "logs of their jobs are in the working directory: run the same command in a folder that all nodes see "
+                "and that you may write to"
+            ) from error
+        yield folder
 
 
 @contextmanager
@@ -165,6 +183,10 @@ class UnitError(Exception):
         return self.text
 
 
+class RefusedWorkerError(UnitError):
+    """A unit failed since the store of OUT refuses its worker, as one without credentials: no input is at fault."""
+
+
 @contextmanager
 def locked_unit_worker(plugin_name: str) -> Iterator[UnitWorker]:
     """Yields the process's `UnitWorker` to one task at a time, even on a Dask worker with several threads.
@@ -194,7 +216,8 @@ class UnitResult(NamedTuple):
 def run_unit(unit: Unit, plugin_name: str) -> UnitResult:
     """The Dask task: runs `unit` on this worker's `UnitWorker` and logs an event for each input, under `plugin_name`.
 
-    Raises `StoppedError` where the whole run must stop, `UnitError` for any other error.
+    Raises `StoppedError` where the whole run must stop, `UnitError` for any other error, and of these
+    `RefusedWorkerError` where the store refuses this worker: another one may have credentials.
     """
     worker, decoded = get_worker(), list[InputOutcome]()
 
@@ -210,6 +233,9 @@ def run_unit(unit: Unit, plugin_name: str) -> UnitResult:
         return UnitResult(receipt, "done" if decoded == recorded else "in_vain" if decoded else "adopted")
     except (StoppedError, UnitError):
         raise
+    except UnusableStoreError as error:
+        text = f"host {socket.gethostname()}: {error}"
+        raise RefusedWorkerError(worker.address, type(error).__name__, text) from None
     except Exception as error:
         raise UnitError(worker.address, type(error).__name__, _one_line(error)) from None
 

@@ -90,7 +90,8 @@ class WorkerSupply:
             return "waiting for the first worker of the cluster"
         wanted = f"{self._limits[0]}..{self._limits[1]}" if len({*self._limits}) == 2 else str(self._limits[0])
         shown = "" if self._batch_system is None else f"; {self._batch_system.list_command[0]} shows the jobs"
-        return f"waiting for workers: 0 of {wanted} started{shown}"
+        logs = "" if self._files is None else f"; until the run ends, their logs are in {self._files.folder}"
+        return f"waiting for workers: 0 of {wanted} started{shown}{logs}"
 
     def _refuse_threads(self, new: Collection[Worker]) -> None:
         known = self._cluster.scheduler_info["workers"]
@@ -136,13 +137,18 @@ class WorkerSupply:
             self._seen -= own  # the name may be used again
         if self._num_failed_starts < _MAX_FAILED_STARTS:
             return
-        line = self._files.last_log_line() if self._files is not None else None
-        log = f"; the last line of their logs: {line}" if line else ""
-        text = f"{plural(self._num_failed_starts, 'job')} ended before a worker had started{log}"
+        text = f"{plural(self._num_failed_starts, 'job')} ended before a worker had started{self._reason_in_logs()}"
         if not workers:
             raise StoppedError(f"{text}; all finished units are kept: fix that and run the same command again")
         self._reporter.warn(f"{text}; going on with {plural(len(workers), 'worker')}")
         self._num_failed_starts, self._submit_at = 0, self._clock() + _RESUBMIT_SECONDS
+
+    def _reason_in_logs(self) -> str:
+        if self._files is None:
+            return ""
+        if line := self._files.last_log_line():
+            return f"; the last line of their logs: {line}"
+        return f"; they wrote no log into {self._files.folder}, which all nodes have to see"
 
     def _scale_jobs(self, num_jobs: int, ended: set[Any], busy: Collection[Worker]) -> None:
         names = ended | self._surplus_jobs(len(self._cluster.worker_spec) - len(ended) - num_jobs, ended, busy)

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 import fsspec
@@ -23,6 +24,7 @@ from assets_in_process import in_process, new_folder
 from assets_paths import python_path
 from assets_stores import MisbehavingServer, opened, s3_server, without_delays
 from assets_tiny_source import TinySource
+from assets_worker_in_process import worker_in_process
 from facefeed.pipeline.commit import store_lock
 from facefeed.pipeline.commit.store_lock import StoreLocks
 from facefeed.pipeline.dataset.stores.address import StoreAddress
@@ -31,6 +33,7 @@ from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.dataset.stores.writing import WritableFiles, open_out
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
+from facefeed.pipeline.execution.unit_task import RefusedWorkerError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.inspect.inspection import inspect_dataset
@@ -318,6 +321,21 @@ def test_a_store_that_refuses_to_be_written_to_is_named_and_nothing_is_hidden_in
     assert os.environ["XDG_CACHE_HOME"] not in str(raised.value)
     store.server.behave()
     assert store.names() == []
+
+
+@pytest.mark.parametrize(("fault", "reason"), [("refused", "ExpiredToken"), ("denied", "AccessDenied")])
+def test_a_worker_that_the_store_refuses_is_named_by_its_host_and_no_input_is_at_fault(
+    store: Store, source: TinySource, fault: str, reason: str
+) -> None:
+    def expire(_: object) -> None:
+        store.server.write_faults = lambda number: fault
+
+    with (
+        worker_in_process(expire),
+        pytest.raises(RefusedWorkerError, match=rf"^host {gethostname()}: {URL}/.*refuses to write it .*{reason}"),
+    ):
+        precompute(source.folder, URL, storage_options=store.server.options, **SETTINGS)
+    assert [name for name in store.names() if name.startswith(("faces/", "receipts/"))] == []
 
 
 @pytest.mark.parametrize("call", ["files.os.fsync", "commit.unit_file.pq.ParquetWriter"])

@@ -39,7 +39,11 @@ class MissingInStoreError(Exception):
     """There is no such file in the store."""
 
 
-class RefusedByStoreError(UsageError):
+class UnusableStoreError(UsageError):
+    """The store refuses what it is asked for, has no such bucket, or cannot do it: it would do so again."""
+
+
+class RefusedByStoreError(UnusableStoreError):
     """The store refuses a request. `what`: which, and why. `by_credentials`: those were refused, whatever was asked."""
 
     def __init__(self, what: str, *, by_credentials: bool) -> None:
@@ -251,12 +255,12 @@ class RemoteFiles:
         if kind == "missing" and not is_missing_bucket(error):
             raise MissingInStoreError(name) from error
         if kind == "missing":
-            raise UsageError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
+            raise UnusableStoreError(f"{self.address}: there is no such bucket ({reason}); check the address") from None
         if kind == "refused":
             what = f"{where}: the store refuses to {work} it ({reason})"
             raise RefusedByStoreError(what, by_credentials=is_of_credentials(error)) from None
         if kind == "unusable":
-            raise UsageError(
+            raise UnusableStoreError(
                 f"{where}: cannot be {_DONE[work]} ({reason}); check the address and storage_options"
             ) from None
         if delay_seconds is None:

@@ -12,22 +12,27 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from socket import gethostname
+from types import ModuleType, SimpleNamespace
+from typing import Any, cast
 
 import dask
+import fsspec
 import pyarrow.dataset as pads
 import pytest
 from assets_docs import GUIDES, blocks
+from assets_stores import s3_server
 from click.testing import CliRunner, Result
 from conftest import MakeSource
 from distributed import Scheduler
 from distributed.deploy.spec import ProcessInterface, SpecCluster
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.manifest import Manifest
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.dataset.stores.cache_space import IN_USE
+from facefeed.pipeline.dataset.stores.writing.process_folder import process_folder
+from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.execution import worker_supply
-from facefeed.pipeline.execution.batch_system import batch_client, check_batch_system
+from facefeed.pipeline.execution.batch_system import RunFiles, batch_client, check_batch_system
 from facefeed.pipeline.execution.cluster import load_cluster
 from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.worker_supply import WorkerSupply
@@ -67,7 +72,7 @@ def settings() -> Iterator[None]:
         yield
 
 
-def run(source: Path, out: Path, *options: str) -> Result:
+def run(source: Path, out: str | Path, *options: str) -> Result:
     return CliRunner().invoke(main, ["precompute", str(source), str(out), *FRAMES, *options])
 
 
@@ -181,6 +186,49 @@ def test_jobs_that_end_before_a_worker_has_started_stop_the_run_with_what_they_s
     assert list((tmp_path / "out/_tmp").iterdir()) == [], "neither certificate nor logs are left"
 
 
+@pytest.fixture
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    with s3_server(monkeypatch) as server:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
+        fsspec.filesystem("s3", skip_instance_cache=True, **server.options).mkdir("jobs")
+        yield "s3://jobs"
+
+
+@pytest.mark.usefixtures("settings")
+def test_with_out_in_a_store_what_jobs_need_is_in_a_private_folder_of_the_working_directory(
+    make_source: MakeSource, tmp_path: Path, programs: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
+) -> None:
+    """What a killed run has left there goes; what another one uses at that time stays."""
+    place = tmp_path / "place"
+    killed = place / "facefeed-cluster-killed"
+    killed.mkdir(parents=True)
+    for name in ("cluster-1.pem", f"{IN_USE}-{gethostname()}"):
+        (killed / name).touch()
+    monkeypatch.chdir(place)
+    seen = tmp_path / "seen"
+    write_program(programs / "sbatch", f"stat --format '%A %n' {place}/* {place}/*/*.pem > {seen}; exit 1")
+    with process_folder("facefeed-cluster-", place) as other:
+        (other / "cluster-2.pem").touch(mode=0o600)
+        result = run(make_source("real/a.mp4"), f"{bucket}/faces", "--cluster", "slurm", "--workers", "1")
+        assert result.exit_code == 75, result.stderr
+        assert [*place.iterdir()] == [other]
+    modes = [(line.split()[0], Path(line).suffix) for line in seen.read_text().splitlines()]
+    assert sorted(modes) == [("-rw-------", ".pem")] * 2 + [("drwx------", "")] * 2
+
+
+@pytest.mark.usefixtures("settings")
+def test_a_working_directory_that_cannot_have_files_for_jobs_is_one_clear_line(
+    make_source: MakeSource, programs: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
+) -> None:
+    write_program(programs / "sbatch", "exit 1")
+    monkeypatch.chdir("/proc")
+    result = run(make_source("real/a.mp4"), f"{bucket}/faces", "--cluster", "slurm", "--workers", "1")
+    assert result.exit_code == 75, result.stderr
+    assert re.search(
+        "^facefeed: /proc: No such .*run the same command in a folder that all nodes see", result.stderr, re.MULTILINE
+    )
+
+
 class ListedJob(ProcessInterface):
     """A job with a number."""
 
@@ -210,6 +258,27 @@ def test_a_job_whose_worker_is_there_runs_whatever_the_batch_system_lists(
         assert cluster.workers[0] is jobs[0]
         assert jobs[1] not in cluster.workers.values()
         assert len(cluster.workers) == 2
+
+
+def test_jobs_that_cannot_see_the_folder_of_their_logs_are_reported_with_it(
+    programs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They end at once, and say nothing."""
+    monkeypatch.setattr(worker_supply, "_CHECK_SECONDS", 0.0)
+    write_program(programs / "squeue")
+    waits: list[str] = []
+    reporter = cast("Any", SimpleNamespace(on_wait=waits.append))
+    scheduler = {"cls": Scheduler, "options": {"dashboard": False, "host": "127.0.0.1", "port": 0}}
+    with SpecCluster({}, scheduler, worker={"cls": ListedJob, "options": {}}) as cluster:
+        cluster.job_cls = ListedJob
+        supply = WorkerSupply(cluster, (1, 1), reporter, files=RunFiles(tmp_path / "cluster-1"))
+        for _ in range(3):
+            supply.adjust(1, [], [])
+        with pytest.raises(StoppedError, match=f"3 jobs ended .*no log into {tmp_path}, which all nodes have to see"):
+            supply.adjust(1, [], [])
+    assert waits == [
+        f"waiting for workers: 0 of 1 started; squeue shows the jobs; until the run ends, their logs are in {tmp_path}"
+    ]
 
 
 @pytest.mark.parametrize(("limits", "left"), [((1, 4), {0}), ((2, 4), {0, 1}), ((0, 4), {0}), ((4, 4), {0, 1, 2, 3})])

@@ -99,7 +99,7 @@ def on_input(*names: str, kind: str = "ZeroDivisionError") -> Fault:
     return lambda unit, worker: kind if {entry.video_id for entry in unit.inputs} & set(names) else None
 
 
-@pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
+@pytest.mark.parametrize("kind", ["RuntimeError", "lost", "refused"])
 @pytest.mark.parametrize("bad", [["0"], ["0", "5"]])
 def test_a_broken_worker_costs_no_input(job: JobSpec, bad: list[str], kind: str) -> None:
     pool = SimulatedWorkerPool(job, 8, on_worker(*bad, kind=kind))
@@ -189,6 +189,16 @@ def test_a_broken_detector_stops_the_run_soon_and_gives_up_no_input(job: JobSpec
     assert stopped.value.exit_code == 75
     assert len(pool.ran) <= max(3 * size, 8)
     assert list(job.paths.receipts.iterdir()) == []
+
+
+@pytest.mark.parametrize("workers", [1, 4])
+def test_credentials_of_workers_that_expire_before_the_last_units_cost_no_input(job: JobSpec, workers: int) -> None:
+    planned = units_of(40, 4)
+    pool = SimulatedWorkerPool(job, workers, lambda unit, _: "refused" if unit in planned[35:] else None)
+    with pytest.raises(StoppedError, match="the store of OUT refuses workers, the last one on refused: as it must"):
+        run(pool, planned)
+    assert list(job.paths.receipts.iterdir()) == [], "no unit was split, and none given up"
+    assert len(pool.ran) < 40 + 2 * workers
 
 
 @pytest.mark.parametrize("kind", ["RuntimeError", "lost"])

@@ -20,12 +20,12 @@ OPTIONS = ("--every", "1")
 
 
 class GatedRun:
-    """Runs the command in `folder`, on the videos in `source`; OUT is `jobs`."""
+    """Runs the command in `folder`, on the videos in `source`. `out`: by default the folder `jobs` there."""
 
     process: subprocess.Popen[bytes]
 
-    def __init__(self, slurm: Slurm, source: Path, folder: Path) -> None:
-        self._slurm, self._source, self._folder = slurm, source, folder
+    def __init__(self, slurm: Slurm, source: Path, folder: Path, out: str = "jobs") -> None:
+        self._slurm, self._source, self._folder, self._out = slurm, source, folder, out
         self._gate, self._stderr = folder / "gate", folder / "stderr.txt"
         self._gate.mkdir()
 
@@ -50,7 +50,8 @@ class GatedRun:
             "DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS": f"['--preload', {__file__!r}]",
             **variables,
         }
-        command = [str(Path(sys.executable).with_name("facefeed")), "precompute", str(self._source / "videos"), "jobs"]
+        command = [str(Path(sys.executable).with_name("facefeed")), "precompute"]
+        command += [str(self._source / "videos"), self._out]
         with self._stderr.open("ab") as stderr:
             self.process = subprocess.Popen(
                 [*command, *OPTIONS, "--cluster", "slurm", *options], cwd=self._folder, env=variables, stderr=stderr
@@ -74,8 +75,8 @@ class GatedRun:
         return self._stderr.read_text()
 
     def certificates(self) -> list[Path]:
-        """Certificates that are in OUT."""
-        return list((self._folder / "jobs").rglob("*.pem"))
+        """Certificates that are in OUT or, with OUT in a store, in a folder of the working directory."""
+        return list(self._folder.rglob("*.pem"))
 
     def receipts(self) -> dict[str, int]:
         """When each receipt was written, by name."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import shutil
 import signal
 import sys
 from collections import Counter
@@ -12,12 +14,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import assets_slurm
+import fsspec
 import pyarrow.dataset as pads
 import pytest
 from assets_dataset import make_dataset
 from assets_jobs import OPTIONS, GatedRun
 from assets_paths import needs_program
 from assets_slurm import FaceRecorder, Slurm, running_slurm
+from assets_stores import s3_server
 from assets_video import write_video
 from click.testing import CliRunner
 from facefeed.data.portraits import load_portrait
@@ -48,6 +52,20 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir()
     monkeypatch.chdir(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """A bucket of a store that this process is; its address and the credentials are in the environment."""
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
+        patch.setenv("AWS_ENDPOINT_URL", server.url)
+        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("slurm")
+        yield "slurm"
+
+
+def aws_variables() -> dict[str, str]:
+    """What jobs need to reach the bucket; sbatch passes on its environment."""
+    return {name: value for name, value in os.environ.items() if name.startswith("AWS_")}
 
 
 def written(name: str, command: list[str], allocation: list[str], options: list[str]) -> Path:
@@ -95,16 +113,26 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
     print(slurm.history(), f"facefeed-train-{first}.log", log, sep="\n")  # seen with pytest -s
 
 
-def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(slurm: Slurm, place: Path) -> None:
+@pytest.mark.parametrize("in_store", [False, True])
+def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(
+    slurm: Slurm, bucket: str, place: Path, *, in_store: bool
+) -> None:
+    """With SRC and OUT in folders that all nodes see, and both in a store."""
     face = load_portrait("astronaut").image[..., ::-1].copy()  # a run that finds no face at all has failed
     for name in ("videos/real/a.mp4", "videos/fake/b.mp4"):
         path = place / name
         path.parent.mkdir(parents=True)
         write_video(path, [face] * 5)
     nodes = ["--nodes", "2", "--partition", "spare", "--interface", "lo"]
-    job = slurm.submit(written("precompute.sh", ["precompute", "videos", "out"], nodes, ["--every", "5"]))
+    where = f"s3://{bucket}/both" if in_store else str(place)
+    files, _ = fsspec.url_to_fs(where)
+    if in_store:
+        files.put(str(place / "videos"), f"{where}/videos", recursive=True)
+        shutil.rmtree(place / "videos")
+    script = written("precompute.sh", ["precompute", f"{where}/videos", f"{where}/out"], nodes, ["--every", "5"])
+    job = slurm.submit(script, **aws_variables())
     assert slurm.until_ended(job)["JobState"] == "COMPLETED", slurm.log(job)
-    assert json.loads((place / "out" / "manifest.json").read_text())["inputs"]["total"] == 2
+    assert json.loads(files.cat_file(f"{where}/out/manifest.json"))["inputs"]["ok"] == 2
     assert "not encrypted" not in slurm.log(job)
     assert list(place.glob(".facefeed-*")) == [], "the certificate is gone with the job"
     assert slurm.run("squeue", "-h", "--steps") == ""
@@ -214,6 +242,39 @@ def test_precompute_loses_a_job_in_mid_unit_and_makes_the_rows_of_a_local_run(
     assert (begun.pop(unit), set(begun.values())) == (2, {1}), "only the unit of that job is done again"
     assert gated.rows(place / "jobs") == gated.rows(source / "rows")
     assert (gated.certificates(), slurm.run(*WORKER_JOBS)) == ([], "")
+
+
+def test_precompute_into_a_store_loses_a_job_and_its_driver_and_makes_the_files_of_a_local_run(
+    slurm: Slurm, bucket: str, source: Path, place: Path
+) -> None:
+    """The killed run leaves a certificate in the working directory; the next one removes it."""
+
+    def stored(*below: str) -> dict[str, bytes]:
+        files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False)
+        names = [name for each in below for name in files.find(f"{bucket}/faces/{each}")]
+        return {name.partition("/faces/")[2]: files.cat_file(name) for name in names}
+
+    with GatedRun(slurm, source, place, out=f"s3://{bucket}/faces") as run:
+        jobs = {**aws_variables(), "DASK_JOBQUEUE__SLURM__DEATH_TIMEOUT": "3"}
+        run.start("--workers", "2", passes=1, **jobs)
+        slurm.until(lambda: len(run.begun()) == 3 and len(stored("receipts")) == 1, "one of three units is not done")
+        receipts = stored("receipts")
+        (certificate,) = run.certificates()
+        assert certificate.is_relative_to(place)
+        assert [path.stat().st_mode & 0o777 for path in (certificate, certificate.parent)] == [0o600, 0o700]
+        slurm.run("scancel", run.begun()[-1][1])
+        slurm.until(lambda: '"lost"' in run.stderr(), "the job is not missed")
+        run.process.kill()
+        run.process.wait()
+        run.open()
+        run.start("--workers", "1..2", passes=0, **jobs)
+        assert run.wait() == 0, run.stderr()
+    assert receipts.items() <= stored("receipts").items(), "what had a receipt is not done again"
+    local = [path for path in (source / "rows").rglob("*") if path.suffix == ".parquet"]
+    local += [source / "rows" / name for name in ("index.arrow", "manifest.json")]
+    expected = {path.relative_to(source / "rows").as_posix(): path.read_bytes() for path in local}
+    assert stored("faces", "index.arrow", "manifest.json") == expected
+    assert sorted(path.name for path in place.iterdir()) == ["gate", "stderr.txt"]
 
 
 def test_precompute_is_stopped_and_leaves_no_job_and_the_same_command_finishes(

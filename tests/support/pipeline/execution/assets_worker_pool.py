@@ -11,14 +11,15 @@ from typing import Any
 from assets_clock import Clock
 from distributed import KilledWorker
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
-from facefeed.pipeline.execution.unit_task import UnitError, UnitResult
+from facefeed.pipeline.execution.unit_task import RefusedWorkerError, UnitError, UnitResult
 from facefeed.pipeline.execution.workers import Worker
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
 Fault = Callable[[Unit, Worker], str | None]
-"""What goes wrong with a unit on a worker: an exception's type, "lost", "job lost" (with its nanny), or None."""
+"""What goes wrong with a unit on a worker: an exception's type, "lost", "job lost" (with its nanny), "refused" (by the
+store of OUT), or None."""
 
 
 @dataclass(eq=False)
@@ -92,7 +93,8 @@ class SimulatedWorkerPool:
         if kind in {"lost", "job lost"}:
             future.status, future.error = "error", KilledWorker("unit", worker, 0)
         elif kind is not None:
-            future.status, future.error = "error", UnitError(worker.address, kind, f"{kind}: as it must")
+            error_type = RefusedWorkerError if kind == "refused" else UnitError
+            future.status, future.error = "error", error_type(worker.address, kind, f"{kind}: as it must")
         self.after(1.0 if kind else 30.0, future)
         return future
 
