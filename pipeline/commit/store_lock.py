@@ -9,6 +9,7 @@ where its process was of this very machine and is gone.
 from __future__ import annotations
 
 import json
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -55,7 +56,7 @@ class _Record:
     @property
     def is_held(self) -> bool:
         """Whether the holder lives, or may live."""
-        is_gone = self.is_of_this_machine and not process_exists(self.holder.get("pid"))
+        is_gone = self.is_of_this_machine and not _is_running(self.holder)
         return bool(self.holder) and self.age_seconds < STALE_SECONDS and not is_gone
 
 
@@ -171,7 +172,8 @@ class HeldStoreLock:
 
     def __init__(self, objects: _Objects, number: int, work: str) -> None:
         self._objects, self._number = objects, number
-        record = {**own_record(work), "machine": _machine(), "token": uuid.uuid4().hex}
+        identity = {"machine": _machine(), "started": _started(os.getpid()), "token": uuid.uuid4().hex}
+        record = {**own_record(work), **identity}
         self._content = json.dumps(record).encode()
 
     def take(self) -> None:
@@ -241,6 +243,25 @@ def _machine() -> str:
     """Identifies what knows a process by its id: one boot of a machine, and one container of it."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     return f"{boot} {Path('/proc/self/ns/pid').stat().st_ino}"
+
+
+def _is_running(holder: dict[str, object]) -> bool:
+    """Whether the process of a holder on this machine exists.
+
+    Its id is not enough: in a container that was started again it is the same, and the kernel may use the number of the
+    old one's namespace for the new one.
+    """
+    pid, started = holder.get("pid"), holder.get("started")
+    return process_exists(pid) and started in (None, _started(pid))  # None: of an earlier version
+
+
+def _started(pid: object) -> int | None:
+    """When a process was started, in clock ticks since the machine was; None where there is none."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])  # field 22: proc(5)
 
 
 def _parse(content: bytes) -> dict[str, object]:

@@ -27,8 +27,9 @@ driver=$!
 # On SIGTERM the driver keeps finished work. Slurm signals this script before the time limit, and when it ends the job.
 trap 'kill -TERM $driver' USR1
 trap 'terminated_by_slurm=yes; kill -TERM $driver' TERM
+# --export=ALL: else, where sbatch was given --export, the steps lack what was exported here, such as the certificate.
 run_until_it_ends() {
-    srun --overlap --kill-on-bad-exit=0 --wait=0 "$@"
+    srun --export=ALL --overlap --kill-on-bad-exit=0 --wait=0 "$@"
     kill -TERM $driver 2>/dev/null
 }
 # On preemption all steps get SIGTERM at once. Workers block it: a driver that loses them before it has stopped would

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -124,6 +125,16 @@ def test_a_living_holder_of_another_machine_ends_the_wait(files: WritableFiles, 
         StoreLocks(files, sleep).hold(NAME, work="facefeed precompute"),
     ):
         pass
+
+
+def test_a_container_that_is_started_again_does_not_take_its_own_process_for_the_killed_one(
+    files: WritableFiles, clock: Clock
+) -> None:
+    """The process has the same number in both."""
+    leave_lease(files, machine=store_lock._machine(), pid=os.getpid(), started=1)
+    with StoreLocks(files, clock.sleep).hold(NAME, work="facefeed precompute", on_wait=clock.announced.append):
+        pass
+    assert (clock.seconds, clock.announced) == (0, [])
 
 
 def test_a_dead_process_of_this_machine_is_not_waited_for(

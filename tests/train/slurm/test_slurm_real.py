@@ -117,13 +117,15 @@ def test_training_on_two_nodes_that_is_preempted_sees_the_same_batches_as_one_th
 def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(
     slurm: Slurm, bucket: str, place: Path, *, in_store: bool
 ) -> None:
-    """With SRC and OUT in folders that all nodes see, and both in a store."""
+    """With SRC and OUT in folders that all nodes see, and both in a store, where a job gets few variables."""
     face = load_portrait("astronaut").image[..., ::-1].copy()  # a run that finds no face at all has failed
     for name in ("videos/real/a.mp4", "videos/fake/b.mp4"):
         path = place / name
         path.parent.mkdir(parents=True)
         write_video(path, [face] * 5)
     nodes = ["--nodes", "2", "--partition", "spare", "--interface", "lo"]
+    if in_store:
+        nodes += ["--sbatch", ",".join(["--export=PATH", "HOME", *aws_variables()])]
     where = f"s3://{bucket}/both" if in_store else str(place)
     files, _ = fsspec.url_to_fs(where)
     if in_store:
