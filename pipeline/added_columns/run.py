@@ -233,10 +233,10 @@ def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator
     """
     paths = OutPaths(out)
     with stop_on_any_disk_error(out):
-        finished_manifest(out)  # refuses before it waits for another run
+        finished_manifest(paths)  # refuses before it waits for another run
         refuse_read_only(paths)
         with hold_lease(paths, on_wait, work=work) as lease:
-            manifest = finished_manifest(out)
+            manifest = finished_manifest(paths)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):
                 shutil.rmtree(folder)

@@ -106,9 +106,14 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
 
 def superseded_units(run_state: RunState) -> list[Unit]:
     """Units that later ones replace, and the halves of those that were split: halves before their unit."""
+    return [unit for family in _superseded_families(run_state) for unit in family]
+
+
+def _superseded_families(run_state: RunState) -> list[list[Unit]]:
+    """`superseded_units`, each with its halves in a list of its own."""
     current = {unit.unit_id for unit in run_state.plan.units()}  # their halves, too, whatever a look at these misses
-    superseded = (unit for unit in run_state.plan.all_units() if unit.unit_id not in current)
-    return [part for part, _ in reversed([each for unit in superseded for each in _with_halves(run_state, unit)])]
+    superseded = [unit for unit in run_state.plan.all_units() if unit.unit_id not in current]
+    return [[part for part, _ in reversed([*_with_halves(run_state, unit)])] for unit in reversed(superseded)]
 
 
 def remove_superseded(run_state: RunState) -> int:
@@ -118,25 +123,29 @@ def remove_superseded(run_state: RunState) -> int:
     not be copied, as it is damaged, and not be computed again, as their video is gone, is moved to `_tmp`. Returns the
     number of files with rows that are gone from the dataset by it.
     """
-    superseded, num_removed, paths = superseded_units(run_state), 0, run_state.paths
+    families, num_removed, paths = _superseded_families(run_state), 0, run_state.paths
+    superseded = [unit for family in families for unit in family]
     with stop_on_disk_error(paths.faces):
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
         remove_files_of(paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
         unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
-        # Halves before their unit: they are found by its receipt.
         for unit in superseded:
             path = paths.unit_file(unit.split, unit.unit_id)
             is_there = paths.files.size_bytes(path) is not None
             num_removed += is_there
             if is_there and _had_faces_of(run_state, unit, unreadable):
                 move_to_quarantine(path, paths)
-            paths.files.remove(path)
-            paths.files.remove(paths.receipt(unit.unit_id))
+        # Halves before their unit: they are found by its receipt.
+        paths.files.remove_all([[path for unit in family for path in _files_of(paths, unit)] for family in families])
         for folder in {paths.unit_file(unit.split, unit.unit_id).parent for unit in superseded}:
             if folder.is_dir():  # a split may have had no face at all
                 sync_folder(folder)
     return num_removed
+
+
+def _files_of(paths: OutPaths, unit: Unit) -> tuple[Path, Path]:
+    return paths.unit_file(unit.split, unit.unit_id), paths.receipt(unit.unit_id)
 
 
 def _had_faces_of(run_state: RunState, unit: Unit, videos: set[str]) -> bool:

@@ -10,7 +10,7 @@ from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
 from ..errors import CorruptDataError, RefusedError
-from ..files import sha256_of, stop_on_disk_error
+from ..files import stop_on_disk_error
 from ..planning.run_state import RunState
 
 
@@ -31,20 +31,20 @@ def check_files(
         StoppedError: the disk fails.
 
     """
-    with_file = [receipt for receipt in receipts if receipt.file]
+    paths, with_file = run_state.paths, [receipt for receipt in receipts if receipt.file]
     for column_set in sets:
         if lacking := [receipt for receipt in with_file if not column_set.has_file_for(receipt)]:
             rows = sum(receipt.rows for receipt in lacking)
             raise RefusedError(
-                f"{run_state.paths.root}: {plural(rows, 'row')} of small files lack the added columns "
+                f"{paths.root}: {plural(rows, 'row')} of small files lack the added columns "
                 f"{column_set.name!r}, and so would all that are merged with them; nothing was written: run "
                 f"`{column_set.command}`, or `{column_set.remove_command}`"
             )
+    digests = paths.files.digests([paths.root / str(receipt.file) for receipt in with_file])
     for receipt in with_file:
         check()
-        path = run_state.paths.root / str(receipt.file)
-        with stop_on_disk_error(path):
-            if sha256_of(path) != receipt.sha256:
+        with stop_on_disk_error(paths.root / str(receipt.file)):
+            if next(digests) != receipt.sha256:
                 raise _damaged(run_state, f"{receipt.file}: its SHA-256 is not its receipt's")
         for column_set in sets:
             check()

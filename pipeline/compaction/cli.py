@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from ..dataset.stores.argument import DatasetArgument
+
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.option(
     "--target-mb",
     type=int,
@@ -18,11 +20,12 @@ import click
 )
 @click.option("--workers", type=int, metavar="N", help="Threads that copy.  [default: one per core and 2 GB]")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def compact(out: Path, *, target_mb: int | None, workers: int | None, as_json: bool) -> int:
+def compact(out: str | Path, *, target_mb: int | None, workers: int | None, as_json: bool) -> int:
     """Merge the small files of the finished dataset OUT into few large ones.
 
-    For network file systems and stores, which are slow with many files. Rows stay as they are, with their added
-    columns; no video is read. It needs room for a copy of the small files. Run the same command again to resume.
+    For network file systems and stores, which are slow with many files. OUT may lie in a store: s3://bucket/faces. Rows
+    stay as they are, with their added columns; no video is read. It needs room for a copy of the small files; in a
+    store, on the local disk, for twice MB a thread. Run the same command again to resume.
     """
     from ..interrupts import handle_interrupts  # noqa: PLC0415 (all of these are heavy)
     from ..row_progress import RowProgress  # noqa: PLC0415

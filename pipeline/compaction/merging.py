@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
 from queue import SimpleQueue
 
 import pyarrow as pa
@@ -16,7 +17,7 @@ from ..dataset.manifest import Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError
 from ..planning.plan import Unit
-from ..planning.run_state import RunState
+from ..planning.run_state import RunState, superseded_receipts
 from ..rows.reuse import SupersededRows
 
 
@@ -25,13 +26,13 @@ def merge_units(
 ) -> Generator[Receipt, None, None]:
     """Merges units on threads, since nearly all of the work releases the interpreter; yields each unit's receipt.
 
-    One worker works on this thread. Where the generator is closed, units in progress end after the input at hand and
-    leave no file. Raises `CorruptDataError` where rows are damaged, `StoppedError` where the disk fails.
+    Of a store, the files that a unit replaces are fetched before it is merged, and their copies removed after it. One
+    worker works on this thread. Where the generator is closed, units in progress end after the input at hand and leave
+    no file. Raises `CorruptDataError` where rows are damaged, `StoppedError` where the disk fails.
     """
     if num_workers == 1 or len(units) < 2:
-        rows = SupersededRows(run_state.paths, run_state.config_hash, schema)
         for unit in units:
-            yield _merge_unit(run_state, unit, schema, rows)
+            yield _merge_unit(run_state, unit, schema)
         return
     yield from _Threads(run_state, units, schema).receipts(min(num_workers, len(units)))
 
@@ -63,30 +64,30 @@ class _Threads:
                     thread.join()
 
     def _work(self) -> None:
-        rows = SupersededRows(self._run_state.paths, self._run_state.config_hash, self._schema)
         while not self._stop.is_set():
             try:
                 unit = self._waiting.popleft()
             except IndexError:
                 return
             try:
-                self._results.put(_merge_unit(self._run_state, unit, self._schema, rows, self._stop.is_set))
+                self._results.put(_merge_unit(self._run_state, unit, self._schema, self._stop.is_set))
             except Exception as error:
                 self._results.put(error)
                 return
 
 
 def _merge_unit(
-    run_state: RunState,
-    unit: Unit,
-    schema: pa.Schema,
-    rows: SupersededRows,
-    is_stopped: Callable[[], bool] = lambda: False,
+    run_state: RunState, unit: Unit, schema: pa.Schema, is_stopped: Callable[[], bool] = lambda: False
 ) -> Receipt:
     paths, config_hash = run_state.paths, run_state.config_hash
     receipt = adopt_file(paths, unit, config_hash)
     if receipt is None:
-        receipt = write_unit_file(paths, unit, config_hash, schema, _copied(paths, unit, rows, is_stopped))
+        names = [each.file for each in superseded_receipts(unit, paths, config_hash) if each.file]
+        with (
+            paths.files.fetched([paths.root / name for name in names]),
+            closing(SupersededRows(paths, config_hash, schema)) as rows,
+        ):
+            receipt = write_unit_file(paths, unit, config_hash, schema, _copied(paths, unit, rows, is_stopped))
     return write_receipt(paths, unit, receipt)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any, Final
 from rich import filesize
 
 from ..commit.adoption import adopt_files
+from ..commit.file_system import limits_of_file_system
 from ..commit.finalize import (
     install_index,
     publish_manifest,
@@ -29,10 +30,11 @@ from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, rea
 from ..dataset.index import current_index_path
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
+from ..dataset.stores.writing import open_out
 from ..errors import CorruptDataError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
-from ..files import refuse_address, stop_on_any_disk_error
-from ..planning.plan import Plan, Unit
+from ..files import stop_on_any_disk_error
+from ..planning.plan import Plan, PlanPart, Unit
 from ..planning.run_state import RunState, finished_run_state
 from ..verify.unfinished import finished_manifest
 from .checking import check_files
@@ -89,6 +91,7 @@ def compact(
     workers: int | None = None,
     on_progress: OnProgress = lambda *_: None,
     on_wait: Callable[[str], object] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> CompactSummary:
     """Copies the rows of small files of the finished dataset `out` into large ones; called again, it resumes.
 
@@ -96,35 +99,36 @@ def compact(
     the end readers have the files that are there; then those are removed.
 
     Args:
-        out: the dataset.
+        out: the folder of the dataset, or its address in a store, such as "s3://bucket/faces".
         target_mb: size in MB (10^6 bytes) that files are merged up to; those of half of it and more stay. None: 256.
         workers: threads; None: one per core as far as memory allows.
         on_progress: see `OnProgress`.
         on_wait: called with a sentence before a wait for a run that may have been killed.
+        storage_options: of the fsspec file system of `out` in a store; never printed.
 
     Raises:
-        UsageError: `out` is no finished dataset; nothing was written.
+        UsageError: `out` is no finished dataset, or has added columns in a store; nothing was written.
         RefusedError: another run is at work on `out`, or did not come to its end, added columns lack rows of small
-            files, or the disk lacks room for a copy of these; nothing was written.
+            files, or the disk lacks room: for a copy of these or, with `out` in a store, for what each thread merges
+            and the file that it makes of that; nothing was written.
         CorruptDataError: files are missing or damaged; found before anything is written, unless they were damaged
             since, or an earlier call was killed.
-        StoppedError: the disk failed; merged files are kept, the same call resumes.
+        StoppedError: the disk failed, or the store does not answer; merged files are kept, the same call resumes.
 
     """
     started = time.monotonic()
     for name, value in (("target_mb", target_mb), ("workers", workers)):
         if value is not None and (type(value) is not int or value < 1):
             raise UsageError(f"{name}={value!r}: must be a whole number of at least 1; leave it out for the default")
-    out = Path(out)
-    refuse_address(out, "files are merged in a folder: mount the store, or copy from and to it")
-    paths = OutPaths(out)
-    with stop_on_any_disk_error(out):
-        finished_manifest(out, or_in_compaction=True)  # refuses before it waits for another run
+    with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
+        finished_manifest(paths, or_in_compaction=True)  # refuses before it waits for another run
         refuse_read_only(paths)
         with hold_lease(paths, on_wait, work="facefeed compact") as lease:
-            compaction = _Compaction(paths, finished_manifest(out, or_in_compaction=True), lease)
+            paths.files.refresh()
+            manifest = finished_manifest(paths, or_in_compaction=True)
+            compaction = _Compaction(paths, manifest, lease, workers or num_workers_without_gpu())
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
-            merged_rows = compaction.merge(units, workers or num_workers_without_gpu(), on_progress)
+            merged_rows = compaction.merge(units, on_progress)
             manifest, incomplete, removed_files = compaction.finish()
             return CompactSummary(
                 files_before=compaction.files_before, files=len(compaction.run_state.parquet_files()),
@@ -140,8 +144,8 @@ class _Compaction:
     files_before: number of the dataset's files before any of it. is_resumed: whether an earlier call has begun it.
     """
 
-    def __init__(self, paths: OutPaths, manifest: Manifest, lease: Lease) -> None:
-        self._paths, self._manifest, self._lease = paths, manifest, lease
+    def __init__(self, paths: OutPaths, manifest: Manifest, lease: Lease, num_workers: int) -> None:
+        self._paths, self._manifest, self._lease, self._num_workers = paths, manifest, lease, num_workers
         self.run_state = finished_run_state(paths, manifest)
         plan = self.run_state.plan
         covered = plan.parts[: manifest.plan_parts]  # all of them, where it is from before that was recorded
@@ -164,11 +168,13 @@ class _Compaction:
             part = plan_compaction(self.run_state, target_bytes)
             if part.units:
                 replaced = [receipt for unit in part.units for receipt in self._replaced(unit)]
-                self._refuse_full_disk(replaced)
+                self._refuse_full_disk(part.units)
+                if self._paths.files.is_remote:
+                    limits_of_file_system(self._paths)  # refuses a store that overwrites what is to be created
                 num_rows = sum(receipt.rows for receipt in replaced)
                 check_files(self.run_state, replaced, self._column_sets(), lambda: on_progress(0, num_rows))
                 record_plan_parts(self.run_state)
-                self.run_state.plan.append(self._paths, part)
+                self._append(part)
                 self._begun = [part]
                 self.run_state = RunState(self._paths, self.run_state.plan, self.run_state.config_hash)
         return self._pending(of_compaction=True)
@@ -186,22 +192,34 @@ class _Compaction:
                 f"{'is' if len(damaged) == 1 else 'are'} missing or damaged; run `facefeed verify {self._paths.root}`"
             )
 
-    def _refuse_full_disk(self, replaced: Sequence[Receipt]) -> None:
-        needed = sum(receipt.bytes for receipt in replaced)
-        free = shutil.disk_usage(self._paths.root).free
-        if needed > free:
+    def _append(self, part: PlanPart) -> None:
+        try:
+            self.run_state.plan.append(self._paths, part)
+        except FileExistsError as error:  # this one was paused until another had taken its lease
+            raise RefusedError(f"{self._paths.place}: another run has planned meanwhile; run this again") from error
+
+    def _refuse_full_disk(self, units: Sequence[Unit]) -> None:
+        """In a folder, copies of all small files; of a store, those of the units at hand beside what they become."""
+        sizes = sorted((sum(receipt.bytes for receipt in self._replaced(unit)) for unit in units), reverse=True)
+        is_remote, root = self._paths.files.is_remote, self._paths.root
+        needed = 2 * sum(sizes[: self._num_workers]) if is_remote else sum(sizes)
+        if needed > (free := shutil.disk_usage(root).free):
+            what, remedy = "are copied before they are removed", "make room"
+            if is_remote:
+                what = f"and what they are merged into are in {root.parent} at a time"
+                remedy += ", give fewer --workers or a smaller --target-mb, or set XDG_CACHE_HOME to another disk"
             raise RefusedError(
-                f"{self._paths.root}: small files of {filesize.decimal(needed)} are copied before they are removed, "
-                f"and {filesize.decimal(free)} are free; nothing was written: make room"
+                f"{root}: small files of {filesize.decimal(needed)} {what}, and {filesize.decimal(free)} are free; "
+                f"nothing was written: {remedy}"
             )
 
-    def merge(self, units: Sequence[Unit], num_workers: int, on_progress: OnProgress) -> int:
+    def merge(self, units: Sequence[Unit], on_progress: OnProgress) -> int:
         """Merges `units`; returns their number of rows."""
         done, total = 0, sum(receipt.rows for unit in units for receipt in self._replaced(unit))
         schema = self._manifest.face_schema()
         if units:
             on_progress(0, total)
-        with closing(merge_units(self.run_state, units, schema, num_workers)) as merged:
+        with closing(merge_units(self.run_state, units, schema, self._num_workers)) as merged:
             for receipt in merged:
                 done += receipt.rows
                 on_progress(done, total)
@@ -217,6 +235,7 @@ class _Compaction:
         that lack rows, and the number of files that were removed.
         """
         self._lease.check()
+        self._paths.files.refresh()
         if self._begun:
             self._refuse_damaged()
         manifest = renewed_manifest(self.run_state, self._manifest, is_whole=True)
@@ -231,8 +250,10 @@ class _Compaction:
             incomplete = write_index_or_quarantine(self.run_state, manifest, redoes_units=False)
             publish_manifest(self._paths, manifest)
         else:
-            if current_index_path(self._paths.root) == self._paths.next_index:  # a call ended before that
-                install_index(self._paths)
+            if self._paths.files.size_bytes(self._paths.next_index) is not None:  # a call ended before that
+                self._paths.files.fetch([self._paths.index, self._paths.next_index])
+                if current_index_path(self._paths.root) == self._paths.next_index:
+                    install_index(self._paths)
             receipts = (receipt for _, _, receipt in self.run_state.finished_units())
             _, incomplete = complete_sets(self._paths.root, receipts)
         return manifest, incomplete, remove_superseded(self.run_state)

@@ -126,14 +126,14 @@ class UnfinishedRun:
         return "; ".join(remedies)
 
 
-def finished_manifest(out: Path, *, or_in_compaction: bool = False) -> Manifest:
+def finished_manifest(paths: OutPaths, *, or_in_compaction: bool = False) -> Manifest:
     """The manifest of a finished dataset; with `or_in_compaction` also of one that was, until a compaction of it began.
 
     Raises `UsageError` where OUT holds no dataset that was ever finished, `RefusedError` where a later run of it did
     not come to its end, and `CorruptDataError` where manifest or plan is damaged.
     """
-    manifest = Manifest.read(out)
-    unfinished = UnfinishedRun.find(out)
+    manifest = Manifest.read(paths.root)
+    unfinished = UnfinishedRun.find(paths)
     if unfinished is not None and not (or_in_compaction and unfinished.is_compaction):
-        raise RefusedError("\n".join([f"{out}: {unfinished.state}; nothing was written", *unfinished.remarks]))
+        raise RefusedError("\n".join([f"{paths.place}: {unfinished.state}; nothing was written", *unfinished.remarks]))
     return manifest

@@ -10,26 +10,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from socket import gethostname
 from typing import Any
 
-import fsspec
 import pytest
 from assets_in_process import in_process, new_folder
+from assets_out_in_store import (
+    BUCKET,
+    URL,
+    Numbers,
+    StoredOut,
+    contents_of,
+    for_one_test,
+    kill_and_resume,
+    server_with_bucket,
+)
 from assets_paths import python_path
-from assets_stores import MisbehavingServer, opened, s3_server, without_delays
+from assets_stores import MisbehavingServer, opened, without_delays
 from assets_tiny_source import TinySource
 from assets_worker_in_process import worker_in_process
 from facefeed.pipeline.commit import store_lock
 from facefeed.pipeline.commit.store_lock import StoreLocks
+from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
-from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
 from facefeed.pipeline.dataset.stores.writing import WritableFiles, open_out
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
@@ -49,93 +57,26 @@ OPTIONS = Options(sampling=Sampling(every=1), keep=FaceFilter(min_face_px=16), s
 SETTINGS: dict[str, Any] = {
     "options": OPTIONS, "detector": FixedBoxDetector(), "max_failed": FailureLimit.parse("2"),
 }  # fmt: skip
-BUCKET = "faces-out"
-URL = f"s3://{BUCKET}/set"
 
 
-class Killed(BaseException):
-    """The process is gone."""
-
-
-@dataclass
-class Store:
-    """The bucket, and who writes to it."""
-
-    server: MisbehavingServer
-    patch: pytest.MonkeyPatch
-    files: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        options = self.server.options
-        self.files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+class Store(StoredOut):
+    """The bucket, which `precompute` writes to."""
 
     def precompute(self, source: TinySource, **given: Any) -> Summary:
         with in_process():
             return precompute(source.folder, URL, storage_options=self.server.options, **{**SETTINGS, **given})
 
-    def names(self) -> list[str]:
-        return sorted(name.removeprefix(f"{BUCKET}/set/") for name in self.files.find(f"{BUCKET}/set"))
-
-    def read(self, name: str) -> bytes:
-        return bytes(self.files.cat_file(f"{BUCKET}/set/{name}"))
-
-    def write(self, name: str, content: bytes) -> None:
-        self.files.pipe_file(f"{BUCKET}/set/{name}", content)
-
-    def remove(self, name: str) -> None:
-        self.files.rm_file(f"{BUCKET}/set/{name}")
-
-    def units(self) -> list[str]:
-        return [name for name in self.names() if name.startswith("faces/")]
-
-    def clear(self) -> None:
-        for name in self.names():
-            self.remove(name)
-
-    def contents(self) -> dict[str, bytes]:
-        """All that a copy of the dataset to a folder would hold, but for times in receipts."""
-        kept = [name for name in self.names() if not name.startswith(("leases/", "index/", "_tmp/"))]
-        return {name: timeless(name, self.read(name)) for name in kept}
-
-    def on_another_machine(self) -> None:
-        """Whoever comes next has no working copy."""
-        self.patch.setenv("XDG_CACHE_HOME", str(new_folder()))
-
-    def is_whole(self) -> bool:
-        return verify(URL, storage_options=self.server.options).findings == []
-
-
-def timeless(name: str, content: bytes) -> bytes:
-    if not name.startswith("receipts/"):
-        return content
-    receipt = json.loads(content)
-    receipt["inputs"] = [{**outcome, "seconds": 0.0, "reused": False} for outcome in receipt["inputs"]]
-    return json.dumps(receipt, sort_keys=True).encode()
-
-
-def contents_of(out: Path) -> dict[str, bytes]:
-    """What `Store.contents` is of the same dataset."""
-    names = [path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()]
-    kept = [name for name in names if not name.startswith("_tmp/") and not name.endswith(".lease")]
-    return {name: timeless(name, (out / name).read_bytes()) for name in kept}
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[MisbehavingServer]:
-    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
-        fsspec.filesystem("s3", skip_instance_cache=True, **server.options).mkdir(BUCKET)
+    with server_with_bucket() as server:
         yield server
 
 
 @pytest.fixture
 def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    without_delays(monkeypatch)
-    store = Store(server, monkeypatch)
-    store.on_another_machine()
-    yield store
-    server.behave()
-    server.ignores_conditions = False
-    store.clear()
+    with for_one_test(Store(server, monkeypatch)) as store:
+        yield store
 
 
 @pytest.fixture
@@ -152,29 +93,6 @@ def change(source: TinySource) -> None:
     source.put("real/d.mp4", "two")
     source.put("fake/d.mp4", "one")
     source.remove("real/c.mp4")
-
-
-@contextmanager
-def killed_at(number: int, *, done: bool) -> Iterator[Callable[[], bool]]:
-    """Ends the process at its write of that number, before or after the store has `done` it; yields whether it did."""
-    numbers, dead = count(), False
-    attempt = RemoteFiles._attempt
-
-    def attempt_or_die(files: RemoteFiles, name: str, request: Any, work: Any = "read") -> Any:
-        nonlocal dead
-        is_last = work != "read" and next(numbers) == number
-        if dead or (is_last and not done):
-            dead = True
-            raise Killed
-        result = attempt(files, name, request, work)
-        if is_last:
-            dead = True
-            raise Killed
-        return result
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RemoteFiles, "_attempt", attempt_or_die)
-        yield lambda: dead
 
 
 def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: Store, source: TinySource) -> None:
@@ -215,45 +133,11 @@ def test_a_run_with_nothing_to_do_writes_no_unit_and_fetches_none(store: Store, 
     assert store.contents() == before
 
 
-Numbers = Iterable[tuple[int, bool]]
-"""Of writes to the store, and whether the store has done them."""
-
-
-def kill_and_resume(
-    store: Store, source: TinySource, numbers: Numbers, expected: dict[str, bytes], before: dict[str, bytes]
-) -> int:
-    """Kills a run at each of these writes, and resumes it; returns how many it killed.
-
-    `before`: what the store holds as the run begins. `expected`: what it must hold once it is resumed.
-    """
-    store.patch.setattr(store_lock, "process_exists", lambda pid: False)
-    killed = 0
-    for number, done in numbers:
-        store.clear()
-        for name, content in before.items():
-            store.write(name, content)
-        store.on_another_machine()
-        with killed_at(number, done=done) as is_dead, suppress(Killed):
-            store.precompute(source)
-        if not is_dead():
-            break
-        killed += 1
-        receipts = {name: store.read(name) for name in store.names() if name.startswith("receipts/")}
-        if number % 2:
-            store.on_another_machine()
-        store.precompute(source)
-        assert store.contents() == expected, f"killed at write {number}, done={done}"
-        kept = receipts.keys() & expected.keys()  # an update removes those of the units that it replaces
-        assert {name: store.read(name) for name in kept} == {name: receipts[name] for name in kept}, "not done again"
-    assert store.is_whole()
-    return killed
-
-
 def killed_first_runs(store: Store, source: TinySource, numbers: Numbers) -> int:
     out = new_folder() / "out"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    return kill_and_resume(store, source, numbers, contents_of(out), {})
+    return kill_and_resume(store, numbers, lambda: store.precompute(source), {}, contents_of(out))
 
 
 def killed_updates(store: Store, source: TinySource, numbers: Numbers) -> int:
@@ -262,11 +146,11 @@ def killed_updates(store: Store, source: TinySource, numbers: Numbers) -> int:
     with in_process():
         precompute(source.folder, out, **SETTINGS)
     store.precompute(source)
-    before = {name: store.read(name) for name in store.names()}
+    before = store.everything()
     change(source)
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    return kill_and_resume(store, source, numbers, contents_of(out), before)
+    return kill_and_resume(store, numbers, lambda: store.precompute(source), before, contents_of(out))
 
 
 def test_a_run_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
@@ -289,6 +173,35 @@ def test_an_update_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store
 def test_an_update_killed_at_any_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
     numbers = ((number, done) for number in count() for done in (False, True))
     assert killed_updates(store, source, numbers) > 30
+
+
+def finished_compactions(store: Store, source: TinySource, numbers: Numbers) -> int:
+    """Compactions that are killed once they have planned; `precompute` does the rest of them."""
+    out = new_folder() / "out"
+    for name in ("real/e.mp4", "real/g.mp4"):
+        source.put(name, "one")
+        with in_process():
+            precompute(source.folder, out, **SETTINGS)
+        store.precompute(source)
+    before = store.everything()
+    assert compact(out, workers=1).merged_files == 1
+
+    def compacting() -> None:
+        compact(URL, workers=1, storage_options=store.server.options)
+
+    return kill_and_resume(
+        store, numbers, compacting, before, contents_of(out), resume=lambda: store.precompute(source)
+    )
+
+
+def test_a_compaction_that_was_killed_is_finished_too(store: Store, source: TinySource) -> None:
+    assert finished_compactions(store, source, [(8, False), (9, True)]) == 2
+
+
+@pytest.mark.chaos
+def test_a_compaction_that_was_killed_anywhere_is_finished_too(store: Store, source: TinySource) -> None:
+    numbers = ((number, done) for number in count(8) for done in (False, True))
+    assert finished_compactions(store, source, numbers) > 20
 
 
 @pytest.mark.parametrize("fault", ["slow_down", "lost"])

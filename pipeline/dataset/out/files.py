@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol, Self
@@ -15,6 +15,7 @@ from ...files import (
     make_folder,
     read_stored,
     refuse_non_file,
+    sha256_of,
     stop_on_disk_error,
     sync_folder,
     write_durably,
@@ -58,6 +59,15 @@ class OutFiles(Protocol):
         Raises `FileNotFoundError` where it is not there, and `CorruptDataError` where something else is in its place.
         """
 
+    def fetched(self, paths: Sequence[Path]) -> AbstractContextManager[None]:
+        """During the block, `local` has these files of a store at once: several are fetched at a time."""
+
+    def digests(self, paths: Sequence[Path]) -> Iterator[str]:
+        """The SHA-256 of each file, which leaves nothing on the local disk.
+
+        Raises `FileNotFoundError` where one is not there.
+        """
+
     def unit_files(self, faces: Path) -> list[Path]:
         """All published files below the folder `faces`, sorted."""
 
@@ -75,6 +85,9 @@ class OutFiles(Protocol):
 
     def remove(self, path: Path) -> None:
         """Removes a file, if it is there."""
+
+    def remove_all(self, sequences: Sequence[Sequence[Path]]) -> None:
+        """Removes files, those of one sequence in its order; of a store, those of several sequences at a time."""
 
     def rename(self, path: Path, target: Path) -> None:
         """Gives a file another name, in place of the one that has it; raises `FileNotFoundError` where it is gone."""
@@ -125,6 +138,17 @@ class FolderFiles:
             raise FileNotFoundError(*error.args) from error
         yield path
 
+    def fetched(self, paths: Sequence[Path]) -> AbstractContextManager[None]:  # noqa: ARG002 (a store needs it)
+        """See `OutFiles`: all files are local."""
+        return nullcontext()
+
+    def digests(self, paths: Sequence[Path]) -> Iterator[str]:
+        """See `OutFiles`."""
+        for path in paths:
+            with stop_on_disk_error(path, unless=(FileNotFoundError,)):
+                digest = sha256_of(path)
+            yield digest
+
     def unit_files(self, faces: Path) -> list[Path]:
         """See `OutFiles`."""
         with stop_on_disk_error(faces):
@@ -155,6 +179,12 @@ class FolderFiles:
         """See `OutFiles`."""
         with stop_on_disk_error(path):
             path.unlink(missing_ok=True)
+
+    def remove_all(self, sequences: Sequence[Sequence[Path]]) -> None:
+        """See `OutFiles`."""
+        for paths in sequences:
+            for path in paths:
+                self.remove(path)
 
     def rename(self, path: Path, target: Path) -> None:
         """See `OutFiles`; not synced: whoever needs the new name to survive a power failure does that."""

@@ -243,12 +243,6 @@ def test_wrong_arguments_are_refused_by_name(out: Path, given: dict[str, Any], m
         compact(out, **given)
 
 
-def test_a_store_is_refused_with_what_to_do() -> None:
-    result = run("compact", "s3://bucket/faces")
-    assert result.exit_code == 2
-    assert "s3://bucket/faces: is the address of an object store; files are merged in a folder" in result.stderr
-
-
 def test_an_unfinished_dataset_is_refused_and_unchanged(out: Path) -> None:
     (out / "manifest.json").unlink()
     before = names_of(out)

@@ -5,7 +5,8 @@ In: the address of an OUT. Out: its `OutPaths`, whose files are `StoreFiles`.
 Must not know: units, runs, or what is in the files.
 """
 
-from .out_store import StoreFiles, open_out
+from .opening import open_out
+from .out_store import StoreFiles
 from .remote import WritableFiles
 
 __all__ = ["StoreFiles", "WritableFiles", "open_out"]

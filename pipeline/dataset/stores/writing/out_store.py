@@ -1,39 +1,29 @@
-"""`open_out`: OUT as a folder or at the address of a store, of which a local folder is the working copy."""
+"""`StoreFiles`: the files of an OUT in a store, of which a local folder is the working copy."""
 
 from __future__ import annotations
 
 import filecmp
+import hashlib
 import os
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ....errors import FacefeedError, StoppedError, UsageError
-from ....files import (
-    DISK_IS_FULL,
-    cache_folder,
-    make_folder,
-    read_stored,
-    refuse_address,
-    stop_on_disk_error,
-    write_durably,
-)
+from ....errors import StoppedError, UsageError
+from ....files import read_stored, stop_on_disk_error, write_durably
 from ...out import OutPaths
-from ..address import StoreAddress, is_address
-from ..concurrent import map_on_threads
-from ..counts import StoreCounter
+from ..blocks import BLOCK_BYTES
+from ..concurrent import MAX_REQUESTS, map_on_threads
 from ..fetching import fetch_latest
 from ..remote_files import MissingInStoreError
 from ..stored_file import StoredFile
-from .process_folder import process_folder
 from .remote import WritableFiles
+from .working_copy import working_copy
 
 _MAX_SMALL_BYTES = 4 << 20
 """Of a file that is fetched by one request."""
-_PROTOCOLS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
-"""Of stores whose fsspec file system creates a file where there is none by one request."""
 
 
 class StoreFiles:
@@ -58,7 +48,7 @@ class StoreFiles:
     @contextmanager
     def copied_anew(self) -> Iterator[OutPaths]:
         """The same OUT with a working copy of its own, which is removed after the block: for another process."""
-        with _working_copy(self.remote.address) as root:
+        with working_copy(self.remote.address) as root:
             yield OutPaths(root, StoreFiles(self.remote, root))
 
     def place(self, root: Path) -> str:  # noqa: ARG002 (a folder needs it)
@@ -105,10 +95,8 @@ class StoreFiles:
         if wanted is None:
             path.unlink(missing_ok=True)
             return
-        with suppress(FileNotFoundError):
-            status = path.stat()
-            if (status.st_size, status.st_mtime_ns) == (wanted.size_bytes, wanted.mtime_ns):
-                return
+        if self._is_fetched(path):
+            return
         if wanted.size_bytes > _MAX_SMALL_BYTES:
             with suppress(FileNotFoundError), self.local(path) as fetched:
                 fetched.replace(path)
@@ -121,6 +109,15 @@ class StoreFiles:
                 copy.replace(path)
             finally:
                 copy.unlink(missing_ok=True)
+
+    def _is_fetched(self, path: Path) -> bool:
+        """Whether the working copy has a file as it was listed."""
+        wanted = self._stored.get(self._paths.name_of(path))
+        try:
+            status = path.stat()
+        except FileNotFoundError:
+            return False
+        return wanted is not None and (status.st_size, status.st_mtime_ns) == (wanted.size_bytes, wanted.mtime_ns)
 
     def names(self, root: Path) -> set[str]:  # noqa: ARG002 (a folder needs it)
         """See `OutFiles`; `refresh` was called before."""
@@ -159,7 +156,10 @@ class StoreFiles:
 
     @contextmanager
     def local(self, path: Path) -> Iterator[Path]:
-        """See `OutFiles`: a copy, which is removed after the block."""
+        """See `OutFiles`: a copy, which is removed after the block, unless `fetched` has one."""
+        if self._is_fetched(path):
+            yield path
+            return
         copy = self._temporary(path)
         try:
             try:
@@ -171,6 +171,35 @@ class StoreFiles:
             yield copy
         finally:
             copy.unlink(missing_ok=True)
+
+    @contextmanager
+    def fetched(self, paths: Sequence[Path]) -> Iterator[None]:
+        """See `OutFiles`: as they were listed; those that are not there are left out."""
+        with stop_on_disk_error(self._paths.faces):
+            for folder in {path.parent for path in paths}:
+                folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.fetch(paths)
+            yield
+        finally:
+            for path in paths:
+                path.unlink(missing_ok=True)
+
+    def digests(self, paths: Sequence[Path]) -> Iterator[str]:
+        """See `OutFiles`."""
+        for start in range(0, len(paths), MAX_REQUESTS):
+            yield from map_on_threads(self._digest, paths[start : start + MAX_REQUESTS])
+
+    def _digest(self, path: Path) -> str:
+        name, size_bytes, digest = self._paths.name_of(path), self.size_bytes(path), hashlib.sha256()
+        if size_bytes is None:
+            raise FileNotFoundError(str(path))
+        try:
+            for start in range(0, size_bytes, BLOCK_BYTES):
+                digest.update(self.remote.read(name, start, min(start + BLOCK_BYTES, size_bytes)))
+        except MissingInStoreError as error:
+            raise FileNotFoundError(str(path)) from error
+        return digest.hexdigest()
 
     def _temporary(self, path: Path) -> Path:
         return self._paths.temporary / f"{path.name}.{uuid.uuid4().hex}.fetched"
@@ -231,6 +260,15 @@ class StoreFiles:
             if self._listed is not None:
                 self._listed.pop(name, None)
 
+    def remove_all(self, sequences: Sequence[Sequence[Path]]) -> None:
+        """See `OutFiles`."""
+
+        def remove(paths: Sequence[Path]) -> None:
+            for path in paths:
+                self.remove(path)
+
+        map_on_threads(remove, sequences)
+
     def rename(self, path: Path, target: Path) -> None:
         """See `OutFiles`: a copy within the store, then the removal of the other name."""
         try:
@@ -255,72 +293,3 @@ class StoreFiles:
                 )
         finally:
             self.remote.remove(name)
-
-
-@contextmanager
-def open_out(
-    out: str | Path,
-    storage_options: Mapping[str, Any] | None = None,
-    *,
-    on_listing: Callable[[str], object] = lambda _: None,
-) -> Iterator[OutPaths]:
-    """Yields the paths of OUT; of one in a store, with what it holds so far.
-
-    Args:
-        out: a folder, or an address such as ``s3://bucket/faces``.
-        storage_options: of the store's fsspec file system; never printed.
-        on_listing: called with a sentence before a store is listed.
-
-    Raises:
-        UsageError: it cannot hold a dataset, or the store refuses to be read.
-        StoppedError: the store does not answer.
-
-    """
-    if not isinstance(out, str) or not is_address(out):
-        refuse_address(Path(out), "write it with two slashes, and from Python as a text, not as a Path")
-        yield OutPaths(Path(out))
-        return
-    address = StoreAddress(out, storage_options or {})
-    if address.protocol not in _PROTOCOLS:
-        raise UsageError(
-            f"OUT={str(address)!r}: a dataset is written to a folder, or to s3://, gs:// or az://; name one of these, "
-            "or copy the finished dataset there"
-        )
-    if {"?", "#"} & {*out}:
-        raise UsageError(f"OUT={str(address)!r}: has a ? or #, which addresses of a dataset cannot have; name another")
-    with _working_copy(address) as root:
-        files = StoreFiles(WritableFiles(address, StoreCounter()), root)
-        try:
-            on_listing(f"listing {address}")
-            files.refresh()
-            yield OutPaths(root, files)
-        except FacefeedError as error:
-            cause = error.__cause__
-            if isinstance(cause, OSError) and not isinstance(cause, FileNotFoundError):
-                raise  # of the local disk, where the working copy is
-            error.args = tuple(
-                each.replace(str(root), str(address)) if isinstance(each, str) else each for each in error.args
-            )
-            raise
-
-
-@contextmanager
-def _working_copy(address: StoreAddress) -> Iterator[Path]:
-    """Yields a local folder for the files of an OUT, which is removed after the block."""
-    parent = cache_folder() / "working"
-    with ExitStack() as stack:
-        try:
-            make_folder(parent)
-            root = stack.enter_context(process_folder("facefeed-out-", parent))
-            paths = OutPaths(root)
-            for folder in (paths.plan, paths.receipts, paths.temporary, paths.index_parts):
-                folder.mkdir()
-        except OSError as error:
-            if error.errno in DISK_IS_FULL:
-                with stop_on_disk_error(parent):
-                    raise
-            raise UsageError(
-                f"{parent}: the working copy of {address} cannot be written ({error.strerror}); set XDG_CACHE_HOME to "
-                "a folder of a local disk"
-            ) from error
-        yield root

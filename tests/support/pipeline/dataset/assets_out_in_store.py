@@ -1,0 +1,189 @@
+"""An OUT in a store: who writes to it, where it is killed, and what must then be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+import pytest
+from assets_in_process import new_folder
+from assets_killed import Killed
+from assets_stores import MisbehavingServer, s3_server, without_delays
+from facefeed.pipeline.commit import store_lock
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dataset.stores.writing import out_store
+from facefeed.pipeline.verify.check import verify
+
+BUCKET = "faces-out"
+URL = f"s3://{BUCKET}/set"
+
+
+@dataclass
+class StoredOut:
+    """The bucket, and who writes to it."""
+
+    server: MisbehavingServer
+    patch: pytest.MonkeyPatch
+    files: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        options = self.server.options
+        self.files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+
+    def names(self) -> list[str]:
+        return sorted(name.removeprefix(f"{BUCKET}/set/") for name in self.files.find(f"{BUCKET}/set"))
+
+    def read(self, name: str) -> bytes:
+        return bytes(self.files.cat_file(f"{BUCKET}/set/{name}"))
+
+    def write(self, name: str, content: bytes) -> None:
+        self.files.pipe_file(f"{BUCKET}/set/{name}", content)
+
+    def remove(self, name: str) -> None:
+        self.files.rm_file(f"{BUCKET}/set/{name}")
+
+    def units(self) -> list[str]:
+        return [name for name in self.names() if name.startswith("faces/")]
+
+    def clear(self) -> None:
+        for name in self.names():
+            self.remove(name)
+
+    def everything(self) -> dict[str, bytes]:
+        """All files, by their names."""
+        return {name: self.read(name) for name in self.names()}
+
+    def restore(self, files: Mapping[str, bytes]) -> None:
+        """Has these files, and no other ones."""
+        self.clear()
+        for name, content in files.items():
+            self.write(name, content)
+
+    def contents(self) -> dict[str, bytes]:
+        """All that a copy of the dataset to a folder would hold, but for times in receipts."""
+        kept = [name for name in self.names() if not name.startswith(("leases/", "index/", "_tmp/"))]
+        return {name: timeless(name, self.read(name)) for name in kept}
+
+    def on_another_machine(self) -> None:
+        """Whoever comes next has no working copy."""
+        self.patch.setenv("XDG_CACHE_HOME", str(new_folder()))
+
+    def is_whole(self) -> bool:
+        return verify(URL, storage_options=self.server.options).findings == []
+
+
+def timeless(name: str, content: bytes) -> bytes:
+    if not name.startswith("receipts/"):
+        return content
+    receipt = json.loads(content)
+    receipt["inputs"] = [{**outcome, "seconds": 0.0, "reused": False} for outcome in receipt["inputs"]]
+    return json.dumps(receipt, sort_keys=True).encode()
+
+
+def contents_of(out: Path) -> dict[str, bytes]:
+    """What `StoredOut.contents` is of the same dataset."""
+    names = [path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()]
+    kept = [name for name in names if not name.startswith("_tmp/") and not name.endswith(".lease")]
+    return {name: timeless(name, (out / name).read_bytes()) for name in kept}
+
+
+@contextmanager
+def server_with_bucket() -> Iterator[MisbehavingServer]:
+    """A server with an empty bucket, for the tests of a module."""
+    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
+        fsspec.filesystem("s3", skip_instance_cache=True, **server.options).mkdir(BUCKET)
+        yield server
+
+
+_Out = TypeVar("_Out", bound=StoredOut)
+
+
+@contextmanager
+def for_one_test(store: _Out) -> Iterator[_Out]:
+    """Yields the store, which is emptied and behaves again after the block."""
+    without_delays(store.patch)
+    store.on_another_machine()
+    yield store
+    store.server.behave()
+    store.server.ignores_conditions = False
+    store.clear()
+
+
+@contextmanager
+def killed_at_write(number: int, *, done: bool) -> Iterator[Callable[[], bool]]:
+    """Ends the process at its write of that number, before or after the store has `done` it; yields whether it did."""
+    numbers, dead = count(), False
+    attempt = RemoteFiles._attempt
+
+    def attempt_or_die(files: RemoteFiles, name: str, request: Any, work: Any = "read") -> Any:
+        nonlocal dead
+        is_last = work != "read" and next(numbers) == number
+        if dead or (is_last and not done):
+            dead = True
+            raise Killed
+        result = attempt(files, name, request, work)
+        if is_last:
+            dead = True
+            raise Killed
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RemoteFiles, "_attempt", attempt_or_die)
+        patch.setattr(out_store, "map_on_threads", lambda function, items: [function(item) for item in items])
+        yield lambda: dead
+
+
+Numbers = Iterable[tuple[int, bool]]
+"""Of writes to the store, and whether the store has done them."""
+
+
+def kill_and_resume(
+    store: StoredOut,
+    numbers: Numbers,
+    run: Callable[[], object],
+    before: Mapping[str, bytes],
+    expected: Mapping[str, bytes],
+    *,
+    resume: Callable[[], object] | None = None,
+    on_killed: Callable[[], object] = lambda: None,
+) -> int:
+    """Kills `run` at each of these writes, and resumes it; returns how many it killed.
+
+    Args:
+        store: that it writes to.
+        numbers: the writes.
+        run: the command.
+        before: what the store holds as it begins.
+        expected: `StoredOut.contents` once it is resumed.
+        resume: what resumes it; None: the same command.
+        on_killed: called after each kill.
+
+    """
+    store.patch.setattr(store_lock, "process_exists", lambda pid: False)
+    killed = 0
+    for number, done in numbers:
+        store.restore(before)
+        store.on_another_machine()
+        with killed_at_write(number, done=done) as is_dead, suppress(Killed):
+            run()
+        if not is_dead():
+            break
+        killed += 1
+        receipts = {name: store.read(name) for name in store.names() if name.startswith("receipts/")}
+        on_killed()
+        if number % 2:
+            store.on_another_machine()
+        (resume or run)()
+        found = store.contents()
+        other = sorted(name for name in found.keys() | expected.keys() if found.get(name) != expected.get(name))
+        assert other == [], f"killed at write {number}, done={done}: {other}"
+        kept = receipts.keys() & expected.keys()  # those of units that were replaced are removed
+        assert {name: store.read(name) for name in kept} == {name: receipts[name] for name in kept}, "not done again"
+    assert store.is_whole()
+    return killed
