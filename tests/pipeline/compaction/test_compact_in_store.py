@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import threading
 from collections import namedtuple
 from collections.abc import Iterator
 from itertools import count
@@ -31,9 +32,11 @@ from facefeed.pipeline.compaction.run import CompactSummary, compact
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.stored_images import StoredImages
+from facefeed.pipeline.dataset.stores import fetching
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
-from facefeed.pipeline.dataset.stores.writing import StoreFiles, WritableFiles
+from facefeed.pipeline.dataset.stores.remote_files import RemoteFiles
+from facefeed.pipeline.dataset.stores.writing import StoreFiles, WritableFiles, out_store
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.planning.plan import Plan, PlanPart
 
@@ -175,6 +178,31 @@ def test_the_local_disk_has_the_rows_of_one_unit_at_a_time(
     monkeypatch.setattr(StoreFiles, "replace", replacing)
     compacting(store)
     assert seen == [small_units, set()]
+
+
+def test_files_of_several_requests_are_fetched_with_eight_at_a_time(
+    small: StoredOut, compacted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(out_store, "_MAX_SMALL_BYTES", 1 << 10)
+    monkeypatch.setattr(fetching, "BLOCK_BYTES", 1 << 10)
+    lock, reading, most = threading.Lock(), 0, 0
+    read = RemoteFiles.read
+
+    def reading_one(files: RemoteFiles, name: str, *given: Any, **options: Any) -> bytes:
+        nonlocal reading, most
+        with lock:
+            reading += 1
+            most = max(most, reading)
+        try:
+            return read(files, name, *given, **options)
+        finally:
+            with lock:
+                reading -= 1
+
+    monkeypatch.setattr(RemoteFiles, "read", reading_one)
+    compacting(small)
+    assert 1 < most <= 8
+    assert small.contents() == compacted
 
 
 def test_a_disk_without_room_for_what_is_merged_at_a_time_is_refused_with_its_folder(

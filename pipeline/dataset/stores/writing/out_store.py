@@ -88,7 +88,13 @@ class StoreFiles:
 
     def fetch(self, paths: Sequence[Path]) -> None:
         """See `OutFiles`: copies those that the working copy lacks, or has in another state, as they were listed."""
-        map_on_threads(self._fetch_one, paths)
+        map_on_threads(self._fetch_one, [path for path in paths if not self._is_large(path)])
+        for path in filter(self._is_large, paths):  # each by several requests at a time
+            self._fetch_one(path)
+
+    def _is_large(self, path: Path) -> bool:
+        stored = self._stored.get(self._paths.name_of(path))
+        return stored is not None and stored.size_bytes > _MAX_SMALL_BYTES
 
     def _fetch_one(self, path: Path) -> None:
         wanted = self._stored.get(self._paths.name_of(path))
@@ -97,7 +103,7 @@ class StoreFiles:
             return
         if self._is_fetched(path):
             return
-        if wanted.size_bytes > _MAX_SMALL_BYTES:
+        if self._is_large(path):
             with suppress(FileNotFoundError), self.local(path) as fetched:
                 fetched.replace(path)
             return
