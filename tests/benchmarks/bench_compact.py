@@ -1,12 +1,16 @@
 """`facefeed compact` at scale: seconds, memory and files of an OUT of made-up rows, undisturbed and killed five times.
 
     python tests/benchmarks/bench_compact.py [--rows 200000] [--units 2000] [--repeats 3] [--workers 2] [--folder DIR]
+                                             [--store]
 
 The dataset is that of `bench_add.py`, with its added columns. Prints one JSON object with every repeat. `megabytes` is
 the largest sum of the proportional memory (PSS) of the command, sampled twice a second. `copying`: megabytes of rows
 that `shutil.copyfile` copies in a second, one file after the other, each synced: what a copy alone costs. `equal`:
 whether a run that was killed five times with SIGKILL and resumed left the files of an undisturbed one. `opening`:
 seconds to read one row of every file, before and after, in turns.
+
+With `--store`, only: the same rows without added columns in a folder and in moto's S3 server on this machine, in turns,
+with what was asked of the server; `equal`: whether both had the same files of rows then.
 """
 
 from __future__ import annotations
@@ -19,13 +23,16 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import psutil
-from bench_add import MAKER, Adding, make_out
+from bench_add import MAKER, Adding, copy_linked, make_out
 from bench_million import tree_bytes
+from bench_store_out import BUCKET, counts_of, s3_server
 from facefeed.pipeline.dataset.open_dataset import open_dataset
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.verify.check import verify
@@ -34,7 +41,7 @@ SECONDS_BETWEEN_SAMPLES = 0.5
 TARGET_MB = 32  # so that there are files to kill between
 
 
-def command(out: Path, workers: int) -> list[str]:
+def command(out: Path | str, workers: int) -> list[str]:
     """What a user runs."""
     return [
         sys.executable, "-m", "facefeed.pipeline", "compact", str(out), "--target-mb", str(TARGET_MB),
@@ -42,11 +49,13 @@ def command(out: Path, workers: int) -> list[str]:
     ]  # fmt: skip
 
 
-def undisturbed(out: Path, workers: int) -> dict[str, Any]:
+def undisturbed(out: Path | str, workers: int, variables: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The figures of a run to its end, and the most memory."""
     most = 0
     with tempfile.TemporaryFile("w+") as stdout:
-        process = psutil.Popen(command(out, workers), stdout=stdout, stderr=subprocess.DEVNULL)
+        process = psutil.Popen(
+            command(out, workers), stdout=stdout, stderr=subprocess.DEVNULL, env={**os.environ, **(variables or {})}
+        )
         while process.poll() is None:
             most = max(most, tree_bytes(process))
             time.sleep(SECONDS_BETWEEN_SAMPLES)
@@ -97,6 +106,30 @@ def files_of(out: Path) -> dict[str, bytes]:
     return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*.parquet")}
 
 
+def beside_a_store(out: Path, folder: Path, workers: int, repeats: int) -> dict[str, Any]:
+    """Runs in a folder and in a store, in turns."""
+    rounds: list[dict[str, Any]] = []
+    with s3_server(0.0) as options:
+        files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
+        variables = {"AWS_ENDPOINT_URL": options["endpoint_url"], "XDG_CACHE_HOME": str(folder / "cache")}
+        for number in range(repeats):
+            path = f"{BUCKET}/{number}"
+            files.put(f"{out}/", f"{path}/", recursive=True)
+            local = undisturbed(copy_linked(out, folder / "local"), workers)
+            counts_of(options)
+            stored = undisturbed(f"s3://{path}", workers, variables)
+            counts = counts_of(options)
+            names = {name.removeprefix(f"{path}/") for name in files.find(f"{path}/faces")}
+            expected = files_of(folder / "local")
+            equal = names == expected.keys() and all(
+                files.cat_file(f"{path}/{name}") == expected[name] for name in names
+            )
+            rounds.append({"folder": local, "store": {**stored, **counts}, "equal": equal})
+            shutil.rmtree(folder / "local")
+            files.rm(path, recursive=True)
+    return {"benchmark": "compact in a store", "rounds": rounds}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=int, default=200_000)
@@ -104,12 +137,17 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--folder", type=Path, help="where the temporary folder is made")
+    parser.add_argument("--store", action="store_true", help="beside a store, and nothing else")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=given.folder, prefix="bench_compact") as name:
         folder = Path(name)
         (folder / "maker.py").write_text(MAKER)
         out, killed = folder / "out", folder / "killed"
         make_out(out, given.rows, given.units)
+        if given.store:
+            result = beside_a_store(out, folder, given.workers, given.repeats)
+            sys.stdout.write(json.dumps({**result, "rows": given.rows, "units": given.units}) + "\n")
+            return
         Adding(out, f"{folder / 'maker.py'}:Brightness", given.workers).run()
         repeats, copies = [], []
         for _ in range(given.repeats):
