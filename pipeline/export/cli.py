@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 import click
 
+from ..dataset.stores.argument import DatasetArgument
+
 if TYPE_CHECKING:
     from .request import FormName
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.argument("dest", type=click.Path(path_type=Path))
 @click.option(
     "--as",
@@ -25,8 +27,11 @@ if TYPE_CHECKING:
 @click.option("--split", type=click.Choice(["train", "val", "test"]), help="Only this split.  [default: all]")
 @click.option("--shard-mb", type=int, metavar="MB", help="Size of a shard of webdataset and hf, about.  [default: 512]")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def export(out: Path, dest: Path, *, form: FormName, split: str | None, shard_mb: int | None, as_json: bool) -> int:
-    """Write the faces of OUT to DEST, in the form that other training code reads.
+def export(
+    out: str | Path, dest: Path, *, form: FormName, split: str | None, shard_mb: int | None, as_json: bool
+) -> int:
+    """Write the faces of OUT to DEST, in the form that other training code reads. OUT may lie in a store:
+    s3://bucket/faces.
 
     deepfakebench: aligned frames, landmarks, masks and dataset JSONs of DeepfakeBench. folders: images as stored, for
     ImageFolder, and a CSV table. webdataset: tar shards. hf: a Hugging Face dataset. DEST must be new or empty. Run the

@@ -20,7 +20,7 @@ from typing import Final
 
 from ..console import printable
 from ..errors import CorruptDataError, RefusedError, UsageError
-from ..files import DISK_IS_FULL, sha256_of, sync_folder, walk_strictly, write_durably
+from ..files import DISK_IS_FULL, refuse_address, sha256_of, sync_folder, walk_strictly, write_durably
 from ..lock import hold_lock
 from .forms.form import PartRows
 from .receipt import ExportReceipt, PartReceipt, with_parts
@@ -39,14 +39,15 @@ class Destination:
         self._work = root / WORK
 
     @classmethod
-    def open(cls, root: Path, out: Path, wanted: ExportReceipt) -> Destination:
+    def open(cls, root: Path, out: Path | str, wanted: ExportReceipt) -> Destination:
         """Checks that `root` is free, or holds the export that is `wanted`; writes nothing.
 
-        Raises `RefusedError` where it holds anything else, or one of `root` and `out` lies in the other.
+        Raises `RefusedError` where it holds anything else, or one of `root` and `out` lies in the other, and
+        `UsageError` where it is no folder of this machine.
         """
-        here, source = root.resolve(), out.resolve()
-        if here.is_relative_to(source) or source.is_relative_to(here):
-            raise RefusedError(f"DEST={root}: lies in OUT, or OUT in it; nothing was written; name another folder")
+        refuse_address(root, "an export is written to a folder: name one, and copy it to the store")
+        if isinstance(out, Path):
+            _refuse_nested(root.resolve(), out.resolve(), root)
         if root.exists() and not root.is_dir():
             raise UsageError(f"DEST={root}: is no folder; name a new or empty one")
         path = root / RECEIPT
@@ -163,6 +164,11 @@ class Destination:
 
     def _write(self, name: str, text: str) -> None:
         write_durably(self.root / name, text, self._work)
+
+
+def _refuse_nested(here: Path, source: Path, root: Path) -> None:
+    if here.is_relative_to(source) or source.is_relative_to(here):
+        raise RefusedError(f"DEST={root}: lies in OUT, or OUT in it; nothing was written; name another folder")
 
 
 def _refuse_other(root: Path, stored: ExportReceipt, wanted: ExportReceipt) -> None:

@@ -42,7 +42,7 @@ def print_waiting(text: str) -> None:
     stderr_console().print(escape(printable(text)))
 
 
-def print_result(result: ExportResult, out: Path) -> None:
+def print_result(result: ExportResult, out: str | Path) -> None:
     """Prints what DEST holds, which rows it does not hold and why, and findings."""
     console, receipt = stderr_console(), result.receipt
     lines = [f"{plural(count, 'row')} left out: {_REASONS[reason]}" for reason, count in receipt.skipped.items()]
@@ -66,7 +66,7 @@ def print_result(result: ExportResult, out: Path) -> None:
         console.print(f"{name}: {content}, in {duration_text(result.seconds)}", style=style)
 
 
-def _print_damaged(console: Console, result: ExportResult, out: Path) -> None:
+def _print_damaged(console: Console, result: ExportResult, out: str | Path) -> None:
     """Prints the first damaged rows, a line each, and what to do about them."""
     if not (damaged := result.receipt.damaged):
         return

@@ -13,26 +13,36 @@ from numpy.typing import NDArray
 
 from ..dataset.added_columns import IncompleteSet, complete_sets
 from ..dataset.index import INDEX_COLUMNS
-from ..dataset.manifest import Receipt
+from ..dataset.manifest import Manifest, Receipt
 from ..dataset.open_dataset import open_dataset
 from ..dataset.out import OutPaths
 from ..dataset.stored_images import StoredImages
+from ..dataset.stores.opening import StoreOptions, open_store
 from ..errors import CorruptDataError
+from ..files import refuse_address
 
 Rows = NDArray[np.uint32]
 """Row numbers in the index (rows,), ascending."""
 
+_DEFAULT = StoreOptions()
+
 
 class StoredRows:
-    """The rows of a finished dataset.
+    """The rows of a finished dataset, in a folder or at an address.
 
     `index`: of OUT. `images`: of its rows. `suffix`: of the stored images, such as ".jpg". Not thread-safe.
-    Raises what `open_dataset` raises.
+    Raises what `open_dataset` raises or, of a store, `open_store`.
     """
 
-    def __init__(self, out: Path) -> None:
-        self.manifest, self.index = open_dataset(out)
-        self.images = StoredImages(self.index)
+    def __init__(self, out: Path | str, options: StoreOptions = _DEFAULT) -> None:
+        if isinstance(out, Path):
+            refuse_address(out, "write it with two slashes, and from Python as a text, not as a Path")
+            self.manifest, self.index = open_dataset(out)
+            self.images = StoredImages(self.index)
+        else:
+            store = open_store(out, options)
+            self.manifest, self.index = Manifest.read(store.folder), store.index
+            self.images = StoredImages(self.index, store.reader)
         self.suffix = {"jpeg": ".jpg"}.get(format_ := self.manifest.image_format, f".{format_}")
         self.light_columns = [name for name in self.index.schema.names if name not in INDEX_COLUMNS]
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..dataset.added_columns import IncompleteSet
-from ..dataset.manifest import Manifest
+from ..dataset.stores.address import is_address
+from ..dataset.stores.opening import StoreOptions, read_manifest
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_any_disk_error
 from .check import CheckResult, check_export
@@ -46,25 +48,30 @@ class ExportResult:
 
 
 def export(
-    out: Path,
+    out: str | Path,
     dest: Path,
     request: ExportRequest,
     *,
     on_progress: Progress = lambda *_: None,
     on_wait: Callable[[str], object] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> ExportResult:
     """Writes the rows of the dataset `out` to the folder `dest`, in the form of `request`, or finishes that.
 
     A finished export is not written again, but read back and compared with its SHA-256 sums. `on_wait`: called with a
-    sentence before a wait for another process.
+    sentence before a wait for another process. `out` may be an address in a store, which is read through the cache of
+    loaders; `storage_options`: of its fsspec file system, never printed.
 
-    Raises `UsageError` where `out` holds no finished dataset or `dest` cannot be used, `RefusedError` where it holds
-    anything else or another process is at work on it, `CorruptDataError` where a file of `out` is missing or damaged,
-    and `StoppedError` where the disk fails; the same call resumes then.
+    Raises `UsageError` where `out` holds no finished dataset, the store refuses to be read, or `dest` cannot be used,
+    `RefusedError` where it holds anything else or another process is at work on it, `CorruptDataError` where a file of
+    `out` is missing or damaged, and `StoppedError` where the disk fails or the store does not return a file; the same
+    call resumes then.
     """
     started = time.monotonic()
+    options = StoreOptions(storage_options=storage_options or {})
+    out = out if isinstance(out, str) and is_address(out) else Path(out)
     with stop_on_any_disk_error(dest):
-        stored = StoredRows(out)
+        stored = StoredRows(out, options)
         added_columns = stored.index.added_sets if request.has_columns else {}
         incomplete_columns = stored.incomplete_sets() if request.has_columns else []
         wanted = ExportReceipt(
@@ -81,7 +88,7 @@ def export(
             form = make_form(stored, request)
             with destination.claim(on_wait):
                 parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
-                if _fingerprint_now(out) != wanted.fingerprint:
+                if _fingerprint_now(out, options) != wanted.fingerprint:
                     raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
                 destination.finish([*_published(destination, form), _receipt(destination, CLOSING)])
         checked = _Counter("check", destination.receipt.files, on_progress)
@@ -93,10 +100,10 @@ def export(
         )  # fmt: skip
 
 
-def _fingerprint_now(out: Path) -> str:
+def _fingerprint_now(out: str | Path, options: StoreOptions) -> str:
     """The fingerprint of a dataset that was finished before; raises `StoppedError` where its manifest is not there."""
     try:
-        return Manifest.read(out).fingerprint
+        return read_manifest(out, options).fingerprint
     except UsageError as error:
         raise StoppedError(f"{error}; it was finished as the export began: run the same command again") from error
 

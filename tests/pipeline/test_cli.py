@@ -104,7 +104,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
         ["compact", "s3:/bucket/faces"],
         ["add", "s3://bucket/faces", "no_such_maker.py:Colour"],
         ["remove", "s3://bucket/faces", "colour"],
-        ["export", "s3://bucket/faces", "exported", "--as", "folders"],
+        ["export", "s3:/bucket/faces", "exported", "--as", "folders"],
     ],
 )
 def test_an_address_of_a_store_is_no_folder_of_the_working_directory(

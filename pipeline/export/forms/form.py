@@ -16,6 +16,9 @@ from ..rows import Rows, StoredRows
 OnRows = Callable[[int], object]
 """Called with a number of rows that are done."""
 
+_ROWS_AT_ONCE: Final = 512
+"""That are fetched from a store: several requests at a time, and some MB in memory."""
+
 CLOSING: Final = "closing"
 """Name of the part that is written last: tables and descriptions of the whole export."""
 
@@ -67,13 +70,16 @@ def undamaged(stored: StoredRows, rows: Rows, written: PartRows) -> Iterator[tup
 
     Raises `MissingFileError` where a file of OUT is not there, `StoppedError` where the disk fails.
     """
-    for row in map(int, rows):
-        try:
-            image, mask = stored.images.image(row), stored.images.mask(row)
-        except MissingFileError:
-            raise
-        except CorruptDataError:
-            written.damaged.append(stored.index.value("face_id", row))
-            continue
-        written.rows += 1
-        yield row, image, mask
+    for start in range(0, len(rows), _ROWS_AT_ONCE):
+        fetched = rows[start : start + _ROWS_AT_ONCE].tolist()
+        stored.images.prefetch(fetched, masks=True)
+        for row in fetched:
+            try:
+                image, mask = stored.images.image(row), stored.images.mask(row)
+            except MissingFileError:
+                raise
+            except CorruptDataError:
+                written.damaged.append(stored.index.value("face_id", row))
+                continue
+            written.rows += 1
+            yield row, image, mask

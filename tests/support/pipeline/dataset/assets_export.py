@@ -33,7 +33,7 @@ def named(name: str, frames: int = 2, **fields: Any) -> NamedClip:
     return NamedClip(name, frames, fields=tuple(fields.items()))
 
 
-def run_export(out: Path, dest: Path, form: str, *arguments: str | int) -> Result:
+def run_export(out: Path | str, dest: Path | str, form: str, *arguments: str | int) -> Result:
     """Runs the command in this process."""
     return CliRunner().invoke(main, ["export", str(out), str(dest), "--as", form, *map(str, arguments)])
 
