@@ -17,7 +17,7 @@ from ..dataset.manifest import Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError
 from ..planning.plan import Unit
-from ..planning.run_state import RunState, superseded_receipts
+from ..planning.run_state import RunState
 from ..rows.reuse import SupersededRows
 
 
@@ -82,7 +82,7 @@ def _merge_unit(
     paths, config_hash = run_state.paths, run_state.config_hash
     receipt = adopt_file(paths, unit, config_hash)
     if receipt is None:
-        names = [each.file for each in superseded_receipts(unit, paths, config_hash) if each.file]
+        names = [each.file for each in run_state.receipts.superseded(unit) if each.file]
         with (
             paths.files.fetched([paths.root / name for name in names]),
             closing(SupersededRows(paths, config_hash, schema)) as rows,
