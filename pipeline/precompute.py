@@ -33,7 +33,7 @@ from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError, UsageError
 from .execution.batch_system import check_batch_system, job_description
 from .execution.capacity import default_num_workers
-from .execution.cluster import exit_if_imported_by_worker, is_encrypted
+from .execution.cluster import encryption_warning, exit_if_imported_by_worker
 from .execution.progress import Progress, Totals
 from .execution.unit_scheduler import UnitScheduler
 from .execution.unit_task import start_cluster_workers, start_unit_workers
@@ -66,7 +66,8 @@ from .planning.options import JobSpec, Options, hash_config
 from .planning.plan import PlanPart
 from .planning.recorded import RecordedDataset
 from .planning.run_state import RunState, plan_to_continue
-from .planning.validation import check_cluster_options, job_share_of, prepare_job, retry_predicate
+from .planning.validation import job_share_of, prepare_job, retry_predicate
+from .planning.worker_options import check_cluster_options
 from .sources import Layout, Listing, listing_warnings
 from .splits.coverage import coverage_warnings
 from .splits.people import spelling_warnings
@@ -379,11 +380,8 @@ class _Run:
             if scheduler is not None:
                 progress.dashboard = client.dashboard_link
                 progress.announce(f"dashboard: {client.dashboard_link}")
-            if not (scheduler is cluster is None or is_encrypted(client)):
-                progress.warn(
-                    f"{'--cluster' if scheduler is None else f'--scheduler {scheduler}'}: its connections are not "
-                    "encrypted; whoever can reach it can run code as you; start it with TLS: docs/guides/clusters.md"
-                )
+            if (warning := encryption_warning(client, scheduler)) is not None:
+                progress.warn(warning)
             pool = WorkerPool(client, plugin)
             UnitScheduler(pool, job, progress, finished=finished, supply=supply).run(pending)
         return progress.totals

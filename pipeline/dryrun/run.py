@@ -30,7 +30,8 @@ from ..planning.incremental import (
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..planning.run_state import RunState, plan_to_continue
-from ..planning.validation import check_cluster_options, prepare_job, retry_predicate
+from ..planning.validation import prepare_job, retry_predicate
+from ..planning.worker_options import check_cluster_options
 from ..sources import Listing
 from ..stored_source.source import open_source
 from ..video import MediaReader

@@ -13,8 +13,8 @@ import shutil
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from getpass import getuser
@@ -25,10 +25,11 @@ import dask
 from distributed import Client, Security
 
 from ..console import plural
-from ..errors import UsageError
+from ..dataset.stores.writing.process_folder import process_folder
+from ..errors import StoppedError, UsageError
 from ..interrupts import sigint_handler_kept
 from .certificate import write_certificate
-from .cluster import DASK_CONFIG, client_of
+from .cluster import DASK_CONFIG, client_of, user_client
 
 _CLOSE_TIMEOUT_SECONDS = 60.0
 _LIST_TIMEOUT_SECONDS = 30.0
@@ -135,6 +136,37 @@ def job_description(name: str) -> str:
         f"each has {plural(job.worker_cores, 'core')} and {job.worker_memory / 1e9:.0f} GB for "
         f"{plural(job.worker_processes, 'worker')}, walltime {walltime} (settings: jobqueue.{name})"
     )
+
+
+@contextmanager
+def start_cluster(cluster: str | Callable[[], Any], folder: Path | None) -> Iterator[tuple[Client, RunFiles | None]]:
+    """Starts a cluster whose workers come later; yields its client, and the files of its jobs.
+
+    `cluster`: the name of a batch system, or a function that returns a cluster, which has no files. `folder`: see
+    `batch_client`; None for one of this run alone in the working directory.
+    """
+    if isinstance(cluster, str):
+        with ExitStack() as stack:
+            folder = folder or stack.enter_context(_folder_in_working_directory())
+            yield stack.enter_context(batch_client(cluster, folder))
+    else:
+        with user_client(cluster) as client:
+            yield client, None
+
+
+@contextmanager
+def _folder_in_working_directory() -> Iterator[Path]:
+    place = Path.cwd()
+    with ExitStack() as stack:
+        try:
+            folder = stack.enter_context(process_folder("facefeed-cluster-", place))
+        except OSError as error:
+            raise StoppedError(
+                f"{place}: {error.strerror}; the certificate of the workers' connections and the logs of their jobs "
+                "are in the working directory: run the same command in a folder that all nodes see and that you may "
+                "write to"
+            ) from error
+        yield folder
 
 
 @contextmanager

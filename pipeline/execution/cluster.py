@@ -245,9 +245,14 @@ def remote_client(address: str) -> Iterator[Client]:
             yield client
 
 
-def is_encrypted(client: Client) -> bool:
-    """Whether only who has the cluster's certificate can connect to it."""
-    return str(client.scheduler.address).startswith("tls://")
+def encryption_warning(client: Client, scheduler: str | None) -> str | None:
+    """What to say where others can connect to the cluster; `scheduler`: the address that the user gave, if any."""
+    if str(client.scheduler.address).startswith("tls://"):
+        return None
+    return (
+        f"{'--cluster' if scheduler is None else f'--scheduler {scheduler}'}: its connections are not encrypted; "
+        "whoever can reach it can run code as you; start it with TLS: docs/guides/clusters.md"
+    )
 
 
 def disable_retries(client: Client) -> None:

@@ -10,7 +10,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -21,14 +21,13 @@ from distributed import Client, WorkerPlugin, get_worker
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.stores.remote_files import UnusableStoreError
 from ..dataset.stores.writing import StoreFiles
-from ..dataset.stores.writing.process_folder import process_folder
 from ..errors import StoppedError
 from ..planning.job_share import JobShare
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from .batch_system import RunFiles, batch_client
+from .batch_system import RunFiles, start_cluster
 from .capacity import decoders_per_worker, visible_gpus
-from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error, user_client
+from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error
 from .unit_worker import UnitWorker
 
 
@@ -60,31 +59,12 @@ def start_cluster_workers(
 
     Raises `StoppedError` where the cluster fails, also within the block.
     """
-    files = None
-    with stop_on_cluster_error(), ExitStack() as stack:
-        if isinstance(cluster, str):
-            folder = stack.enter_context(_working_folder()) if job.out_files.is_remote else job.paths.temporary
-            client, files = stack.enter_context(batch_client(cluster, folder))
-        else:
-            client = stack.enter_context(user_client(cluster))
-        plugin = stack.enter_context(install_unit_workers(client, job, [], local=False))
+    with (
+        stop_on_cluster_error(),
+        start_cluster(cluster, None if job.out_files.is_remote else job.paths.temporary) as (client, files),
+        install_unit_workers(client, job, [], local=False) as plugin,
+    ):
         yield client, plugin, files
-
-
-@contextmanager
-def _working_folder() -> Iterator[Path]:
-    """A folder of this run alone in the working directory: with OUT in a store, all nodes see no other place."""
-    place = Path.cwd()
-    with ExitStack() as stack:
-        try:
-            folder = stack.enter_context(process_folder("facefeed-cluster-", place))
-        except OSError as error:
-            raise StoppedError(
-                f"{place}: {error.strerror}; with OUT in a store, the certificate of the workers' connections and the "
-                "logs of their jobs are in the working directory: run the same command in a folder that all nodes see "
-                "and that you may write to"
-            ) from error
-        yield folder
 
 
 @contextmanager

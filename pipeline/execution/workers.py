@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+import uuid
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
@@ -40,11 +41,11 @@ class Worker:
         return f"worker {self.name}"
 
 
-class WorkerPool:
-    """The workers of `client`; `plugin_name`: of the plugin that holds the `UnitWorker` of each."""
+class TaskPool:
+    """The workers of `client`, and the tasks that this process has submitted to them."""
 
-    def __init__(self, client: Client, plugin_name: str) -> None:
-        self._client, self._plugin_name = client, plugin_name
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._completed: SimpleQueue[Future] = SimpleQueue()
 
     def workers(self) -> dict[str, Worker]:
@@ -54,14 +55,14 @@ class WorkerPool:
         except (OSError, TimeoutError, ValueError):  # the scheduler is gone, and its futures are cancelled
             return {}
 
-    def submit(self, unit: Unit, worker: Worker) -> Future:
-        """Submits a unit to one worker or, if that has left meanwhile, to any."""
-        # A tuple: Dask keeps a record for each first element for ever, so all units share theirs.
-        key = ("facefeed-unit", f"{unit.unit_id}-{time.monotonic_ns()}")
-        future = self._client.submit(
-            run_unit, unit, self._plugin_name, key=key, pure=False, retries=0, workers=[worker.address],
-            allow_other_workers=True,
-        )  # fmt: skip
+    def submit_task(self, function: Callable[..., object], *arguments: object, name: str, **where: Any) -> Future:
+        """Submits a call of a function to any worker, or as `where` says; no worker runs it again.
+
+        `name`: of all such tasks.
+        """
+        # A tuple: Dask keeps a record for each first element for ever, so all tasks share theirs.
+        key = (name, uuid.uuid4().hex)
+        future = self._client.submit(function, *arguments, key=key, pure=False, retries=0, **where)
         future.add_done_callback(self._completed.put)
         return future
 
@@ -71,6 +72,25 @@ class WorkerPool:
             return self._completed.get(timeout=timeout_seconds)
         except Empty:
             return None
+
+    def cancel(self, futures: Iterable[Future]) -> None:
+        """Cancels tasks that have not started."""
+        self._client.cancel(list(futures))
+
+
+class WorkerPool(TaskPool):
+    """As `TaskPool`, for units; `plugin_name`: of the plugin that holds the `UnitWorker` of each worker."""
+
+    def __init__(self, client: Client, plugin_name: str) -> None:
+        super().__init__(client)
+        self._plugin_name = plugin_name
+
+    def submit(self, unit: Unit, worker: Worker) -> Future:
+        """Submits a unit to one worker or, if that has left meanwhile, to any."""
+        return self.submit_task(
+            run_unit, unit, self._plugin_name, name="facefeed-unit", workers=[worker.address],
+            allow_other_workers=True,
+        )  # fmt: skip
 
     def restart(self, worker: Worker) -> None:
         """Requests a new process for the worker, without waiting the seconds that this takes."""
@@ -96,10 +116,6 @@ class WorkerPool:
             return bool(self._client.run_on_scheduler(_answers, address=address))
         except (OSError, TimeoutError, ValueError):  # as in `workers`
             return False
-
-    def cancel(self, futures: Iterable[Future]) -> None:
-        """Cancels units that have not started."""
-        self._client.cancel(list(futures))
 
 
 def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None, str]]:

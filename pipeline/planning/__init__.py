@@ -7,6 +7,7 @@ Must not know: Dask, how a frame is decoded or a face is found.
 |---|---|
 | options | `Options`: what the user chooses; `JobSpec`: what every worker gets; the config and its hash |
 | validation | `prepare_job`: checks the arguments of `precompute` before anything is written |
+| worker_options | checks `--workers`, `--scheduler` and `--cluster` together |
 | image_clips, listed_masks | joins the frames of a folder into one clip; masks that lie beside the clips |
 | recorded | plan and config that OUT holds, which a further run must continue |
 | plan | `Plan`, `PlanPart`, `Unit`: which inputs are processed together; only ever appended to |
