@@ -12,15 +12,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from .command_group import CommandGroup
 from .dataset.stores.argument import DatasetArgument
 from .errors import UsageError
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from .planning.failure_limit import FailureLimit
@@ -63,6 +66,32 @@ def _cluster(ctx: click.Context, param: click.Parameter, given: str | None) -> A
     from .execution.cluster import load_cluster  # noqa: PLC0415
 
     return load_cluster(Path(given))
+
+
+def _where_to_work(default_workers: str) -> Callable[[_Command], _Command]:
+    """The options that say on which processes a command works, and the number of these without them."""
+    options = (
+        click.option(
+            "--workers",
+            metavar="N|N..M",
+            callback=_workers,
+            help=f"Processes on this machine or, also as 4..64, of the cluster.  [default: {default_workers}]",
+        ),
+        click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead."),
+        click.option(
+            "--cluster",
+            metavar="slurm|pbs|sge|FILE.py",
+            callback=_cluster,
+            help="Start workers as jobs of a batch system, or on what `cluster()` in a file returns.",
+        ),
+    )
+
+    def add(command: _Command) -> _Command:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
 
 
 class _Precompute(click.Command):
@@ -172,20 +201,7 @@ class _Precompute(click.Command):
 )
 @click.option("--allow-leaks", is_flag=True, help="Accept given splits that share originals or people.")
 @click.option("--allow-unlabelled", is_flag=True, help="Accept that most inputs have no label.")
-@click.option(
-    "--workers",
-    metavar="N|N..M",
-    callback=_workers,
-    help="Processes on this machine or, also as 4..64, of the cluster.  "
-    "[default: one per core and 2 GB; with GPUs one for two cores, at most 4 a GPU]",
-)
-@click.option("--scheduler", metavar="ADDRESS", help="Join a running Dask cluster instead.")
-@click.option(
-    "--cluster",
-    metavar="slurm|pbs|sge|FILE.py",
-    callback=_cluster,
-    help="Start workers as jobs of a batch system, or on what `cluster()` in a file returns.",
-)
+@_where_to_work("one per core and 2 GB; with GPUs one for two cores, at most 4 a GPU")
 @click.option("--part", metavar="I/N", help="Do the I-th of N shares alone, for arrays of jobs; the last finishes OUT.")
 @click.option(
     "--retry-failed",
@@ -334,8 +350,9 @@ def _percent(given: str) -> float:
 @click.command()
 @click.argument("out", type=DatasetArgument())
 @click.option("--rebuild-index", is_flag=True, help="First rebuild the index from the files.")
+@_where_to_work("one per core and 2 GB of memory, and per 2 GB of files")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def verify(out: str | Path, *, rebuild_index: bool, as_json: bool) -> int:
+def verify(out: str | Path, *, rebuild_index: bool, as_json: bool, **where: Any) -> int:
     """Check that OUT is whole: schema, footers, page checksums, hashes, rows, index, duplicates, accounting.
 
     It may lie in a store: s3://bucket/faces.
@@ -343,13 +360,16 @@ def verify(out: str | Path, *, rebuild_index: bool, as_json: bool) -> int:
     Exit 1 if anything is wrong, or the job has not come to its end; each finding names the file.
     """
     from . import report  # noqa: PLC0415
+    from .interrupts import handle_interrupts  # noqa: PLC0415
     from .row_progress import RowProgress  # noqa: PLC0415
     from .verify.check import verify  # noqa: PLC0415
     from .verify.rebuild import rebuild_index_file  # noqa: PLC0415
 
+    progress = RowProgress()
     if rebuild_index:
-        rebuild_index_file(out, on_wait=RowProgress().on_wait)
-    verdict = verify(out, on_file=report.file_progress_printer())
+        rebuild_index_file(out, on_wait=progress.on_wait)
+    with handle_interrupts(lambda: None):
+        verdict = verify(out, on_file=report.file_progress_printer(), on_wait=progress.on_wait, **where)
     report.print_verdict(verdict, out)
     if as_json:
         click.echo(json.dumps(verdict.figures()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from pathlib import Path
 
-from ..dataset.index.part import read_part, write_part
+from ..dataset.index.part import part_of, read_part
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from ..files import sha256_of
@@ -20,7 +20,7 @@ def publish_index_part(paths: OutPaths, unit: str, unit_file: Path, sha256: str)
     part = paths.index_part(unit)
     attempt = paths.temporary / f"{part.name}.{uuid.uuid4().hex}"
     try:
-        write_part(unit_file, sha256, attempt)
+        attempt.write_bytes(part_of(unit_file, sha256))
         paths.files.replace(attempt, part)
         attempt.replace(part)
     finally:

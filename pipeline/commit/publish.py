@@ -101,18 +101,27 @@ def move_to_quarantine(path: Path, paths: OutPaths) -> None:
 
 
 def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = None) -> int:
-    """Reads the whole file and verifies its page checksums; returns its number of rows.
+    """Reads the whole file, see `read_unit_file`; returns its number of rows."""
+    return sum(table.num_rows for table in read_unit_file(path, unit, content_key, rows))
+
+
+def read_unit_file(path: Path, unit: str, content_key: str, rows: int | None = None) -> Iterator[pa.Table]:
+    """Yields the row groups of a file and verifies their page checksums; checks the file as a whole at the end.
 
     `content_key`: what its rows depend on beside the unit: the hash of the job's config or, of a file of added columns,
     `ColumnSet.state_of` the unit.
     Raises `CorruptDataError` where it is not `unit`'s complete file under that key, `StoppedError` where the disk
     fails, which says nothing about the file.
     """
+    counted = 0
     try:
         refuse_non_file(path)
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
             stored = {key: (file.metadata.metadata or {}).get(key.encode(), b"").decode() for key in _METADATA_KEYS}
-            counted: int = sum(file.read_row_group(group).num_rows for group in range(file.num_row_groups))
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group, use_threads=False)  # units are read by several processes at a time
+                counted += table.num_rows
+                yield table
     except (OSError, ValueError, pa.ArrowException) as error:
         raise_unless_damage(path, error)
         raise CorruptDataError(f"{path.name}: {error}") from error
@@ -121,7 +130,6 @@ def check_unit_file(path: Path, unit: str, content_key: str, rows: int | None = 
         raise CorruptDataError(f"{path.name}: says {stored}, expected {expected}")
     if counted != int(stored["facefeed.rows"]):
         raise CorruptDataError(f"{path.name}: holds {counted} rows, says {stored['facefeed.rows']}")
-    return counted
 
 
 _METADATA_KEYS = ("facefeed.unit", "facefeed.config", "facefeed.rows")

@@ -1,4 +1,4 @@
-"""`IndexBuilder`: builds the index from the dataset's files, and from those of its added columns."""
+"""`IndexBuilder`: builds the index from the dataset's files, and from those of its added columns; `UnitRows`."""
 
 from __future__ import annotations
 
@@ -18,35 +18,20 @@ _MOST_TABLES = 256
 """Of files with few rows, before they become one: a table of one row takes as much memory as one of a hundred."""
 
 
-class IndexBuilder:
-    """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
+class UnitRows:
+    """Reads what an index of `schema` says of the rows of a unit.
 
-    `files`: the dataset's files as `(path, name relative to OUT)`; a path may be that of a unit's part of the index
-    instead. `added`: the sets of added columns that `schema` has too. Raises `CorruptDataError` on a file that cannot
-    be read, has other columns or, of added ones, other faces.
+    `added`: the sets of added columns that `schema` has too. Raises `CorruptDataError` on a file that cannot be read,
+    has other columns or, of added ones, other faces.
     """
 
-    def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]], added: Sequence[ColumnSet] = ()) -> None:
-        self._schema = schema
-        self._files = files
-        self._added = added
+    def __init__(self, schema: pa.Schema, added: Sequence[ColumnSet] = ()) -> None:
+        self.schema, self._added = schema, added
         replaced = {field.name for column_set in added for field in column_set.indexed_fields}
         self._stored = [field for field in recorded_schema(schema) if field.name not in {*UNINDEXED_COLUMNS, *replaced}]
-        self._dictionaries = self._build_dictionaries()
 
-    def _build_dictionaries(self) -> dict[str, pa.Array]:
-        names = [field.name for field in self._schema if pa.types.is_dictionary(field.type) and field.name != "file"]
-        distinct: dict[str, dict[str, None]] = {name: {} for name in names}
-        for path, _ in self._files:
-            table = self._read(path, names)
-            for name, values in distinct.items():
-                unique = table.column(name).unique().to_pylist()
-                values.update(dict.fromkeys(value for value in unique if value is not None))
-        distinct["file"] = dict.fromkeys(name for _, name in self._files)
-        return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
-
-    def _read(self, path: Path, names: Collection[str]) -> pa.Table:
-        """Columns of a unit's file and of the files of its added columns, as far as they are among `names`."""
+    def read(self, path: Path, names: Collection[str]) -> pa.Table:
+        """Those of the unit's columns that are among `names`; `path`: of its file, or of its part of the index."""
         table = _read_unit(path, [field for field in self._stored if field.name in names])
         for column_set in self._added:
             if fields := [field for field in column_set.indexed_fields if field.name in names]:
@@ -58,13 +43,38 @@ class IndexBuilder:
                     table = table.append_column(field, added.column(field.name))
         return table
 
-    def _rows(self) -> Iterator[pa.Table]:
-        for path, name in self._files:
-            table = self._read(path, self._schema.names)
-            table = table.append_column("file", pa.array([name] * len(table), pa.string()))
-            for column, values in _location(path).items():
-                table = table.append_column(column, values)
-            yield table
+    def read_all(self, path: Path, name: str) -> pa.Table:
+        """All columns of the index, strings as they are; `name`: of the unit's file, relative to OUT."""
+        table = self.read(path, self.schema.names)
+        table = table.append_column("file", pa.array([name] * len(table), pa.string()))
+        for column, values in _location(path).items():
+            table = table.append_column(column, values)
+        return table.select(self.schema.names)
+
+
+class IndexBuilder:
+    """Builds the index in bounded memory, in two passes over the files: one for the dictionaries, one for the rows.
+
+    `files`: the dataset's files as `(path, name relative to OUT)`; a path may be that of a unit's part of the index
+    instead. `added`, errors: see `UnitRows`.
+    """
+
+    def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]], added: Sequence[ColumnSet] = ()) -> None:
+        self._schema = schema
+        self._files = files
+        self._unit_rows = UnitRows(schema, added)
+        self._dictionaries = self._build_dictionaries()
+
+    def _build_dictionaries(self) -> dict[str, pa.Array]:
+        names = [field.name for field in self._schema if pa.types.is_dictionary(field.type) and field.name != "file"]
+        distinct: dict[str, dict[str, None]] = {name: {} for name in names}
+        for path, _ in self._files:
+            table = self._unit_rows.read(path, names)
+            for name, values in distinct.items():
+                unique = table.column(name).unique().to_pylist()
+                values.update(dict.fromkeys(value for value in unique if value is not None))
+        distinct["file"] = dict.fromkeys(name for _, name in self._files)
+        return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
 
     def _encode(self, table: pa.Table) -> pa.RecordBatch:
         columns = []
@@ -81,7 +91,8 @@ class IndexBuilder:
         """All rows, in batches of equal length but the last."""
         buffered: list[pa.Table] = []
         count = 0
-        for table in self._rows():
+        for path, name in self._files:
+            table = self._unit_rows.read_all(path, name)
             buffered.append(table)
             count += len(table)
             if len(buffered) == _MOST_TABLES:
@@ -101,6 +112,11 @@ class IndexBuilder:
                 writer.write_batch(batch)
                 total += batch.num_rows
         return total
+
+
+def num_rows_of(path: Path) -> int:
+    """Number of rows of a unit; `path`: of its file, or of its part of the index. Raises `CorruptDataError`."""
+    return len(_read_unit(path, [pa.field("face_id", pa.string(), nullable=False)]))
 
 
 def _read_unit(path: Path, columns: Sequence[pa.Field]) -> pa.Table:

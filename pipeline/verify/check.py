@@ -2,56 +2,87 @@
 
 from __future__ import annotations
 
+import math
 import shlex
 import tempfile
-import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from ..commit.finalize import renewed_manifest, superseded_units
-from ..commit.publish import check_unit_file
 from ..console import plural
-from ..dataset.added_columns import ColumnSet
-from ..dataset.index import Index, current_index_path, index_schema
-from ..dataset.index.part import PART_SUFFIX, write_part
-from ..dataset.index_builder import IndexBuilder
+from ..dataset.index import current_index_path
+from ..dataset.index.part import PART_SUFFIX
+from ..dataset.index_builder import num_rows_of
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
-from ..dataset.schema import ROW_GROUP_ROWS, labels_of
+from ..dataset.stores.address import is_address
 from ..dataset.stores.writing import open_out
-from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
-from ..files import files_below, raise_unless_damage, refuse_unmapped, sha256_of, stop_on_any_disk_error
+from ..errors import CorruptDataError, StoppedError, UsageError
+from ..execution.capacity import num_workers_without_gpu
+from ..files import files_below, raise_unless_damage, refuse_unmapped, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.receipts import lists_inputs_of
 from ..planning.run_state import RecordedRunState, RunState
+from ..planning.worker_options import check_cluster_options
 from .added_columns import check_added_columns
 from .findings import RERUN, Finding, VerifyResult, errors_as_findings
+from .index_check import IndexedFile, check_index
+from .ordered import OrderedMap, map_here
 from .unfinished import UnfinishedRun
+from .unit_check import Step, UnitToCheck, check_steps
+
+_CHUNK_BYTES: Final = 256_000_000
+"""Of the files that a worker checks at a time, or of a larger one."""
+_CHUNK_STEPS: Final = 256
+_WORKER_BYTES: Final = 2_000_000_000
+"""Of files that are worth a worker: to start the workers takes as long as to read some GB."""
 
 
 def verify(
     out: str | Path,
     *,
+    workers: int | tuple[int, int] | None = None,
+    scheduler: str | None = None,
+    cluster: str | Callable[[], Any] | None = None,
     on_file: Callable[[str], None] = lambda _: None,
+    on_wait: Callable[[str], object] = lambda _: None,
     storage_options: Mapping[str, Any] | None = None,
 ) -> VerifyResult:
     """Reads every byte of the dataset; of an unfinished one, the files of all finished units.
 
-    OUT may be the address of a store, of which one file after the other is fetched; `storage_options`: of its fsspec
-    file system.
-
     A damaged page, a missing or unaccounted file, a duplicate row, an index or a manifest that contradicts the files:
-    each is one `Finding`; consequences of a finding are not reported again. `on_file`: called with the name of each
-    file before it is read. Raises `UsageError` where OUT holds no dataset, or its file system cannot map the index, and
-    `StoppedError` where the disk fails.
+    each is one `Finding`; consequences of a finding are not reported again. Findings and their order are the same
+    wherever units are checked.
+
+    Args:
+        out: a folder, or the address of a store, of which each worker fetches one file after the other.
+        workers: processes on this machine; 1: this one alone. None: one per core as far as memory allows and per 2 GB
+            of files, so that small datasets are checked here. With `cluster` as in `precompute`.
+        scheduler: address of a running Dask scheduler to use instead, whose workers see `out`.
+        cluster: as in `precompute`.
+        on_file: called with the name of each file before it is read.
+        on_wait: called with a sentence where workers are waited for, or some could not be started.
+        storage_options: of the store's fsspec file system; never printed.
+
+    Raises:
+        UsageError: an argument cannot be used, OUT holds no dataset, or its file system cannot map the index.
+        StoppedError: the disk or the cluster fails.
+
     """
+    check_cluster_options(workers, scheduler, cluster)
+    if isinstance(cluster, str):
+        from ..execution.batch_system import check_batch_system  # noqa: PLC0415 (Dask)
+
+        check_batch_system(cluster)
+    if not (scheduler is None and cluster is None) and not (isinstance(out, str) and is_address(out)):
+        out = Path(out).absolute()  # workers have other working directories
     with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
         paths.files.fetch([paths.index, paths.next_index])
         if (index_file := current_index_path(paths.root)).is_file():
@@ -59,57 +90,148 @@ def verify(
         # Not those of the working copy, which a run on this host may be writing.
         is_remote = paths.files.is_remote
         with tempfile.TemporaryDirectory(prefix="facefeed-verify-") if is_remote else nullcontext("") as parts:
-            return _verify(paths, Path(parts), on_file)
+            start = partial(_start_workers, paths, workers, scheduler, cluster, on_wait=on_wait)
+            return _Verification(paths, Path(parts), start, on_file).result()
 
 
-def _verify(paths: OutPaths, parts: Path, on_file: Callable[[str], None]) -> VerifyResult:
-    """`parts`: a folder for parts of the index, which are made from the files of a store, as these are not kept."""
-    kind, out = "manifest", paths.root
-    try:
-        if unfinished := UnfinishedRun.find(paths):
-            return _check_unfinished(unfinished, parts, on_file)
-        manifest = Manifest.read(out)
-        kind = "plan"
-        plan = Plan.load(paths)
-        run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
-    except (UsageError, StoppedError):
-        raise
-    except Exception as error:
-        raise_unless_damage(out, error)
-        return VerifyResult(findings=[Finding(kind, paths.place, str(error))])
-    result = VerifyResult()
-    findings = result.findings
-    lost_parts = list(_lost_parts(plan, manifest))
-    findings += lost_parts
-    files: list[tuple[Path, str]] = []
-    units: list[Receipt] = []
-    intact: set[str] = set()
-    for planned in run_state.plan.units():
-        owned = run_state.owned_videos(planned)
-        for unit, receipt in _receipts(run_state, planned, findings):
-            if receipt.file:
-                on_file(receipt.file)
-                if result.add(paths, receipt, _check_unit(paths, unit, receipt, owned, manifest, parts=parts)):
-                    intact.add(receipt.unit)
-                is_remote = paths.files.is_remote
-                files.append((_part(parts, receipt) if is_remote else out / receipt.file, receipt.file))
-                units.append(receipt)
-    files.sort(key=lambda file: file[1])
-    unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
-    replaced = {unit.unit_id for unit in superseded_units(run_state)}
-    findings += _files_left_of(replaced, run_state)
-    if not lost_parts:
-        findings += _unaccounted_files(paths, {name for _, name in files}, unaccounted | replaced)
-    is_accounted = not (unaccounted or lost_parts)
-    of_columns = list(check_added_columns(out, units, intact, replaced)) if is_accounted else []
-    findings += of_columns
-    findings += errors_as_findings(
-        "index", out, "index.arrow",
-        lambda: _check_index(out, manifest, files if is_accounted and not of_columns else None),
-    )  # fmt: skip
-    if is_accounted:
-        findings += errors_as_findings("account", out, "manifest.json", lambda: _check_manifest(run_state, manifest))
-    return result
+@contextmanager
+def _start_workers(
+    paths: OutPaths,
+    workers: int | tuple[int, int] | None,
+    scheduler: str | None,
+    cluster: str | Callable[[], Any] | None,
+    size_bytes: int,
+    *,
+    on_wait: Callable[[str], object],
+) -> Iterator[OrderedMap]:
+    """Yields what reads files; `size_bytes`: of all of them."""
+    if workers is None and scheduler is None and cluster is None:
+        workers = min(num_workers_without_gpu(), max(1, size_bytes // _WORKER_BYTES))
+    if workers == 1 and cluster is None:
+        yield map_here(paths)
+        return
+    from .workers import start_workers  # noqa: PLC0415 (Dask)
+
+    num_chunks = math.ceil(size_bytes / _CHUNK_BYTES)
+    with start_workers(paths, workers, scheduler, cluster, num_chunks=num_chunks, on_wait=on_wait) as run:
+        yield run
+
+
+class _Verification:
+    """The steps of one call of `verify`, in order.
+
+    `parts`: a folder for parts of the index, which are made from the files of a store, as these are not kept.
+    """
+
+    def __init__(
+        self,
+        paths: OutPaths,
+        parts: Path,
+        start: Callable[[int], AbstractContextManager[OrderedMap]],
+        on_file: Callable[[str], None],
+    ) -> None:
+        self._paths, self._parts, self._start, self._on_file = paths, parts, start, on_file
+        self._units: list[Receipt] = []  # with rows, and without their inputs
+        self._intact: set[str] = set()  # ids of those without findings
+
+    def result(self) -> VerifyResult:
+        """Checks the files, and then all that is said of them."""
+        kind, out, paths = "manifest", self._paths.root, self._paths
+        try:
+            unfinished = UnfinishedRun.find(paths)
+            manifest = unfinished.manifest if unfinished else Manifest.read(out)
+            schema = manifest.face_schema()
+            kind = "plan"
+            plan = Plan.load(paths)
+        except (UsageError, StoppedError):
+            raise
+        except Exception as error:
+            raise_unless_damage(out, error)
+            return VerifyResult(findings=[Finding(kind, paths.place, str(error))])
+        with self._start(manifest.bytes) as run, stop_on_any_disk_error(out):
+            if unfinished:
+                result = VerifyResult(unfinished=unfinished)
+                self._check_units(run, schema, _finished_steps(unfinished.run_state), result)
+                return result
+            run_state = RecordedRunState(paths, plan, hash_config(manifest.config))
+            result = VerifyResult(findings=[*_lost_parts(plan, manifest)])
+            has_lost_parts = bool(result.findings)
+            self._check_units(run, schema, _steps(run_state), result)
+            self._check_account(run, run_state, manifest, result.findings, has_lost_parts=has_lost_parts)
+            return result
+
+    def _check_units(self, run: OrderedMap, schema: pa.Schema, steps: Iterator[Step], result: VerifyResult) -> None:
+        """Adds what the files of the units say."""
+        for checked in chain.from_iterable(run(partial(check_steps, schema), _chunks(steps, self._on_file))):
+            if isinstance(checked, Finding):
+                result.findings.append(checked)
+                continue
+            result.add(checked)
+            self._units.append(checked.receipt)
+            if not checked.findings:
+                self._intact.add(checked.receipt.unit)
+            if checked.index_part is not None:
+                self._part(checked.receipt).write_bytes(checked.index_part)
+
+    def _part(self, receipt: Receipt) -> Path:
+        return self._parts / f"{receipt.unit}{PART_SUFFIX}"
+
+    def _check_account(
+        self,
+        run: OrderedMap,
+        run_state: RunState,
+        manifest: Manifest,
+        findings: list[Finding],
+        *,
+        has_lost_parts: bool,
+    ) -> None:
+        paths, out = self._paths, self._paths.root
+        unaccounted = {Path(finding.location).stem for finding in findings if finding.kind == "receipt"}
+        replaced = {unit.unit_id for unit in superseded_units(run_state)}
+        findings += _files_left_of(replaced, run_state)
+        if not has_lost_parts:
+            findings += _unaccounted_files(paths, {str(unit.file) for unit in self._units}, unaccounted | replaced)
+        is_accounted = not (unaccounted or has_lost_parts)
+        of_columns = list(check_added_columns(out, self._units, self._intact, replaced, run)) if is_accounted else []
+        findings += of_columns
+        files = self._files_to_index() if is_accounted and not of_columns else None
+        if paths.files.is_remote:  # parts of the index are here
+            run = map_here(paths)
+        findings += errors_as_findings("index", out, "index.arrow", lambda: check_index(paths, manifest, files, run))
+        if is_accounted:
+            findings += errors_as_findings(
+                "account", out, "manifest.json", lambda: _check_manifest(run_state, manifest)
+            )
+
+    def _files_to_index(self) -> list[IndexedFile] | None:
+        """The dataset's files, or their parts of the index, in its order; None where one cannot be read."""
+        files: list[IndexedFile] = []
+        first_row = 0
+        for unit in sorted(self._units, key=lambda unit: str(unit.file)):
+            path = self._part(unit) if self._paths.files.is_remote else self._paths.root / str(unit.file)
+            try:
+                rows = unit.rows if unit.unit in self._intact else num_rows_of(path)
+            except CorruptDataError:
+                return None
+            files.append(IndexedFile(path=path, location=str(unit.file), first_row=first_row, rows=rows))
+            first_row += rows
+        return files
+
+
+def _chunks(steps: Iterator[Step], on_file: Callable[[str], None]) -> Iterator[list[Step]]:
+    """Groups steps by the size of their files; announces each file."""
+    chunk: list[Step] = []
+    size_bytes = 0
+    for step in steps:
+        chunk.append(step)
+        if isinstance(step, UnitToCheck):
+            on_file(step.location)
+            size_bytes += step.receipt.bytes
+        if size_bytes >= _CHUNK_BYTES or len(chunk) >= _CHUNK_STEPS:
+            yield chunk
+            chunk, size_bytes = [], 0
+    if chunk:
+        yield chunk
 
 
 def _lost_parts(plan: Plan, manifest: Manifest) -> Iterator[Finding]:
@@ -120,21 +242,26 @@ def _lost_parts(plan: Plan, manifest: Manifest) -> Iterator[Finding]:
         yield Finding("plan", "plan", detail)
 
 
-def _check_unfinished(unfinished: UnfinishedRun, parts: Path, on_file: Callable[[str], None]) -> VerifyResult:
-    """Checks the files of finished units; a missing or damaged receipt means a pending unit, not a finding."""
-    run_state = unfinished.run_state
-    result = VerifyResult(unfinished=unfinished)
+def _finished_steps(run_state: RunState) -> Iterator[Step]:
+    """The finished units of an unfinished run; a missing or damaged receipt means a pending unit, not a finding."""
     for planned, unit, receipt in run_state.finished_units():
         if receipt.file:
-            on_file(receipt.file)
-            owned = run_state.owned_videos(planned)
-            checks = _check_unit(run_state.paths, unit, receipt, owned, unfinished.manifest, parts=parts)
-            result.add(run_state.paths, receipt, checks)
-    return result
+            yield UnitToCheck.of(unit, receipt, run_state.owned_videos(planned))
 
 
-def _receipts(run_state: RunState, unit: Unit, findings: list[Finding]) -> Iterator[tuple[Unit, Receipt]]:
-    """Yields the unit with its receipt or, where it was split, its halves; skips receipts that name another file."""
+def _steps(run_state: RunState) -> Iterator[Step]:
+    """The units of a finished run that have rows, and findings on receipts."""
+    for planned in run_state.plan.units():
+        owned = run_state.owned_videos(planned)
+        for each in _receipts(run_state, planned):
+            if isinstance(each, Finding):
+                yield each
+            elif each[1].file:
+                yield UnitToCheck.of(*each, owned)
+
+
+def _receipts(run_state: RunState, unit: Unit) -> Iterator[Finding | tuple[Unit, Receipt]]:
+    """The unit with its receipt or, where it was split, its halves; skips receipts that name another file."""
     location = f"receipts/{unit.unit_id}.json"
     try:
         receipt = run_state.receipt(unit)
@@ -145,14 +272,14 @@ def _receipts(run_state: RunState, unit: Unit, findings: list[Finding]) -> Itera
         raise
     except Exception as error:
         raise_unless_damage(run_state.paths.root / location, error)
-        findings.append(Finding("receipt", location, str(error)))
+        yield Finding("receipt", location, str(error))
         return
-    findings += [Finding("receipt", location, detail) for detail in details]
+    yield from (Finding("receipt", location, detail) for detail in details)
     if receipt is None:
-        findings.append(Finding("receipt", location, f"missing; the unit has {len(unit.inputs)} inputs"))
+        yield Finding("receipt", location, f"missing; the unit has {len(unit.inputs)} inputs")
     elif receipt.outcome == "split":
         for half in halves if len(unit.inputs) > 1 else ():
-            yield from _receipts(run_state, half, findings)
+            yield from _receipts(run_state, half)
     elif receipt.file in {None, file}:
         yield unit, receipt
 
@@ -168,60 +295,6 @@ def _check_receipt(receipt: Receipt, unit: Unit, halves: Sequence[Unit], file: s
         yield f"its file is {receipt.file}, the {receipt.rows} rows of the unit belong into {file}"
     if not lists_inputs_of(unit, receipt):
         yield "its inputs are not those of the plan"
-
-
-def _check_unit(
-    paths: OutPaths, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest, *, parts: Path
-) -> Iterator[Finding]:
-    location = str(receipt.file)
-    if paths.files.size_bytes(paths.root / location) is None:
-        yield Finding("file", location, "missing")
-        return
-    with paths.files.local(paths.root / location) as path:
-        yield from _check_file(path, unit, receipt, owned, manifest)
-        if paths.files.is_remote:
-            write_part(path, str(receipt.sha256), _part(parts, receipt))
-
-
-def _part(parts: Path, receipt: Receipt) -> Path:
-    return parts / f"{receipt.unit}{PART_SUFFIX}"
-
-
-def _check_file(path: Path, unit: Unit, receipt: Receipt, owned: set[str], manifest: Manifest) -> Iterator[Finding]:
-    location = str(receipt.file)
-    if (size_bytes := path.stat().st_size) != receipt.bytes:
-        yield Finding("size", location, f"is {size_bytes} bytes, the receipt says {receipt.bytes}")
-    if sha256_of(path) != receipt.sha256:
-        yield Finding("hash", location, "its SHA-256 is not the receipt's")
-    check_unit_file(path, unit.unit_id, receipt.config_hash, receipt.rows)
-    with pq.ParquetFile(path) as file:
-        labels = tuple(manifest.labels)
-        if not file.schema_arrow.equals(manifest.face_schema()) or labels_of(file.schema_arrow) != labels:
-            yield Finding("schema", location, "is not the schema of this dataset")
-            return
-        yield from _check_rows(file, location, unit, receipt, owned)
-
-
-def _check_rows(
-    file: pq.ParquetFile, location: str, unit: Unit, receipt: Receipt, owned: set[str]
-) -> Iterator[Finding]:
-    for batch in file.iter_batches(batch_size=ROW_GROUP_ROWS, columns=["face_id", "image", "image_crc32"]):
-        for row in batch.to_pylist():
-            if zlib.crc32(row["image"]) != row["image_crc32"]:
-                yield Finding("image", f"{location}: {row['face_id']}", "its CRC-32 is not the stored one")
-    ids = file.read(columns=["face_id", "video_id", "split"])
-    if (duplicates := ids.num_rows - pc.count_distinct(ids["face_id"]).as_py()) > 0:
-        yield Finding("duplicate", location, f"{duplicates} rows share a face_id with another")
-    if (splits := set(ids["split"].unique().to_pylist())) - {unit.split}:
-        yield Finding("split", location, f"holds rows of {', '.join(sorted(splits))}, belongs to {unit.split}")
-    counted = {row["values"]: row["counts"] for row in ids["video_id"].value_counts().to_pylist()}
-    recorded = {outcome.video_id: outcome.faces for outcome in receipt.inputs if outcome.faces}
-    for video_id in sorted(counted.keys() | recorded.keys()):
-        if counted.get(video_id, 0) != recorded.get(video_id, 0):
-            detail = f"{counted.get(video_id, 0)} rows, the receipt says {recorded.get(video_id, 0)}"
-            yield Finding("rows", f"{location}: {video_id}", detail)
-        elif video_id not in owned:
-            yield Finding("duplicate", f"{location}: {video_id}", "another unit holds this video too")
 
 
 def _files_of_faces(paths: OutPaths) -> list[Path]:
@@ -251,67 +324,6 @@ def _unaccounted_files(paths: OutPaths, names: set[str], known: set[str]) -> Ite
         name = path.relative_to(paths.root).as_posix()
         if name not in names and path.stem not in known:
             yield Finding("unknown-file", name, "no receipt accounts for it; readers would see its rows")
-
-
-def _check_index(out: Path, manifest: Manifest, files: Sequence[tuple[Path, str]] | None) -> Iterator[Finding]:
-    """Rebuilds the index batch by batch and compares it with the stored one; damaged files are reported elsewhere.
-
-    `files`: the dataset's files as `(path, name relative to OUT)`, None where receipts do not name all of them.
-    """
-    try:
-        index = Index(out)
-    except StoppedError:
-        raise
-    except FacefeedError as error:
-        yield Finding("index", "index.arrow", str(error))
-        return
-    metadata = index.schema.metadata
-    is_of_manifest = all(metadata.get(key, text) == text for key, text in manifest.face_schema().metadata.items())
-    if not is_of_manifest or index.fingerprint != manifest.fingerprint or index.num_rows != manifest.rows:
-        yield Finding("index", "index.arrow", "belongs to another state of the dataset")
-        return
-    if files is None:
-        return
-    try:
-        added = [column_set for name in index.added if (column_set := ColumnSet.read(out, name)) is not None]
-        builder = IndexBuilder(index_schema(manifest.face_schema(), manifest.fingerprint, added), files, added)
-        with pa.memory_map(str(current_index_path(out))) as stored:
-            same = _same_batches(builder.batches(), pa.ipc.open_file(stored))
-    except CorruptDataError:
-        return
-    if not same:
-        yield Finding("index", "index.arrow", "does not say what the files say")
-
-
-def _same_batches(fresh: Iterator[pa.RecordBatch], stored: pa.RecordBatchFileReader) -> bool:
-    number = 0
-    for batch in fresh:
-        if number == stored.num_record_batches:
-            return False
-        stored_batch = stored.get_batch(number)
-        stored_batch.validate(full=True)  # before its offsets are used
-        if not _with_float_bits(stored_batch).equals(_with_float_bits(batch)):
-            return False
-        number += 1
-    return number == int(stored.num_record_batches)
-
-
-def _with_float_bits(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The batch with the bits of floats as integers: a NaN does not equal itself."""
-    types = [_with_float_bits_type(column.type) for column in batch.columns]
-    columns = [
-        column if column.type == type_ else column.view(type_)
-        for column, type_ in zip(batch.columns, types, strict=True)
-    ]
-    return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-
-
-def _with_float_bits_type(type_: pa.DataType) -> pa.DataType:
-    if pa.types.is_floating(type_):
-        return {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[type_.bit_width]
-    if pa.types.is_fixed_size_list(type_):
-        return pa.list_(_with_float_bits_type(type_.value_type), type_.list_size)
-    return pa.list_(_with_float_bits_type(type_.value_type)) if pa.types.is_list(type_) else type_
 
 
 def _check_manifest(run_state: RunState, manifest: Manifest) -> Iterator[Finding]:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..dataset.manifest import Receipt
-from ..dataset.out import OutPaths
 from ..errors import FacefeedError, StoppedError
 from ..files import raise_unless_damage
 from ..planning.failure_limit import count_by_reason
@@ -42,6 +41,20 @@ class Finding:
         return self.own_remedy or _REMEDIES.get(self.kind, _CONTENT_REMEDY)
 
 
+@dataclass(frozen=True, kw_only=True)
+class CheckedUnit:
+    """Result of the check of a unit.
+
+    `has_file`: whether there is one. `index_part`: of an OUT in a store, the unit's part of the index; None where the
+    file has findings that leave it unread.
+    """
+
+    receipt: Receipt
+    has_file: bool
+    findings: Sequence[Finding]
+    index_part: bytes | None = None
+
+
 @dataclass(kw_only=True)
 class VerifyResult:
     """What was checked, and the findings; without findings, everything that was checked is complete and undamaged.
@@ -70,16 +83,12 @@ class VerifyResult:
         """1 where there are findings or the last run has not finished, else 0."""
         return int(bool(self.findings) or not self.is_finished)
 
-    def add(self, paths: OutPaths, receipt: Receipt, checks: Iterable[Finding]) -> bool:
-        """Counts the file of a receipt of OUT, where it is there, and adds the findings of its checks; returns whether
-        there are none.
-        """
-        findings = list(errors_as_findings("content", paths.root, str(receipt.file), lambda: checks))
-        self.findings += findings
-        if paths.files.size_bytes(paths.root / str(receipt.file)) is not None:
-            self.files, self.rows = self.files + 1, self.rows + receipt.rows
-            self.size_bytes += receipt.bytes
-        return not findings
+    def add(self, unit: CheckedUnit) -> None:
+        """Adds the findings on a unit, and counts its file, where it is there."""
+        self.findings += unit.findings
+        if unit.has_file:
+            self.files, self.rows = self.files + 1, self.rows + unit.receipt.rows
+            self.size_bytes += unit.receipt.bytes
 
     def figures(self) -> dict[str, Any]:
         """The values for `--json`."""

@@ -31,6 +31,7 @@ from assets_out_in_store import (
 )
 from assets_paths import python_path
 from assets_stores import MisbehavingServer, opened, without_delays
+from assets_task_pool import TasksInProcess, checked_by
 from assets_tiny_source import TinySource
 from assets_worker_in_process import worker_in_process
 from facefeed.pipeline.commit import store_lock
@@ -511,6 +512,22 @@ def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) 
     assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["index"]
     assert rebuild_index_file(URL, storage_options=options)
     assert store.is_whole()
+
+
+def test_workers_that_verify_fetch_their_files_themselves_and_leave_none(store: Store, source: TinySource) -> None:
+    store.precompute(source)
+    options, name = store.server.options, store.units()[0]
+    content = store.read(name)
+    store.write(name, content[: len(content) // 2])
+    alone, pool = verify(URL, storage_options=options, workers=1), TasksInProcess()
+    with checked_by(pool):
+        result = verify(URL, storage_options=options, workers=2)
+    assert (result.findings, result.figures()) == (alone.findings, alone.figures())
+    assert {finding.kind for finding in result.findings} == {"size", "hash", "content"}
+    assert [*(Path(os.environ["XDG_CACHE_HOME"]) / "facefeed" / "working").iterdir()] == []
+    store.write(name, content)
+    with checked_by(pool):
+        assert verify(URL, storage_options=options, workers=2).findings == [], "the index is that of the files"
 
 
 def test_inspect_shows_what_it_shows_of_a_folder(store: Store, source: TinySource, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from facefeed.pipeline.planning.plan import Plan
 from facefeed.pipeline.planning.recorded import RecordedDataset
 from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.rows.input_pipeline import InputPipeline, ProcessedInput
-from facefeed.pipeline.verify import check
+from facefeed.pipeline.verify import check, index_check, unit_check
 from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
@@ -92,7 +92,7 @@ def _the_index_is_not_written(patch: _Patch) -> None:
 
 
 def _readers_do_not_know_the_next_index(patch: _Patch) -> None:
-    for module in (layout, check):
+    for module in (layout, check, index_check):
         patch.setattr(module, "current_index_path", lambda out: OutPaths(out).index)
 
 
@@ -140,8 +140,8 @@ def _verify_trusts_sizes(patch: _Patch) -> None:
         receipt = OutPaths(path.parents[2]).receipt(path.stem)
         return Receipt.from_json(receipt.read_bytes(), where=str(receipt)).sha256
 
-    patch.setattr(check, "sha256_of", recorded_sha256)
-    patch.setattr(check, "check_unit_file", lambda *_: 0)
+    patch.setattr(unit_check, "sha256_of", recorded_sha256)
+    patch.setattr(unit_check, "read_unit_file", lambda *_: ())
 
 
 DEFECTS: dict[str, Callable[[_Patch], None]] = {

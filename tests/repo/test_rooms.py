@@ -166,8 +166,10 @@ LAYERS = {
         splits
         planning
         baselines commit
-        rows verify
-        execution inspect
+        rows
+        execution
+        verify
+        inspect
         added_columns compaction dryrun
         precompute
         report

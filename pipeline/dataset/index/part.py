@@ -51,8 +51,8 @@ def read_columns(path: Path, columns: Sequence[pa.Field]) -> pa.Table:
     return table
 
 
-def write_part(unit_file: Path, sha256: str, part: Path) -> None:
-    """Writes the part of a unit's file; `sha256`: of that file. Raises `CorruptDataError` where it is damaged."""
+def part_of(unit_file: Path, sha256: str) -> bytes:
+    """The content of the part of a unit's file; `sha256`: of that. Raises `CorruptDataError` where it is damaged."""
     schema = pq.read_schema(unit_file)
     table = read_columns(unit_file, [field for field in schema if field.name not in UNINDEXED_COLUMNS])
     for name, values in location_columns(unit_file).items():
@@ -61,8 +61,8 @@ def write_part(unit_file: Path, sha256: str, part: Path) -> None:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_file(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
         writer.write_table(table)
-    data = sink.getvalue().to_pybytes()
-    part.write_bytes(data + zlib.crc32(data).to_bytes(_CRC_BYTES, "little"))
+    data: bytes = sink.getvalue().to_pybytes()
+    return data + zlib.crc32(data).to_bytes(_CRC_BYTES, "little")
 
 
 def read_part(part: Path, sha256: str | None = None) -> pa.Table | None:

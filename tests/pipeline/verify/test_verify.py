@@ -699,6 +699,42 @@ def damage_index(out: Path, damage: str) -> None:
             writer.write_table(changed)
 
 
+def with_dictionary(path: Path, column: str, change: Callable[[list[str]], list[str]]) -> None:
+    """Writes an index of the same values with another dictionary of a column."""
+    table = _read_index(path)
+    values = table[column].combine_chunks().dictionary_decode()
+    dictionary = pa.array(change(table[column].chunk(0).dictionary.to_pylist()), pa.string())
+    encoded = pa.DictionaryArray.from_arrays(pc.index_in(values, value_set=dictionary), dictionary)
+    changed = table.set_column(table.schema.get_field_index(column), table.schema.field(column), encoded)
+    assert changed[column].to_pylist() == table[column].to_pylist()
+    path.unlink()
+    with pa.ipc.new_file(path, changed.schema) as writer:
+        writer.write_table(changed)
+
+
+@pytest.mark.parametrize("change", [lambda names: names[::-1], lambda names: [*names, "more"]])
+@pytest.mark.parametrize("column", ["video_id", "file"])
+def test_an_index_that_codes_its_values_otherwise_is_found(
+    copy: Path, column: str, change: Callable[[list[str]], list[str]]
+) -> None:
+    with_dictionary(copy / "index.arrow", column, lambda names: names)
+    assert verify(copy).findings == []
+    with_dictionary(copy / "index.arrow", column, change)
+    assert [(finding.kind, finding.detail) for finding in verify(copy).findings] == [
+        ("index", "does not say what the files say")
+    ]
+
+
+def test_an_index_whose_rows_changed_places_is_found(copy: Path) -> None:
+    path = copy / "index.arrow"
+    table = _read_index(path)
+    changed = table.take([1, 0, *range(2, len(table))])
+    path.unlink()
+    with pa.ipc.new_file(path, changed.schema) as writer:
+        writer.write_batch(changed.combine_chunks().to_batches()[0])
+    assert [finding.kind for finding in verify(copy).findings] == ["index"]
+
+
 def _read_index(path: Path) -> pa.Table:
     with pa.ipc.open_file(path) as reader:
         return reader.read_all()
