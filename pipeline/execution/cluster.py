@@ -154,7 +154,7 @@ def stop_on_cluster_error() -> Iterator[None]:
                     f"needs {_FEWEST_FILES} or more; {RAISE_FILES_LIMIT} and run the same command again"
                 ) from None
             raise StoppedError(
-                "the worker processes ended as they started; a script of your own must call precompute below "
+                "the worker processes ended as they started; a script of your own must do its work below "
                 "`if __name__ == '__main__':`, since they import it"
             ) from None
         raise StoppedError(

@@ -142,7 +142,7 @@ class _Verification:
             manifest = unfinished.manifest if unfinished else Manifest.read(out)
             schema = manifest.face_schema()
             kind = "plan"
-            plan = Plan.load(paths)
+            plan = unfinished.run_state.plan if unfinished else Plan.load(paths)
         except (UsageError, StoppedError):
             raise
         except Exception as error:

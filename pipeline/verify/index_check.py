@@ -19,6 +19,7 @@ from ..dataset.index_builder import UnitRows
 from ..dataset.manifest import Manifest
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, FacefeedError, StoppedError
+from ..files import raise_unless_damage
 from .findings import Finding
 from .ordered import OrderedMap
 
@@ -91,9 +92,17 @@ def _chunks(files: Sequence[IndexedFile]) -> Iterator[list[IndexedFile]]:
 
 def _compare_rows(unit_rows: UnitRows, paths: OutPaths, files: Sequence[IndexedFile]) -> list[_Verdict]:
     """Compares some files with the index, where they are."""
-    with pa.memory_map(str(current_index_path(paths.root))) as mapped:
-        stored = pa.ipc.open_file(mapped)
-        return [_compare_file(unit_rows, stored, file) for file in files]
+    path = current_index_path(paths.root)
+    try:
+        with pa.memory_map(str(path)) as mapped:
+            stored = pa.ipc.open_file(mapped)
+            for column in stored.get_batch(0).columns:
+                if pa.types.is_dictionary(column.type):
+                    column.dictionary.validate(full=True)  # once: all batches have the same
+            return [_compare_file(unit_rows, stored, file) for file in files]
+    except (OSError, ValueError, pa.ArrowException) as error:
+        raise_unless_damage(path, error)
+        return ["other"] * len(files)
 
 
 def _compare_file(unit_rows: UnitRows, stored: pa.RecordBatchFileReader, file: IndexedFile) -> _Verdict:
@@ -117,7 +126,6 @@ def _stored_rows(stored: pa.RecordBatchFileReader, first: int, count: int) -> It
     while count > 0 and first // layout.BATCH_ROWS < stored.num_record_batches:
         number, position = divmod(first, layout.BATCH_ROWS)
         rows = stored.get_batch(number).slice(position, count)
-        rows.validate(full=True)  # before its offsets are used
         if not len(rows):
             return
         yield rows
@@ -125,9 +133,13 @@ def _stored_rows(stored: pa.RecordBatchFileReader, first: int, count: int) -> It
 
 
 def _plain(values: Any) -> Any:
-    """Values without a dictionary, and with the bits of floats as integers: a NaN does not equal itself."""
+    """Values without a dictionary, and with the bits of floats as integers: a NaN does not equal itself.
+
+    Raises `ArrowException` where offsets or codes lead out of their buffers.
+    """
     if pa.types.is_dictionary(values.type):
-        return values.dictionary_decode()
+        return pc.take(values.dictionary, values.indices, boundscheck=True)
+    values.validate(full=True)
     type_ = _with_float_bits(values.type)
     return values if values.type == type_ else values.view(type_)
 

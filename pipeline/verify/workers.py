@@ -115,10 +115,11 @@ class MapOnWorkers:
         self._supply, self._clock = supply, clock
         self._tasks: list[_Task] = []  # in order
         self._num_workers = 0
-        self._refreshed_at, self._worker_seen_at = -_REFRESH_SECONDS, clock()
+        self._refreshed_at = self._worker_seen_at = -_REFRESH_SECONDS
 
     def __call__(self, function: _Function, chunks: Iterator[Sequence[Any]]) -> Iterator[Sequence[Any]]:
         """See `OrderedMap`. Raises `StoppedError` where a piece ends several workers, or there is none for long."""
+        self._worker_seen_at = self._clock()  # nobody has looked since the last call
         try:
             while True:
                 self._refresh_workers()

@@ -14,10 +14,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import psutil
+import pyarrow as pa
 import pytest
+from assets_cluster import joinable_cluster
 from assets_dataset import FILES, copy_dataset, make_dataset
 from assets_task_pool import TasksInProcess, checked_by
 from click.testing import CliRunner
+from distributed import LocalCluster
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import StoppedError, UsageError
@@ -72,10 +75,23 @@ def damage_everything(out: Path) -> None:
         receipt.unlink()
 
 
+def code_out_of_range(index: Path) -> None:
+    """Damages a code of a dictionary, so that it leads out of that."""
+    table = pa.ipc.open_file(index).read_all()
+    column = table["split"].chunk(0)
+    codes = pa.array([1000, *column.indices.to_pylist()[1:]], pa.int32())
+    damaged = pa.DictionaryArray.from_arrays(codes, column.dictionary, safe=False)
+    table = table.set_column(table.schema.get_field_index("split"), table.schema.field("split"), damaged)
+    index.unlink()
+    with pa.ipc.new_file(index, table.schema) as writer:
+        writer.write_table(table)
+
+
 DAMAGES: dict[str, Callable[[Path], object]] = {
     "nothing": lambda _: None,
     "everything": damage_everything,
     "the index": lambda out: flip(out / "index.arrow", (out / "index.arrow").stat().st_size // 2),
+    "a code of the index": lambda out: code_out_of_range(out / "index.arrow"),
     "the end of the run": lambda out: (out / "manifest.json").unlink(),
     "the plan": lambda out: shutil.rmtree(out / "plan"),
 }
@@ -215,6 +231,33 @@ def run_script(folder: Path, out: Path, failure: str) -> psutil.Popen:
     (folder / "script.py").write_text(SCRIPT.format(failure=failure))
     arguments = [str(folder / "script.py"), "verify", str(out), "--json", "--workers", "2"]
     return psutil.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+@pytest.mark.processes
+def test_a_running_cluster_reports_what_one_process_does(
+    copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    damage_everything(copy)
+    monkeypatch.chdir(copy.parent)
+    with joinable_cluster(tmp_path / "certificate.pem") as address:
+        result = verify(copy.name, scheduler=address)
+    assert result.figures() == verify(copy, workers=1).figures()
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("wanted", [None, (1, 2)])
+def test_a_cluster_of_ones_own_reports_what_one_process_does(copy: Path, wanted: tuple[int, int] | None) -> None:
+    def cluster() -> LocalCluster:
+        return LocalCluster(
+            n_workers=0 if wanted else 1, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
+            dashboard_address="127.0.0.1:0",
+        )  # fmt: skip
+
+    damage_everything(copy)
+    messages: list[str] = []
+    result = verify(copy, cluster=cluster, workers=wanted, on_wait=messages.append)
+    assert result.figures() == verify(copy, workers=1).figures()
+    assert "not encrypted" in messages[0]
 
 
 @pytest.mark.processes
