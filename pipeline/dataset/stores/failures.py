@@ -15,17 +15,21 @@ _SERVER_ERROR = 500
 _OF_CREDENTIALS = (
     "ExpiredToken", "InvalidAccessKeyId", "InvalidToken", "SignatureDoesNotMatch", "TokenRefreshRequired",
     "RequestTimeTooSkewed",
+    "AuthenticationFailed", "InvalidAuthenticationInfo", "NoAuthenticationInformation",  # of Azure
 )  # fmt: skip
 _BY_CODE: dict[str, Kind] = {
     **dict.fromkeys(("SlowDown", "RequestTimeout", "Throttling", "ThrottlingException"), "transient"),
     **dict.fromkeys(("AccessDenied", "InvalidObjectState"), "refused"),
+    **dict.fromkeys(("BlobArchived", "BlobBeingRehydrated", "PublicAccessNotPermitted"), "refused"),  # of Azure, by 409
     **dict.fromkeys(_OF_CREDENTIALS, "refused"),
     **dict.fromkeys(("InvalidBucketName", "PermanentRedirect", "AuthorizationHeaderMalformed"), "unusable"),
     "NoSuchBucket": "missing",
 }
+_MISSING_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
 _NO_CREDENTIALS = {
-    "CredentialRetrievalError", "DefaultCredentialsError", "GatedRepoError", "NoCredentialsError",
-    "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError", "UnauthorizedSSOTokenError",
+    "ClientAuthenticationError", "CredentialRetrievalError", "CredentialUnavailableError", "DefaultCredentialsError",
+    "GatedRepoError", "NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "TokenRetrievalError",
+    "UnauthorizedSSOTokenError",
 }  # fmt: skip
 _NO_CONNECTION = {  # of Python, aiohttp, requests, botocore, google.auth and azure.core, with their subclasses
     "ClientConnectionError", "ConnectionError", "HTTPClientError", "ServiceRequestError", "ServiceResponseError",
@@ -86,11 +90,14 @@ def is_of_credentials(error: BaseException) -> bool:
 
 def is_missing_bucket(error: BaseException) -> bool:
     """Whether the bucket does not exist."""
-    return any(code_of(each) == "NoSuchBucket" for each in _chain(error))
+    return any(code_of(each) in _MISSING_BUCKET for each in _chain(error))
 
 
 def code_of(error: BaseException) -> str | None:
-    """Code of an S3 error, such as "SlowDown"; None for other errors."""
+    """Code of an error of S3 or Azure, such as "SlowDown" or "ServerBusy"; None for other errors."""
+    of_azure = getattr(error, "error_code", None)
+    if of_azure is not None:
+        return str(getattr(of_azure, "value", of_azure))
     response = getattr(error, "response", None)
     details = response.get("Error") if isinstance(response, dict) else None
     code = details.get("Code") if isinstance(details, dict) else None

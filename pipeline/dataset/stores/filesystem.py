@@ -13,9 +13,11 @@ from .address import StoreAddress
 from .failures import is_unreachable
 
 _PACKAGES = {
-    "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs",
-    "abfss": "adlfs", "hf": "huggingface_hub", "http": "aiohttp", "https": "aiohttp",
+    "s3": "'facefeed[s3]'", "s3a": "'facefeed[s3]'", "gs": "'facefeed[gcs]'", "gcs": "'facefeed[gcs]'",
+    "az": "'facefeed[azure]'", "abfs": "'facefeed[azure]'", "abfss": "'facefeed[azure]'", "hf": "huggingface_hub",
+    "http": "aiohttp", "https": "aiohttp",
 }  # fmt: skip
+AZURE = ("az", "abfs", "abfss")
 _ERRNOS_OF_CREDENTIALS = {None, errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR}
 """Of a file of credentials that cannot be read; None: of a library, without one."""
 _QUERY = re.compile(r"\?[^\s'\")]+")
@@ -86,10 +88,21 @@ def _open_registered(address: StoreAddress, *, repeats_requests: bool) -> tuple[
     if is_single:  # each attempt is counted by facefeed, so neither s3fs nor botocore repeats any
         config = options.get("config_kwargs") or {}
         options["config_kwargs"] = {"retries": {"total_max_attempts": 1}, **config}
-    files, path = fsspec.url_to_fs(address.url, skip_instance_cache=True, use_listings_cache=False, **options)
+    # fsspec knows the other name of abfs:// only once adlfs is installed.
+    url = re.sub("^abfss://", "abfs://", address.url)
+    files, path = fsspec.url_to_fs(url, skip_instance_cache=True, use_listings_cache=False, **options)
     if is_single:
         files.retries = 1
+    if address.protocol in AZURE and not repeats_requests:
+        _stop_azure_repeating(files)
     return files, str(path)
+
+
+def _stop_azure_repeating(files: Any) -> None:
+    """Azure's library repeats a request three times, 15 s and more after each failure; adlfs has no option for that."""
+    policy = getattr(getattr(files.service_client, "_config", None), "retry_policy", None)
+    if policy is not None:
+        policy.total_retries = 0
 
 
 def _open_google(address: StoreAddress, *, repeats_requests: bool) -> tuple[Any, str]:

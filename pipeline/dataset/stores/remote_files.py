@@ -172,7 +172,8 @@ class RemoteFiles:
         _, files, root = self._listing
         self.counter.add(requests=1)
         try:
-            return root, files.find(f"{root}/{below}".rstrip("/"), detail=True)
+            found = files.find(f"{root}/{below}".rstrip("/"), detail=True)
+            return root, found if isinstance(found, dict) else {}  # adlfs: of a file, the list of its name
         except Exception as error:  # each store's library has errors of its own
             if kind_of_failure(error) == "transient":
                 raise StoppedError(

@@ -79,8 +79,8 @@ class StoreFiles:
                     path.unlink(missing_ok=True)
 
     def _list(self, below: str = "") -> Iterator[StoredFile]:
-        """Files in the store, without those of no or an empty name by which some tools mark folders."""
-        return (each for each in self.remote.list(below) if each.name and not each.name.endswith("/"))
+        """Files in the store, without those by which some tools mark folders."""
+        return (each for each in self.remote.list(below) if not _is_folder_marker(each))
 
     def _listed_in(self, folder: Path) -> list[Path]:
         below = f"{self._paths.name_of(folder)}/"
@@ -299,3 +299,9 @@ class StoreFiles:
                 )
         finally:
             self.remote.remove(name)
+
+
+def _is_folder_marker(stored: StoredFile) -> bool:
+    """Whether it has no name, that of a folder, or an empty file has one: adlfs leaves out the slash of a marker."""
+    last = stored.name.rpartition("/")[2]
+    return not last or (not stored.size_bytes and "." not in last)

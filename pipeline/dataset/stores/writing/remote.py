@@ -7,7 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from ....errors import UsageError
 from ..failures import is_missing_bucket
+from ..filesystem import AZURE
 from ..remote_files import MissingInStoreError, RemoteFiles
 
 _SLOWEST_BYTES_A_SECOND = 1 << 20
@@ -49,32 +51,46 @@ class WritableFiles(RemoteFiles):
             except FileExistsError:
                 return False
             except FileNotFoundError as error:
-                if is_missing_bucket(error):
+                if is_missing_bucket(error) or not _has_bucket(files, path):
                     raise
                 unfinished = str(error)
             if unfinished is not None:  # of a file in parts, whose last answer was lost: it cannot be taken back either
                 raise ConnectionError(unfinished)
             return True
 
-        return self._attempt(name, request, "write")
+        try:
+            return self._attempt(name, request, "write")
+        except MissingInStoreError:
+            raise UsageError(f"{self.address}: there is no such bucket; check the address") from None
 
     def copy(self, name: str, target: str, size_bytes: int) -> None:
         """Copies a file of that size within the store.
 
         Raises `MissingInStoreError` where it is not there, else as `create`.
         """
-        self._attempt(
-            name,
-            lambda files, path, limit: files.cp_file(
-                path, f"{path.removesuffix(name)}{target}", **_longer(limit, size_bytes)
-            ),
-            "write",
-        )
+
+        def request(files: Any, path: str, limit: dict[str, Any]) -> None:
+            copied = f"{path.removesuffix(name)}{target}"
+            files.cp_file(path, copied, **_longer(limit, size_bytes))
+            # Azure may answer first and copy later: until then there is an empty file.
+            if self.address.protocol in AZURE and size_bytes and not files.info(copied, **limit)["size"]:
+                raise ConnectionError("the copy is not finished yet")
+
+        self._attempt(name, request, "write")
 
     def remove(self, name: str) -> None:
         """Removes a file, if it is there; raises as `create`."""
         with suppress(MissingInStoreError):
             self._attempt(name, lambda files, path, limit: files.rm_file(path, **limit), "remove")
+
+
+def _has_bucket(files: Any, path: str) -> bool:
+    """Whether there is the bucket of a path; assumed where it cannot be listed."""
+    try:
+        files.ls(path.partition("/")[0])
+    except Exception as error:  # each store's library has errors of its own
+        return not isinstance(error, FileNotFoundError)
+    return True
 
 
 def _longer(limit: Mapping[str, float], size_bytes: int) -> dict[str, float]:

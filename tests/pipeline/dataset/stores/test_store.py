@@ -294,7 +294,7 @@ def test_options_that_cannot_hold_are_refused(
     [
         ("file:///nowhere", r"file:///nowhere: no manifest.json"),
         ("s3://", r"names no folder of the store; try 's3://bucket/faces'"),
-        ("gs://faces", r"gs:// needs a package .* run `pip install gcsfs`"),
+        ("gs://faces", r"gs:// needs a package .* run `pip install 'facefeed\[gcs\]'`"),
         ("nosuch://faces", r"nosuch://faces: cannot be opened \(Protocol not known: nosuch\)"),
     ],
 )
