@@ -7,10 +7,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ....errors import UsageError
 from ..failures import is_missing_bucket
 from ..filesystem import AZURE
-from ..remote_files import MissingInStoreError, RemoteFiles
+from ..remote_files import MissingInStoreError, RemoteFiles, UnusableStoreError
 
 _SLOWEST_BYTES_A_SECOND = 1 << 20
 
@@ -61,7 +60,7 @@ class WritableFiles(RemoteFiles):
         try:
             return self._attempt(name, request, "write")
         except MissingInStoreError:
-            raise UsageError(f"{self.address}: there is no such bucket; check the address") from None
+            raise UnusableStoreError(f"{self.address}: there is no such bucket; check the address") from None
 
     def copy(self, name: str, target: str, size_bytes: int) -> None:
         """Copies a file of that size within the store.
