@@ -365,6 +365,8 @@ def verify(out: str | Path, *, rebuild_index: bool, as_json: bool, **where: Any)
     from .verify.check import verify  # noqa: PLC0415
     from .verify.rebuild import rebuild_index_file  # noqa: PLC0415
 
+    if {*where.values()} == {None}:
+        where["workers"] = "auto"
     progress = RowProgress()
     if rebuild_index:
         rebuild_index_file(out, on_wait=progress.on_wait)

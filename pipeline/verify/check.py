@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -48,7 +48,7 @@ _WORKER_BYTES: Final = 2_000_000_000
 def verify(
     out: str | Path,
     *,
-    workers: int | tuple[int, int] | None = None,
+    workers: int | tuple[int, int] | Literal["auto"] | None = None,
     scheduler: str | None = None,
     cluster: str | Callable[[], Any] | None = None,
     on_file: Callable[[str], None] = lambda _: None,
@@ -63,8 +63,9 @@ def verify(
 
     Args:
         out: a folder, or the address of a store, of which each worker fetches one file after the other.
-        workers: processes on this machine; 1: this one alone. None: one per core as far as memory allows and per 2 GB
-            of files, so that small datasets are checked here. With `cluster` as in `precompute`.
+        workers: processes on this machine; 1 or None: this one alone. "auto", as the command has it: one per core as
+            far as memory allows and per 2 GB of files, so that small datasets are checked here. With `cluster` as in
+            `precompute`. A script that starts workers needs ``if __name__ == "__main__":``.
         scheduler: address of a running Dask scheduler to use instead, whose workers see `out`.
         cluster: as in `precompute`.
         on_file: called with the name of each file before it is read.
@@ -76,7 +77,7 @@ def verify(
         StoppedError: the disk or the cluster fails.
 
     """
-    check_cluster_options(workers, scheduler, cluster)
+    check_cluster_options(None if workers == "auto" else workers, scheduler, cluster)
     if isinstance(cluster, str):
         from ..execution.batch_system import check_batch_system  # noqa: PLC0415 (Dask)
 
@@ -97,7 +98,7 @@ def verify(
 @contextmanager
 def _start_workers(
     paths: OutPaths,
-    workers: int | tuple[int, int] | None,
+    workers: int | tuple[int, int] | Literal["auto"] | None,
     scheduler: str | None,
     cluster: str | Callable[[], Any] | None,
     size_bytes: int,
@@ -105,9 +106,9 @@ def _start_workers(
     on_wait: Callable[[str], object],
 ) -> Iterator[OrderedMap]:
     """Yields what reads files; `size_bytes`: of all of them."""
-    if workers is None and scheduler is None and cluster is None:
+    if workers == "auto":
         workers = min(num_workers_without_gpu(), max(1, size_bytes // _WORKER_BYTES))
-    if workers == 1 and cluster is None:
+    if workers in (1, None) and scheduler is None and cluster is None:
         yield map_here(paths)
         return
     from .workers import start_workers  # noqa: PLC0415 (Dask)
