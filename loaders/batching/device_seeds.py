@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ..sampling.shuffling import derive_key, hash_numbers
+from ..sampling.hashing import derive_key, hash_numbers
 
 
 def device_seeds(seed: int, epoch: int, rows: NDArray[np.int64], repeats: NDArray[np.uint32]) -> NDArray[np.uint64]:

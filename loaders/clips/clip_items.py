@@ -15,7 +15,7 @@ from ...pipeline.errors import UsageError
 from ..dataset.face_dataset import FaceDataset
 from ..dataset.replacement import around, replacement_candidates
 from ..dataset.selection import ClipRows, Rows
-from ..sampling.shuffling import derive_key, hash_numbers
+from ..sampling.hashing import derive_key, hash_numbers
 from .clip import Clip
 from .clip_table import ClipTable
 from .runs import find_runs
@@ -72,6 +72,11 @@ class ClipItems:
     def rows(self) -> Rows:
         """The row that names each item, ascending: uint32 (items,)."""
         return self.table.anchors
+
+    @property
+    def selection(self) -> Rows:
+        """The same, as `OrderedItems` have it."""
+        return self.rows
 
     def __len__(self) -> int:
         return len(self.rows)

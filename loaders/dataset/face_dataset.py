@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.crops import CropProtocol, crop_protocol
 from ...pipeline.dataset.image_codec import decode_mask
+from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ...pipeline.dataset.stores.opening import StoreOptions
@@ -131,7 +132,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         self._worker_seed: int | None = None
 
     def _init_rows(
-        self, *, out: Path, index: IndexLike, rows: Rows, select: Callable[[int | None], Rows],
+        self, *, out: Path, index: IndexLike, rows: Selection, select: Callable[[int | None], Selection],
         read_image: Callable[[int], bytes], read_mask: Callable[[int], bytes | None], without_landmarks_68: list[str],
         stores: StoreDatasets,
     ) -> None:  # fmt: skip
@@ -140,7 +141,8 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         """
         self.out, self.index, self.labels = out, index, index.labels
         self._real_class = real_class(index.labels)
-        self._rows: Rows | None = rows
+        self._selection: Selection | None = rows
+        self._rows: Rows | None = None
         self._select, self._read_image, self._read_mask = select, read_image, read_mask
         self.stores, self._read_batch = stores, stores.prefetch
         protocol = None if self.crop is None else crop_protocol(self.crop)
@@ -173,7 +175,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rows": None}
+        return {**self.__dict__, "_selection": None, "_rows": None}
 
     def with_wrapped_stages(self, wrap: Callable[[str, Callable[..., Any]], Callable[..., Any]]) -> Self:
         """A copy whose stages "read", "decode", "resize" and "augment" are `wrap(name, stage)`, as for timing."""
@@ -186,18 +188,25 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
         return wrapped
 
     @property
+    def selection(self) -> Selection:
+        """The selected rows of the index, in its order; a range takes no memory for each."""
+        if self._selection is None:
+            self._selection = self._select(self.frames_per_video)
+        return self._selection
+
+    @property
     def rows(self) -> Rows:
         """The selected rows of the index, in its order: uint32 (len(self),)."""
         if self._rows is None:
-            self._rows = self.select_rows(frames_per_video=self.frames_per_video)
+            self._rows = np.asarray(self.selection)
         return self._rows
 
     def select_rows(self, *, frames_per_video: int | None) -> Rows:
         """The rows that it would have with so many frames of each video, all else being equal."""
-        return self._select(frames_per_video)
+        return np.asarray(self._select(frames_per_video))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.selection)
 
     def _row_at(self, position: int) -> int:
         """The row of the index at a position, which may count from the end, as in a list."""
@@ -210,7 +219,7 @@ class FaceDataset(torch.utils.data.Dataset[tuple[torch.Tensor, int]]):
             ) from None
         if not -len(self) <= number < len(self):
             raise IndexError(f"FaceDataset: position {number}: there are {len(self):,} faces, 0 to {len(self) - 1}")
-        return int(self.rows[number])
+        return int(self.selection[number])
 
     def __getitem__(self, position: int) -> tuple[torch.Tensor, int]:
         row = self._row_at(position)

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...pipeline.dataset.crops import black_parts, check_coverage, crop_protocol
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index import Index, Selection
 from ...pipeline.dataset.open_dataset import open_dataset
 from ...pipeline.dataset.stored_images import StoredImages
 from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.dataset.stores.opening import StoreOptions, open_store
 from ...pipeline.errors import UsageError
 from .. import validation
-from .selection import Filters, Rows, classes_lost_to_nulls, select_rows
+from .selection import Filters, classes_lost_to_nulls, select_rows
 
 _log = logging.getLogger("facefeed.loaders")
 
@@ -27,15 +27,15 @@ Crop = str | Mapping[str, Any]
 @dataclass(frozen=True, kw_only=True)
 class SelectedRows:
     """Some rows of one dataset. out: its folder; of one in a store, that of its manifest and index in the cache. index:
-    of all of its rows. images: theirs. rows: uint32 (rows,), as `select` computes them from `frames_per_video`, which
+    of all of its rows. images: theirs. rows: as `select` computes them from `frames_per_video`, which
     another process can do anew.
     """
 
     out: Path
     index: Index
     images: StoredImages
-    rows: Rows
-    select: Callable[[int | None], Rows]
+    rows: Selection
+    select: Callable[[int | None], Selection]
 
     @classmethod
     def open(

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -13,7 +14,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index import Index, RowRange, Selection
+from ...pipeline.dataset.index.reader import rows_of_batch
+from ...pipeline.dataset.index.row_range import joined
 from ...pipeline.dataset.schema import SPLITS
 from ...pipeline.errors import UsageError
 
@@ -31,8 +34,8 @@ class ClipRows:
     num_valid: NDArray[np.int64]
 
 
-def select_rows(index: Index, split: str | None, filters: Filters | None, frames_per_video: int | None) -> Rows:
-    """Returns row numbers, uint32 (rows,), in the order of the index.
+def select_rows(index: Index, split: str | None, filters: Filters | None, frames_per_video: int | None) -> Selection:
+    """Returns rows, in the order of the index: a range where none is left out between the first and the last.
 
     Args:
         index: of the dataset.
@@ -47,16 +50,24 @@ def select_rows(index: Index, split: str | None, filters: Filters | None, frames
     """
     if split is not None and split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}, or None for all")
-    rows = np.arange(len(index), dtype=np.uint32) if split is None else index.rows_where("split", split)
     if filters is not None:
-        passes = _evaluate(index, _filter_expression(filters)).fill_null(False)
-        rows = rows[passes.to_numpy()[rows]]
+        rows = joined(_passing(index, split, _filter_expression(filters)))
+    else:
+        rows = RowRange(0, len(index)) if split is None else index.select("split", split)
     if frames_per_video is not None and len(rows):
-        rows = rows[_evenly_spaced(index, rows, frames_per_video)]
+        kept: Rows = rows[_evenly_spaced(index, rows, frames_per_video)]
+        return kept
     return rows
 
 
-def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | None, rows: Rows) -> list[str]:
+def _passing(index: Index, split: str | None, expression: pc.Expression) -> Iterator[Rows]:
+    """The rows of a split that pass a filter, batch by batch."""
+    are_of_split = repeat(True) if split is None else index.matches("split", split)
+    for number, (passes, is_of_split) in enumerate(zip(_evaluate(index, expression), are_of_split, strict=False)):
+        yield rows_of_batch(number, passes.fill_null(False).to_numpy(zero_copy_only=False) & is_of_split)
+
+
+def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | None, rows: Selection) -> list[str]:
     """A warning on each label of which the filters leave no row of the split, some since a column is null there.
 
     No comparison with null is true, not even "!=". A column that is compared by "==" alone names what is wanted, and
@@ -72,17 +83,17 @@ def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | No
     if filters is None:
         return []
     unfiltered = select_rows(index, split, None, None)
-    labels = index.numbers("label", unfiltered)
-    lost = set(np.unique(labels[labels >= 0])) - set(np.unique(index.numbers("label", rows)))
+    lost = _labels(index, unfiltered) - _labels(index, rows)
     if not lost:
         return []
+    labels = index.numbers("label", unfiltered)
     expression = _filter_expression(filters)
-    text, is_undecided = str(expression), _evaluate(index, expression).is_null().to_numpy()[unfiltered]
+    text, is_undecided = str(expression), _nulls(index, expression)[unfiltered]
     mention = r"\b{}\b" if "invert(" in text else r"(?<!== )\b{}\b(?! ==)"
     nulls: dict[str, NDArray[np.bool_]] = {}
     for name in index.schema.names:
         if re.search(rf"\b{re.escape(name)}\b", text):
-            is_null = _evaluate(index, pc.field(name).is_null()).to_numpy()[unfiltered]
+            is_null = _nulls(index, pc.field(name))[unfiltered]
             if re.search(mention.format(re.escape(name)), text):
                 nulls[name] = is_null
             elif " or " not in text:  # these rows are not wanted, whatever the other columns say
@@ -94,6 +105,8 @@ def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | No
         if (count := int((is_undecided & is_null & (labels == label)).sum()))
     ]  # fmt: skip
 
+
+_ROWS_AT_ONCE = 1 << 20  # bounds the memory
 
 _UINT64_REMEDY = "give a number for a column of uint64 as pyarrow.scalar(2**63, 'uint64')"
 
@@ -135,23 +148,35 @@ def _is_triple(condition: Any) -> bool:
     return isinstance(condition, (list, tuple)) and len(condition) == 3 and isinstance(condition[0], str)
 
 
-def _evaluate(index: Index, expression: pc.Expression) -> pa.ChunkedArray:
-    """Whether each row of the index passes a filter: true, false or null."""
-    chunks: list[pa.Array] = []
+def _labels(index: Index, rows: Selection) -> set[int]:
+    """The known labels of some rows."""
+    parts = (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
+    return {label for part in parts for label in np.unique(index.numbers("label", part)).tolist() if label >= 0}
+
+
+def _nulls(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
+    """Whether an expression is null for each row: bool (rows,)."""
+    return np.concatenate([np.asarray(values, np.bool_) for values in _evaluate(index, expression.is_null())])
+
+
+def _evaluate(index: Index, expression: pc.Expression) -> Iterator[pa.Array]:
+    """Whether each row of the index passes a filter, batch by batch: true, false or null."""
+    text = str(expression)
+    # Columns that it does not name would be read, and verified, in vain. A field by its number counts all of them.
+    named = [name for name in index.schema.names if name in text or "FieldPath" in text]
     try:
-        for batch in index.batches(index.schema.names):
+        for batch in index.batches(named or index.schema.names):
             column = _values(expression, pa.Table.from_batches([batch]))
             if not pa.types.is_boolean(column.type):
                 raise TypeError(f"gives {column.type}, must be true or false for each row")
-            chunks += column.chunks
-        return pa.chunked_array(chunks, pa.bool_())
+            yield column.combine_chunks()
     except MemoryError:  # Arrow's is one of its own errors too
         raise
     except (pa.ArrowException, TypeError, AttributeError) as error:
         reason = str(error).splitlines()[0]
         labels = ", ".join(f"{number} is {name}" for number, name in enumerate(index.labels))
-        hint = f"; of label, {labels}" if labels and "label" in str(expression) else ""
-        missing = index.hints(str(expression)) or f"; the columns are {', '.join(index.schema.names)}"
+        hint = f"; of label, {labels}" if labels and "label" in text else ""
+        missing = index.hints(text) or f"; the columns are {', '.join(index.schema.names)}"
         if "not in range" in reason:  # pyarrow compares a column of uint64 and an int as int64
             missing = f"; {_UINT64_REMEDY}"
         raise UsageError(f"filters={expression}: {reason}{hint}{missing}") from error
@@ -174,7 +199,7 @@ def _values(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         return scan(table.cast(pa.schema(decoded)))
 
 
-def _evenly_spaced(index: Index, rows: Rows, num_frames: int) -> NDArray[np.bool_]:
+def _evenly_spaced(index: Index, rows: Selection, num_frames: int) -> NDArray[np.bool_]:
     """Whether each row is of one of its video's `num_frames` kept frames: the middles of as many equal segments."""
     videos, frame = index.codes("video_id", rows).astype(np.int64), index.numbers("frame_index", rows)
     order = np.lexsort((frame, videos))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.errors import UsageError
 from ..normalise import normalise_unit
-from ..sampling.shuffling import hash_numbers
+from ..sampling.hashing import hash_numbers
 from ..seeding import Reseeder
 
 DeviceTransform = Callable[..., Any]

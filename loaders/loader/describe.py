@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
@@ -13,11 +15,12 @@ from ..dataset.store_datasets import StoreDatasets
 from ..mixture.mixture_balance import MixtureBalance
 from ..sampling.balance import Unbalanced
 from ..sampling.epoch_sampler import EpochSampler
-from ..sampling.shuffling import BLOCK_ROWS
+from ..sampling.orders import BLOCK_ROWS, Order
 from ..workers.readahead import byte_runs
 from .stats import LoaderDescription, MixedDataset, StoreDescription
 
 _PAGE_BYTES = 4096
+_ROWS_AT_ONCE = 1 << 20  # bounds the memory
 
 
 def describe_epoch(
@@ -26,17 +29,15 @@ def describe_epoch(
     """Describes the current epoch of this rank. `stores`: the datasets that are in object stores."""
     dataset = sampler.dataset
     windowed = sampler.shuffling.mode == "window"
-    rows = sampler.rows(sampler.epoch) if len(dataset) else dataset.rows
     clips = dataset if isinstance(dataset, ClipItems) else None
-    image_rows = _image_rows(sampler, rows)
-    sizes = dataset.index.numbers("image_bytes", image_rows)
+    images = _Images.of_epoch(sampler)
     frames = 1 if clips is None else clips.clip.frames
     notes = tuple(sampler.bound_balance.notes) if len(dataset) else ()
-    mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
+    mean_bytes = images.bytes / images.count if images.count else 0.0
     return LoaderDescription(
         order=_order_rule(sampler),
         rows=len(dataset),
-        unknown_labels=int((dataset.index.numbers("label", dataset.rows) < 0).sum()),
+        unknown_labels=sum(int((dataset.index.numbers("label", rows) < 0).sum()) for rows in _parts(dataset.selection)),
         notes=(*clips.notes, *notes) if clips is not None else notes,
         batches=len(sampler),
         global_batch=sampler.global_batch,
@@ -46,27 +47,26 @@ def describe_epoch(
         dropped_images=sampler.dropped_images,
         num_workers=num_workers,
         window_bytes=(
-            round(2 * min(sampler.shuffling.window_images, len(rows)) * mean_bytes) * frames if windowed else None
+            round(2 * min(sampler.shuffling.window_images, sampler.num_images) * mean_bytes) * frames
+            if windowed
+            else None
         ),
         read_amplification=(
-            _window_read_amplification(dataset.index, sampler)
-            if windowed
-            else _page_read_amplification(dataset.index, image_rows)
+            _window_read_amplification(dataset.index, sampler) if windowed else images.page_read_amplification
         ),
         shared_bytes=shared_bytes,
         items="images" if clips is None else f"clips of {frames} images",
         datasets=_describe_mixture(sampler),
-        store=_describe_stores(stores, sampler, image_rows, mean_bytes, frames) if stores else None,
+        store=_describe_stores(stores, sampler, mean_bytes, frames) if stores else None,
     )
 
 
-def _describe_stores(
-    stores: StoreDatasets, sampler: EpochSampler, image_rows: Rows, mean_bytes: float, frames: int
-) -> StoreDescription:
+def _describe_stores(stores: StoreDatasets, sampler: EpochSampler, mean_bytes: float, frames: int) -> StoreDescription:
     """What of an epoch is in stores, with advice where the cache is too small for its order.
 
     `frames`: of a clip, whose windows the sampler counts in clips; 1 for images.
     """
+    image_rows = _image_rows(sampler, sampler.rows(sampler.epoch))
     epoch_bytes, cache_bytes = stores.block_bytes(image_rows), stores.limit_bytes
     block_bytes, advice = stores.datasets[0].reader.block_bytes, ""
     mode, window = sampler.shuffling.mode, sampler.shuffling.window_images
@@ -92,7 +92,7 @@ def _describe_mixture(sampler: EpochSampler) -> tuple[MixedDataset, ...]:
         return ()
     index: Any = sampler.dataset.index  # a `MixedIndex`
     bound: Any = sampler.bound_balance  # a `BoundMixture`
-    items = np.diff(np.searchsorted(sampler.dataset.rows, index.offsets))
+    items = np.diff(np.searchsorted(np.asarray(sampler.dataset.selection), index.offsets))
     total, drawn = sum(bound.shares), bound.images_of_each
     return tuple(
         MixedDataset(
@@ -124,11 +124,36 @@ def _items(sampler: EpochSampler) -> str:
     return "clips" if isinstance(sampler.dataset, ClipItems) else "images"
 
 
-def _page_read_amplification(index: IndexLike, rows: Rows) -> float:
-    """Bytes of the whole pages that hold the images, divided by the images' own bytes."""
-    starts, sizes = index.numbers("image_offset", rows), index.numbers("image_bytes", rows).astype(np.int64)
-    pages = (starts + sizes - 1) // _PAGE_BYTES - starts // _PAGE_BYTES + 1
-    return float(pages.sum() * _PAGE_BYTES / sizes.sum()) if len(rows) else 1.0
+@dataclass(frozen=True, kw_only=True)
+class _Images:
+    """The images of an epoch. bytes: their own. page_bytes: of the whole pages that hold them."""
+
+    count: int
+    bytes: int
+    page_bytes: int
+
+    @classmethod
+    def of_epoch(cls, sampler: EpochSampler) -> Self:
+        """Reads where they lie, in the order of the index where each row comes once: sums do not depend on it."""
+        index, is_each_once = sampler.dataset.index, isinstance(sampler.balance, Unbalanced)
+        order = sampler.dataset.selection if is_each_once else sampler.order(sampler.epoch)
+        count = size_bytes = pages = 0
+        for part in _parts(order):
+            rows = _image_rows(sampler, part)
+            starts, sizes = index.numbers("image_offset", rows), index.numbers("image_bytes", rows).astype(np.int64)
+            count, size_bytes = count + len(rows), size_bytes + int(sizes.sum())
+            pages += int(((starts + sizes - 1) // _PAGE_BYTES - starts // _PAGE_BYTES + 1).sum())
+        return cls(count=count, bytes=size_bytes, page_bytes=pages * _PAGE_BYTES)
+
+    @property
+    def page_read_amplification(self) -> float:
+        """`page_bytes` for each of the images' own bytes."""
+        return self.page_bytes / self.bytes if self.bytes else 1.0
+
+
+def _parts(rows: Order) -> Iterator[Rows]:
+    """The rows, some at a time."""
+    return (rows[start : start + _ROWS_AT_ONCE] for start in range(0, len(rows), _ROWS_AT_ONCE))
 
 
 def _image_rows(sampler: EpochSampler, rows: Rows) -> Rows:

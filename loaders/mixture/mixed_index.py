@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ...pipeline.dataset.frame_numbers import frame_numbers
 from ...pipeline.dataset.index import Index
+from ...pipeline.dataset.index.row_range import check_row_count
 from ...pipeline.dataset.index_like import OutdatedIndex
 from ...pipeline.dataset.reserved_names import DATASET_COLUMN
 from ...pipeline.errors import UsageError
@@ -46,6 +47,7 @@ class MixedIndex:
         self.names, self.indexes = list(indexes), list(indexes.values())
         self.outs: list[Path] = [index.out for index in self.indexes]
         self.offsets = np.cumsum([0, *(len(index) for index in self.indexes)]).tolist()
+        check_row_count(len(self), ", ".join(self.names))
         own = [[self._renamed(n, "label", name) for name in index.labels] for n, index in enumerate(self.indexes)]
         self._own_labels = dict(zip(self.names, own, strict=True))
         self.labels = merged_labels(self._own_labels)

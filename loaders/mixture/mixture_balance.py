@@ -9,13 +9,14 @@ from typing import TypeAlias
 
 import numpy as np
 
+from ...pipeline.dataset.index import Selection
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
 from ..real_numbers import as_float
 from ..sampling.balance import Balance
 from ..sampling.bound_balance import BoundBalance
+from ..sampling.hashing import derive_key
 from ..sampling.row_shuffler import RowShuffler
-from ..sampling.shuffling import derive_key
 from ..whole_numbers import require_int
 from .mixed_index import MixedIndex
 from .shares import count_each, interleave, items_until, share_numbers
@@ -49,14 +50,14 @@ class MixtureBalance:
         """Whether epochs depend on how many images a step has."""
         return self.epoch_batches is not None
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundMixture:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundMixture:
         """See `Balance`; raises `UsageError` that names the dataset whose rows cannot provide it."""
         if shuffler.max_per_video is not None:
             raise UsageError(
                 f"max_per_video={shuffler.max_per_video}: cannot hold in a mixture, where a batch may have the end of "
                 "one pass through a dataset and the beginning of the next; take frames_per_video"
             )
-        parts = np.split(rows, np.searchsorted(rows, self.offsets[1:]))
+        parts = np.split(np.asarray(rows), np.searchsorted(rows, self.offsets[1:]))
         bounds = self._bind_each(parts, [shuffler] * len(parts))
         lengths = [bound.num_images // bound.unit_size for bound in bounds]
         shares = share_numbers(lengths, weights=self.weights, temperature=self.temperature)
@@ -141,7 +142,7 @@ def _stream(bound: BoundBalance, start: int, count: int, key: int) -> Rows:
         return np.empty(0, np.uint32)
     length = bound.num_images
     first, last = start // length, (start + count - 1) // length
-    passes = [bound.epoch_rows(number, key) for number in range(first, last + 1)]
+    passes = [bound.epoch_rows(number, key)[:] for number in range(first, last + 1)]
     offset = start - first * length
     return np.concatenate(passes)[offset : offset + count]
 

@@ -13,6 +13,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import numpy as np
 
+from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.manifest import Manifest
 from ...pipeline.dataset.stores.address import is_address, without_credentials
 from ...pipeline.dataset.stores.opening import StoreOptions
@@ -130,12 +131,12 @@ class _ByDataset(Generic[_Result]):
 class _JoinedRows:
     """Selects the rows of all datasets anew, in a process that needs them."""
 
-    select: Sequence[Callable[[int | None], Rows]]
+    select: Sequence[Callable[[int | None], Selection]]
     offsets: Sequence[int]
 
     def __call__(self, frames_per_video: int | None) -> Rows:
         return _joined([select(frames_per_video) for select in self.select], self.offsets)
 
 
-def _joined(parts: Sequence[Rows], offsets: Sequence[int]) -> Rows:
-    return np.concatenate([rows + np.uint32(offset) for rows, offset in zip(parts, offsets, strict=False)])
+def _joined(parts: Sequence[Selection], offsets: Sequence[int]) -> Rows:
+    return np.concatenate([np.asarray(rows) + np.uint32(offset) for rows, offset in zip(parts, offsets, strict=False)])

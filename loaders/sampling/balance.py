@@ -14,10 +14,10 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.schema import real_class
 from ...pipeline.errors import UsageError
-from ..dataset.selection import Rows
 from ..real_numbers import as_float
 from ..whole_numbers import require_int
 from .balance_names import BalanceName
@@ -36,7 +36,7 @@ class Balance(Protocol):
     a step, over all ranks, has `depends_on_batch = True`.
     """
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """Binds the balance to the selected rows; raises `UsageError` where these rows cannot provide it."""
 
 
@@ -54,9 +54,9 @@ class Unbalanced:
         """The name that saved states have for it."""
         return "Natural()"
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        return BoundUnits(rows[:, np.newaxis], shuffler)
+        return BoundUnits([rows], shuffler)
 
 
 @dataclass(frozen=True)
@@ -93,7 +93,7 @@ class Quotas:
         ordered = sorted(self.shares, key=lambda name: names.index(name) if name in names else len(names))
         return replace(self, shares={name: self.shares[name] for name in ordered})
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         if shuffler.shuffling.mode == "window" and shuffler.max_per_video is not None:
             raise UsageError("Quotas: max_per_video cannot hold together with shuffle='window'; take shuffle='full'")
@@ -127,7 +127,7 @@ class Weights:
         weights = {name: float(self.weights[name]) for name in sorted(self.weights, key=str)}
         object.__setattr__(self, "weights", weights)
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         if shuffler.max_per_video is not None or shuffler.shuffling.mode == "window":
             raise UsageError(
@@ -139,7 +139,7 @@ class Weights:
         weights = weight_of_value[value_ids]
         if not weights.any():
             raise UsageError(f"Weights({dict(self.weights)}): no row has a weight above 0")
-        return BoundWeights(rows, np.cumsum(weights))
+        return BoundWeights(rows, np.cumsum(weights, out=weights))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,9 +154,9 @@ class Pairs:
     order: ClassVar[str] = "by place in the frame"
     """Part of saved states: those of pairs by track number are of another order."""
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
-        real, fake, orphans, elsewhere, unknown, of_fakes = pair_with_source(rows, shuffler.index)
+        real, fake, orphans, elsewhere, unknown, of_fakes = pair_with_source(np.asarray(rows), shuffler.index)
         if not len(fake):
             raise UsageError(
                 "Pairs: no fake of these rows has rows of its source; is source_id known in this dataset, and do "
@@ -176,7 +176,7 @@ class Pairs:
                 "its label; 'real: NAME' in the list of classes of the source names the real one"
             )
             _log.warning("Pairs: %s", notes[-1])
-        return BoundUnits(np.stack([real, fake], axis=1), shuffler, notes)
+        return BoundUnits([real, fake], shuffler, notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,7 +191,7 @@ class BlendPairs:
 
     real: str = "real"
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         label_ids, names = _value_ids(rows, shuffler.index, "label")
         if self.real not in names:
@@ -207,11 +207,11 @@ class BlendPairs:
             raise UsageError("max_per_video: BlendPairs gives each face twice in a batch; take frames_per_video")
         others = len(rows) - len(reals)
         notes = [f"{others:,} {'face' if others == 1 else 'faces'} of other labels than {self.real}"] if others else []
-        return BoundUnits(np.stack([reals, reals], axis=1), shuffler, notes)
+        return BoundUnits([reals, reals], shuffler, notes)
 
 
 def balance_from_name(
-    name: BalanceName, index: IndexLike, rows: Rows, self_blend: Any = None
+    name: BalanceName, index: IndexLike, rows: Selection, self_blend: Any = None
 ) -> Quotas | Pairs | BlendPairs | None:
     """Returns the balance of a command's `--balance` for these rows; "classes": equal quotas of the labels they have.
 
@@ -257,11 +257,11 @@ def check_batch_size(batch_size: int, balance: Quotas | Pairs | BlendPairs | Non
         )
 
 
-def _value_ids(rows: Rows, index: IndexLike, column: str) -> tuple[NDArray[np.int64], list[str]]:
-    """Each row's value as a position in a list of names, int64 (rows,), -1 where it has none; and the list."""
+def _value_ids(rows: Selection, index: IndexLike, column: str) -> tuple[NDArray[np.integer], list[str]]:
+    """Each row's value as a position in a list of names, (rows,), -1 where it has none; and the list."""
     names = _value_names(index, column)
     values = index.numbers if column == "label" else index.codes
-    return values(column, rows).astype(np.int64), names
+    return values(column, rows), names
 
 
 def _value_names(index: IndexLike, column: str) -> list[str]:
@@ -277,7 +277,9 @@ def _check_names(requested: Mapping[str, Any], names: list[str], column: str) ->
         raise UsageError(f"{unknown[0]!r}: no {column} is called so; there are {', '.join(names) or 'none'}")
 
 
-def _rows_by_value(rows: Rows, index: IndexLike, column: str, requested: list[str]) -> tuple[list[Rows], list[str]]:
+def _rows_by_value(
+    rows: Selection, index: IndexLike, column: str, requested: list[str]
+) -> tuple[list[Selection], list[str]]:
     """The rows of each requested value, and notes on rows of other values."""
     value_ids, names = _value_ids(rows, index, column)
     _check_names(dict.fromkeys(requested), names, column)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import itertools
-from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 from torch.utils.data.distributed import DistributedSampler
 
 from ...pipeline.dataset.added_columns import column_origins
+from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
 from ..dataset.selection import Rows
@@ -23,26 +23,29 @@ from ..whole_numbers import optional_int, require_int
 from .balance import Balance, Unbalanced, check_balance, fitting_batch_size
 from .batch_request import BatchRequest
 from .bound_balance import BoundBalance
+from .hashing import derive_key
+from .orders import BLOCK_ROWS, Order
 from .padding import first_units, first_units_within_video_limit
 from .ranks import checked_ranks, rank_and_world_size
 from .repeats import count_earlier
 from .row_shuffler import RowShuffler
 from .saved_position import STATE_VERSION, saved_position
-from .shuffling import BLOCK_ROWS, Shuffling, derive_key
+from .shuffling import Shuffling
 
 _MAX_ORDER_CHARS = 200
+_ROWS_AT_ONCE = 1 << 20  # that are hashed; bounds the memory
 
 
 class OrderedItems(Protocol):
-    """What an epoch orders: the rows of a `FaceDataset`, or `ClipItems`. `rows`: uint32 (items,), ascending."""
+    """What an epoch orders: the rows of a `FaceDataset`, or `ClipItems`."""
 
     @property
     def index(self) -> IndexLike:
         """Of the dataset."""
 
     @property
-    def rows(self) -> Rows:
-        """A row of the index for each item."""
+    def selection(self) -> Selection:
+        """A row of the index for each item, ascending."""
 
     @property
     def split(self) -> str | None:
@@ -89,8 +92,8 @@ class EpochSampler(DistributedSampler[int]):
         """Whether the last iteration that was to go on has ended, since an epoch that follows cannot be ordered."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
         self._bound_balance_cache: tuple[tuple[Any, ...], BoundBalance] | None = None
-        self._rows_cache: tuple[tuple[Any, ...], Rows] | None = None
-        self._repeats_cache: tuple[Rows, NDArray[np.uint32]] | None = None
+        self._order_cache: tuple[tuple[Any, ...], Order] | None = None
+        self._repeats_cache: tuple[Order, NDArray[np.uint32]] | None = None
 
     @property
     def rank(self) -> int:  # type: ignore[override]
@@ -119,7 +122,7 @@ class EpochSampler(DistributedSampler[int]):
                 index=self.dataset.index, shuffling=self.shuffling, batch_images=self.global_batch,
                 max_per_video=self.max_per_video,
             )  # fmt: skip
-            bound = self.balance.bind(self.dataset.rows, shuffler)
+            bound = self.balance.bind(self.dataset.selection, shuffler)
             if self.batch_size % bound.unit_size:
                 fitting = fitting_batch_size(self.batch_size, bound.unit_size)
                 raise UsageError(
@@ -151,14 +154,19 @@ class EpochSampler(DistributedSampler[int]):
     def position(self, position: tuple[int, int]) -> None:
         self.epoch, self.first_image = position
 
+    def order(self, epoch: int) -> Order:
+        """The rows of an epoch in order, of all ranks, computed where they are asked for."""
+        settings = epoch, self.global_batch, self.balance, self._shuffling, self.max_per_video, self.seed
+        if self._order_cache is None or self._order_cache[0] != settings:
+            self._order_cache = None  # before another one takes its memory
+            key = derive_key(self.dataset.index.fingerprint, self.seed)
+            order = self.bound_balance.epoch_rows(epoch, key) if len(self.dataset) else self.dataset.selection
+            self._order_cache = settings, order
+        return self._order_cache[1]
+
     def rows(self, epoch: int) -> Rows:
         """All rows of an epoch in order, of all ranks: uint32 (rows,)."""
-        settings = epoch, self.global_batch, self.balance, self._shuffling, self.max_per_video, self.seed
-        if self._rows_cache is None or self._rows_cache[0] != settings:
-            key = derive_key(self.dataset.index.fingerprint, self.seed)
-            rows = self.bound_balance.epoch_rows(epoch, key) if len(self.dataset.rows) else self.dataset.rows
-            self._rows_cache = settings, rows
-        return self._rows_cache[1]
+        return self.order(epoch)[:]
 
     def __len__(self) -> int:
         """Steps of a whole epoch, the same on every rank."""
@@ -175,7 +183,7 @@ class EpochSampler(DistributedSampler[int]):
     @property
     def num_images(self) -> int:
         """Images of a whole epoch over all ranks, before the last step is padded or dropped."""
-        return self.bound_balance.num_images if len(self.dataset.rows) else 0
+        return self.bound_balance.num_images if len(self.dataset) else 0
 
     def __iter__(self) -> Iterator[BatchRequest]:  # type: ignore[override]
         if self.continues_into_next_epoch:
@@ -223,12 +231,12 @@ class EpochSampler(DistributedSampler[int]):
         `first_image`: images of the epoch before it; None: `step` full steps of this batch size, as in every epoch that
         was not begun with another one.
         """
-        rows = self.rows(epoch)
+        order = self.order(epoch)
         start = step * self.global_batch if first_image is None else first_image
-        positions = self._padded(np.arange(start, min(start + self.global_batch, len(rows))), rows)
+        positions = self._padded(np.arange(start, min(start + self.global_batch, len(order))), order)
         in_step = self._rank_part(len(positions))
         own = positions[in_step]
-        return BatchRequest(epoch, step, rows[own], in_step, start, repeats=self._repeats(epoch, own))
+        return BatchRequest(epoch, step, order[own], in_step, start, repeats=self._repeats(epoch, own))
 
     def _repeats(self, epoch: int, positions: NDArray[np.int64]) -> NDArray[np.uint32] | None:
         """How often the rows at these positions came before in the epoch; padding does not count as coming again."""
@@ -236,20 +244,20 @@ class EpochSampler(DistributedSampler[int]):
             return None
         if isinstance(self.balance, Unbalanced):
             return np.zeros(len(positions), np.uint32)
-        rows = self.rows(epoch)
-        if self._repeats_cache is None or self._repeats_cache[0] is not rows:
-            self._repeats_cache = rows, count_earlier(rows)
+        order = self.order(epoch)
+        if self._repeats_cache is None or self._repeats_cache[0] is not order:
+            self._repeats_cache = order, count_earlier(order[:])
         return self._repeats_cache[1][positions]
 
-    def _padded(self, positions: NDArray[np.int64], rows: Rows) -> NDArray[np.int64]:
-        """A step's positions in the epoch of these rows, and those that are repeated so that every rank has a unit."""
+    def _padded(self, positions: NDArray[np.int64], order: Order) -> NDArray[np.int64]:
+        """A step's positions in an epoch of that order, and those that are repeated so that every rank has a unit."""
         unit = self.bound_balance.unit_size
         missing = self.num_replicas - len(positions) // unit
         if missing <= 0:
             return positions
         if self.max_per_video is None:
-            return np.append(positions, first_units(len(rows), unit, missing))
-        videos = self.dataset.index.codes("video_id", rows)
+            return np.append(positions, first_units(len(order), unit, missing))
+        videos = self.dataset.index.codes("video_id", order[:])
         return np.append(positions, first_units_within_video_limit(
             videos, unit, missing, num_last=len(positions), max_per_video=self.max_per_video
         ))  # fmt: skip
@@ -259,20 +267,30 @@ class EpochSampler(DistributedSampler[int]):
         units = np.arange(num_images).reshape(-1, self.bound_balance.unit_size)
         return np.array_split(units, self.num_replicas)[self.rank].ravel()
 
-    def windows(self, epoch: int) -> list[Rows]:
+    def windows(self, epoch: int) -> Iterator[Rows]:
         """The rows of an epoch in segments of `window_images`: those in which they are shuffled, and are read ahead."""
-        rows = self.rows(epoch)
-        return [rows[window] for window in self._windows()]
+        return (self.window(epoch, number) for number in range(self.num_windows))
+
+    def window(self, epoch: int, number: int) -> Rows:
+        """The rows of one of the `windows` of an epoch."""
+        start, end = self._window_bounds[number : number + 2].tolist()
+        return self.order(epoch)[start:end]
+
+    @property
+    def num_windows(self) -> int:
+        """How many `windows` an epoch has."""
+        return len(self._window_bounds) - 1
 
     def window_range(self, request: BatchRequest) -> tuple[int, int]:
         """The first and the last window that a step takes images from."""
-        starts = [window.start for window in self._windows()]
         last_image = min(request.first_image + self.global_batch, self.num_images) - 1
-        return bisect_right(starts, request.first_image) - 1, bisect_right(starts, last_image) - 1
+        first, last = np.searchsorted(self._window_bounds, [request.first_image, last_image], side="right") - 1
+        return int(first), int(last)
 
-    def _windows(self) -> list[slice]:
+    @property
+    def _window_bounds(self) -> NDArray[np.int64]:
         """Those of an epoch; without shuffling, the same segments are only read ahead."""
-        return replace(self.shuffling, mode="window").windows(self.num_images)
+        return replace(self.shuffling, mode="window").window_bounds(self.num_images)
 
     @property
     def padded_images(self) -> int:
@@ -290,7 +308,10 @@ class EpochSampler(DistributedSampler[int]):
     @cached_property
     def _rows_hash(self) -> int:
         """Hash of the row numbers: different filters may select the same rows, and their text may be abbreviated."""
-        return int.from_bytes(hashlib.blake2b(self.dataset.rows.data, digest_size=8).digest(), "little")
+        rows, content = self.dataset.selection, hashlib.blake2b(digest_size=8)
+        for start in range(0, len(rows), _ROWS_AT_ONCE):
+            content.update(rows[start : start + _ROWS_AT_ONCE].data)
+        return int.from_bytes(content.digest(), "little")
 
     def order_identity(self) -> dict[str, Any]:
         """What the order depends on: a state can be loaded only where this is the same."""
@@ -349,7 +370,7 @@ class EpochSampler(DistributedSampler[int]):
         """A copy at the same position that no iteration moves; it computes its orders itself."""
         sampler = copy.copy(self)
         sampler.__dict__.update(
-            restarts_epoch=False, _prepare=None, _bound_balance_cache=None, _rows_cache=None, _repeats_cache=None
+            restarts_epoch=False, _prepare=None, _bound_balance_cache=None, _order_cache=None, _repeats_cache=None
         )
         return sampler
 

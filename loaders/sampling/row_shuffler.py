@@ -7,10 +7,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.errors import UsageError
-from ..dataset.selection import Rows
-from .shuffling import Shuffling, derive_key, max_per_batch, min_possible_per_batch, spread_videos
+from .hashing import derive_key
+from .orders import Order
+from .shuffling import Shuffling, max_per_batch, min_possible_per_batch, spread_videos
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,14 +38,15 @@ class RowShuffler:
             shuffling = replace(shuffling, window_images=images, batch_images=batch_images)
         return replace(self, shuffling=shuffling, batch_images=batch_images)
 
-    def __call__(self, video_rows: Rows, key: int) -> NDArray[np.int64]:
-        """Returns the positions 0 .. `len(video_rows)` - 1, int64, shuffled; item `i` is of `video_rows[i]`'s video.
+    def __call__(self, video_rows: Selection, key: int) -> Order:
+        """Returns the positions 0 .. `len(video_rows)` - 1, shuffled; item `i` is of `video_rows[i]`'s video.
 
         Raises `UsageError` where these rows, of which `check` knows nothing, cannot keep `max_per_video`.
         """
-        order = self.shuffling(np.arange(len(video_rows), dtype=np.uint32), key).astype(np.int64)
+        shuffled = self.shuffling.order(len(video_rows), key)
         if self.max_per_video is None:
-            return order
+            return shuffled
+        order = shuffled[:].astype(np.int64)
         videos = self.index.codes("video_id", video_rows)
         for number, window in enumerate(self.shuffling.windows(len(order))):
             part = order[window]
@@ -51,7 +54,7 @@ class RowShuffler:
         self.check_max_per_video(*max_per_batch(videos[order], self.batch_images))
         return order
 
-    def check(self, video_rows: Rows) -> None:
+    def check(self, video_rows: Selection) -> None:
         """Raises `UsageError` where an epoch of all these rows cannot keep `max_per_video`, or not surely.
 
         Which rows share a window differs from epoch to epoch: all of a video may.
@@ -81,7 +84,7 @@ class RowShuffler:
                 f"{other_remedies}"
             )
 
-    def limit_of_stream(self, group: Rows, num_drawn: int) -> int:
+    def limit_of_stream(self, group: Selection, num_drawn: int) -> int:
         """The least `max_per_video` that holds where each epoch draws `num_drawn` rows of an endless repetition."""
         cycles, remainder = divmod(num_drawn, len(group))
         _, rows_per_video = self._rows_per_video(group)
@@ -91,6 +94,6 @@ class RowShuffler:
         most = min(int(rows_per_video.max()) * (cycles + 2), num_drawn)
         return min(-(-most // max(num_drawn // self.batch_images, 1)), self.batch_images)
 
-    def _rows_per_video(self, rows: Rows) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
+    def _rows_per_video(self, rows: Selection) -> tuple[NDArray[np.int32], NDArray[np.int64]]:
         """The codes of the videos that have some of these rows, and how many."""
         return np.unique(self.index.codes("video_id", rows), return_counts=True)

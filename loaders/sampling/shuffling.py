@@ -6,7 +6,6 @@ versions, nor on the number of workers or ranks, nor on earlier calls.
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Literal
@@ -14,46 +13,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from ...pipeline.dataset.index import RowRange
 from ...pipeline.errors import UsageError
-from ..dataset.selection import Rows
 from ..whole_numbers import require_int
+from .hashing import derive_key
+from .orders import BLOCK_ROWS, Order, Permutation, WindowedOrder, permutation
 
 Shuffle = Literal["none", "full", "window"]
-
-BLOCK_ROWS = 128
-"""Consecutive rows that windowed shuffling keeps in one block: about 2 MB of images in one read."""
-
-
-def derive_key(*parts: object) -> int:
-    """A 64-bit key derived from all parts: the first 8 bytes of a SHA-256 of their text."""
-    text = "\x1f".join(str(part) for part in parts)
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
-
-
-def hash_range(count: int, key: int) -> NDArray[np.uint64]:
-    """Keyed hashes of the numbers 0 .. `count` - 1, uint64 (count,)."""
-    return hash_numbers(np.arange(count, dtype=np.uint64), key)
-
-
-def hash_numbers(numbers: NDArray[np.uint64], key: int) -> NDArray[np.uint64]:
-    """Keyed hashes of these numbers, uint64 (numbers,); splitmix64 (Steele et al., OOPSLA 2014)."""
-    x = numbers * np.uint64(0x9E3779B97F4A7C15)
-    x += np.uint64(key)
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        x ^= x >> np.uint64(shift)
-        x *= np.uint64(factor)
-    x ^= x >> np.uint64(31)
-    return x
-
-
-def permutation(count: int, key: int) -> Rows:
-    """The numbers 0 .. `count` - 1 in the order given by the key: uint32 (count,)."""
-    # The number itself fills the lower half, so that no two are equal and every sorting algorithm gives the same.
-    mixed = hash_range(count, key)
-    mixed &= np.uint64(0xFFFFFFFF00000000)
-    mixed |= np.arange(count, dtype=np.uint64)
-    mixed.sort()
-    return mixed.astype(np.uint32)  # the lower half
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,17 +48,11 @@ class Shuffling:
         images = require_int("window_images", window_images, minimum=BLOCK_ROWS, example=16_384)
         return cls(mode=mode, window_images=images)
 
-    def __call__(self, rows: Rows, key: int) -> Rows:
-        """Returns the rows, shuffled."""
+    def order(self, count: int, key: int) -> Order:
+        """The numbers 0 .. `count` - 1 in the order given by the key."""
         if self.mode == "none":
-            return rows
-        if self.mode == "full":
-            return rows[permutation(len(rows), key)]
-        shuffled = _shuffle_blocks(rows, key)
-        for number, window in enumerate(self.windows(len(shuffled))):
-            part = shuffled[window]
-            shuffled[window] = part[permutation(len(part), derive_key(key, number))]
-        return shuffled
+            return RowRange(0, count)
+        return Permutation(count, key) if self.mode == "full" else WindowedOrder(self.window_bounds(count), key)
 
     def scaled(self, share: float) -> Shuffling:
         """The shuffling of a part of the images, 0 to 1: its window is that share of the whole window."""
@@ -100,22 +60,17 @@ class Shuffling:
 
     def windows(self, count: int) -> list[slice]:
         """The segments of an epoch of `count` images within which images are shuffled."""
+        return [slice(start, end) for start, end in pairwise(self.window_bounds(count).tolist())]
+
+    def window_bounds(self, count: int) -> NDArray[np.int64]:
+        """The first image of each of the `windows`, and the end: int64 (windows + 1,)."""
         size = self.window_images if self.mode == "window" else max(count, 1)
-        starts = list(range(0, count, size))
+        starts = np.arange(0, count, size)
         if self.mode == "window" and self.batch_images is not None:
             num_batches = -(-count // self.batch_images)
             num_windows = -(-num_batches // (size // self.batch_images))
-            starts = [window * num_batches // num_windows * self.batch_images for window in range(num_windows)]
-        return [slice(start, end) for start, end in pairwise([*starts, count])]
-
-
-def _shuffle_blocks(rows: Rows, key: int) -> Rows:
-    """The rows in blocks of `BLOCK_ROWS`, the blocks in shuffled order."""
-    count = -(-len(rows) // BLOCK_ROWS)
-    order = permutation(count, key)
-    positions = (order[:, None].astype(np.int64) * BLOCK_ROWS + np.arange(BLOCK_ROWS)).ravel()
-    shuffled: Rows = rows[positions[positions < len(rows)]]
-    return shuffled
+            starts = np.arange(num_windows) * num_batches // num_windows * self.batch_images
+        return np.append(starts, count)
 
 
 def spread_videos(videos: NDArray[Any], per_batch: int, key: int) -> NDArray[np.int64]:

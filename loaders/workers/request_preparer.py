@@ -50,9 +50,8 @@ class RequestPreparer:
             self._last_window = -1
         self._next_step = request.epoch, request.step + 1
         first, last = sampler.window_range(request)
-        windows = sampler.windows(request.epoch)
         clips = self._dataset.clips
-        for number in range(max(first, self._last_window + 1), min(last + 2, len(windows))):
-            rows = windows[number]
+        for number in range(max(first, self._last_window + 1), min(last + 2, sampler.num_windows)):
+            rows = sampler.window(request.epoch, number)
             self._readahead.submit(rows if clips is None else np.unique(clips.clips(rows, request.epoch).rows))
             self._last_window = number

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
 
+from ....pipeline.dataset.index import Selection
 from ...batching.batch_dataset import BatchDataset
 from ...batching.jpeg_batch_dataset import JpegBatchDataset
 from ...dataset.selection import Rows
@@ -31,7 +32,7 @@ class RepeatedBalance:
     num_rounds: int
     balance: Balance
 
-    def bind(self, rows: Rows, shuffler: RowShuffler) -> BoundBalance:
+    def bind(self, rows: Selection, shuffler: RowShuffler) -> BoundBalance:
         """See `Balance`."""
         once = self.balance.bind(rows, shuffler)
         return _BoundRepeatedBalance(once, self.num_rounds, once.unit_size, once.notes)
@@ -50,7 +51,7 @@ class _BoundRepeatedBalance:
 
     def epoch_rows(self, epoch: int, key: int) -> Rows:
         epochs = range(epoch * self.num_rounds, (epoch + 1) * self.num_rounds)
-        return np.concatenate([self.single_round.epoch_rows(number, key) for number in epochs])
+        return np.concatenate([self.single_round.epoch_rows(number, key)[:] for number in epochs])
 
 
 def has_fixed_order(loader: DataLoader[Any] | None) -> bool:

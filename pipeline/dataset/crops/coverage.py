@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UsageError
+from ..index import Selection
 from ..index_like import IndexLike
 from .geometry import FaceGeometry, apply, inverse
 from .protocols import CropProtocol
@@ -21,7 +22,7 @@ _UNIT_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 1.0]])
 
 
 def check_coverage(
-    protocol: CropProtocol, index: IndexLike, rows: NDArray[np.uint32], *, setting: str, alternative: str
+    protocol: CropProtocol, index: IndexLike, rows: Selection, *, setting: str, alternative: str
 ) -> NDArray[np.bool_]:
     """Checks that the stored crops of `rows` hold what the protocol cuts, but for what lies beyond the frame.
 

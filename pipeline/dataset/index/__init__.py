@@ -8,5 +8,6 @@ Must not know: the order in which rows are read, or what an image contains.
 
 from .layout import INDEX_COLUMNS, current_index_path, index_schema
 from .reader import Index
+from .row_range import RowRange, Selection
 
-__all__ = ["INDEX_COLUMNS", "Index", "current_index_path", "index_schema"]
+__all__ = ["INDEX_COLUMNS", "Index", "RowRange", "Selection", "current_index_path", "index_schema"]

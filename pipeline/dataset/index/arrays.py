@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -57,6 +59,15 @@ def vectors_dtype(column: pa.DataType, *, has_nulls: bool) -> np.dtype[Any]:
 def regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
     """Boxes float32 (rows, 4) by region."""
     return {field.name: boxes(column.field(field.name)) for field in column.type}
+
+
+def by_value(numbers: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Each distinct number, ascending, and the positions that have it, ascending: int64 (positions,)."""
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(order)])
+    for start, end in pairwise([*starts.tolist(), len(order)]):
+        yield int(ordered[start]), order[start:end]
 
 
 def _view(array: pa.Array) -> NDArray[Any]:

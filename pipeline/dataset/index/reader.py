@@ -21,6 +21,9 @@ from ..index_like import OutdatedIndex
 from ..manifest import check_unit_files
 from ..schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of
 from . import arrays, layout
+from .row_range import RowRange, Selection, check_row_count, joined
+
+_ROWS_AT_ONCE = 1 << 20  # of which cells are gathered; bounds the memory
 
 
 class Index:
@@ -61,6 +64,7 @@ class Index:
         self._categories: dict[str, list[str]] = {}
         self._vector_dtypes: dict[str, np.dtype[Any]] = {}
         self.num_rows: int = sum(batch.num_rows for batch in self._batches)
+        check_row_count(self.num_rows, str(path))
         # Rows are located by division, so all batches but the last must have the expected length.
         if not has_expected_schema or any(batch.num_rows != layout.BATCH_ROWS for batch in self._batches[:-1]):
             raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
@@ -153,15 +157,18 @@ class Index:
 
     def rows_where(self, name: str, value: str) -> NDArray[np.uint32]:
         """Numbers uint32 (rows,) of the rows whose dictionary column `name` equals `value`, ascending."""
+        return np.asarray(self.select(name, value))
+
+    def select(self, name: str, value: str) -> Selection:
+        """The rows of `rows_where`, as a range where none between them is missing."""
+        return joined(rows_of_batch(number, matches) for number, matches in enumerate(self.matches(name, value)))
+
+    def matches(self, name: str, value: str) -> Iterator[NDArray[np.bool_]]:
+        """Whether the dictionary column `name` of each row equals `value`, batch by batch."""
         categories = self.categories(name)
         code = categories.index(value) if value in categories else None
-        rows = [
-            np.flatnonzero(self._cached(name, number, arrays.codes) == code).astype(np.uint32)
-            + np.uint32(number * layout.BATCH_ROWS)
-            for number in range(len(self._batches))
-            if code is not None
-        ]
-        return np.concatenate(rows) if rows else np.empty(0, np.uint32)
+        for number in range(len(self._batches)):
+            yield np.equal(self._cached(name, number, arrays.codes), -2 if code is None else code)
 
     def numbers(self, name: str, rows: ArrayLike) -> NDArray[Any]:
         """Cells of a numeric column at `rows`, in that order; null is 0 for integers, NaN for floats."""
@@ -265,16 +272,23 @@ class Index:
         self, rows: ArrayLike, column: Callable[[int], NDArray[Any]], dtype: np.dtype[Any] | None = None
     ) -> NDArray[Any]:
         """Cells of `column(batch)` at `rows`; `dtype`: where batches differ in it."""
-        row_numbers = np.atleast_1d(np.asarray(rows, np.int64))
+        row_numbers = rows if isinstance(rows, RowRange) else np.atleast_1d(np.asarray(rows))
         if not len(row_numbers) and not self._batches:
             return np.empty(0)
-        batches, positions = np.divmod(row_numbers, layout.BATCH_ROWS)
-        first = column(int(batches[0]) if len(batches) else 0)
+        first = column(int(row_numbers[0]) // layout.BATCH_ROWS if len(row_numbers) else 0)
         values = np.empty((len(row_numbers), *first.shape[1:]), dtype or first.dtype)
-        for batch in np.unique(batches):
-            in_batch = batches == batch
-            values[in_batch] = column(int(batch))[positions[in_batch]]
+        for start in range(0, len(row_numbers), _ROWS_AT_ONCE):
+            part = row_numbers[start : start + _ROWS_AT_ONCE].astype(np.int64)
+            batches, positions = np.divmod(part, layout.BATCH_ROWS)
+            part_values = values[start : start + len(part)]
+            for batch, in_batch in arrays.by_value(batches):
+                part_values[in_batch] = column(batch)[positions[in_batch]]
         return values
+
+
+def rows_of_batch(number: int, is_selected: NDArray[np.bool_]) -> NDArray[np.uint32]:
+    """The selected rows of one of the batches of an `Index`: uint32 (rows,)."""
+    return np.flatnonzero(is_selected).astype(np.uint32) + np.uint32(number * layout.BATCH_ROWS)
 
 
 def reopen_index(

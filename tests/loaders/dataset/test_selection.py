@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import assets_dataset
+import numpy as np
 import pyarrow.compute as pc
 import pytest
 from assets_dataset import NO_ROWS, Clip, make_dataset
@@ -216,7 +217,7 @@ def evenly(rows: list[tuple[str, int]], frames: int) -> list[int]:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40)), max_size=80), st.integers(1, 12))
 def test_the_frames_of_a_video_are_those_of_the_rule_written_out(rows: list[tuple[str, int]], frames: int) -> None:
     index: Any = ColumnsOnly({"video_id": [video for video, _ in rows], "frame_index": [frame for _, frame in rows]})
-    assert select_rows(index, None, None, frames).tolist() == evenly(rows, frames)
+    assert np.asarray(select_rows(index, None, None, frames)).tolist() == evenly(rows, frames)
 
 
 def test_so_many_frames_of_each_video_are_kept_and_short_videos_whole(dataset: Path) -> None:
@@ -271,5 +272,5 @@ def test_selected_rows_are_what_ranks_share(dataset: Path) -> None:
         )
     ]
     index = Index(dataset)
-    assert sorted(rows) == select_rows(index, "train", options["filters"], 9).tolist()
+    assert sorted(rows) == np.asarray(select_rows(index, "train", options["filters"], 9)).tolist()
     assert len(rows) == 18

@@ -97,7 +97,7 @@ def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time() -> None:
 
 def test_a_fake_at_another_frame_rate_follows_the_frame_of_its_time_whatever_filters_leave_out() -> None:
     rows = rows_of(at_rate(video("a", [*range(0, 50, 5)]), 25), at_rate(video("x", [*range(25)], "a"), 12))
-    rows.rows, reals = np.setdiff1d(rows.rows, range(5, 10)), [*range(5)]
+    rows.selection, reals = np.setdiff1d(rows.selection, range(5, 10)), [*range(5)]
     seconds, pairs = rows.index._columns["pts_seconds"], pairs_of(rows)
     assert len(pairs) == 25
     for real, fake in pairs:

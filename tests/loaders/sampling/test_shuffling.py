@@ -10,16 +10,9 @@ import pytest
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.sampling.balance import Pairs, Quotas, Unbalanced, Weights
-from facefeed.loaders.sampling.shuffling import (
-    BLOCK_ROWS,
-    Shuffling,
-    derive_key,
-    hash_range,
-    max_per_batch,
-    min_possible_per_batch,
-    permutation,
-    spread_videos,
-)
+from facefeed.loaders.sampling.hashing import derive_key, hash_range
+from facefeed.loaders.sampling.orders import BLOCK_ROWS, permutation
+from facefeed.loaders.sampling.shuffling import Shuffling, max_per_batch, min_possible_per_batch, spread_videos
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,8 +37,8 @@ def test_orders_are_these_whatever_the_version_of_numpy_and_the_machine() -> Non
     assert permutation(12, 7).tolist() == GOLDEN["permutation"]
     assert derive_key("fingerprint", 3, None) == GOLDEN["key"]
     assert spread_videos(np.array([0, 0, 0, 1, 1, 2, 2, 2, 2]), 4, 5).tolist() == GOLDEN["spread_videos"]
-    rows = np.arange(300, dtype=np.uint32)
-    assert Shuffling(mode="window", window_images=128)(rows, 9)[[0, 1, 127, 128, 299]].tolist() == GOLDEN["window"]
+    windowed = Shuffling(mode="window", window_images=128).order(300, 9)
+    assert windowed[np.array([0, 1, 127, 128, 299])].tolist() == GOLDEN["window"]
     assert batches_of(order_of(5, batch_size=3, seed=11)) == GOLDEN["batches"]
 
 
@@ -157,7 +150,7 @@ def test_a_window_too_small_to_be_read_in_one_go_is_refused() -> None:
 @given(st.integers(1, 3000), st.integers(BLOCK_ROWS, 1000), keys)
 def test_a_window_is_filled_with_stretches_of_the_disk(count: int, window: int, key: int) -> None:
     shuffling = Shuffling(mode="window", window_images=window)
-    order = shuffling(np.arange(count, dtype=np.uint32), key)
+    order = shuffling.order(count, key)[:]
     assert np.sort(order).tolist() == list(range(count))
     parts = [order[indices] for indices in shuffling.windows(count)]
     assert [len(part) for part in parts[:-1]] == [window] * (len(parts) - 1)
@@ -173,7 +166,7 @@ def test_a_window_is_filled_with_stretches_of_the_disk(count: int, window: int, 
 
 
 def test_windows_take_their_blocks_from_the_whole_dataset_and_mix_them_inside() -> None:
-    order = Shuffling(mode="window", window_images=1280)(np.arange(128_000, dtype=np.uint32), 3)
+    order = Shuffling(mode="window", window_images=1280).order(128_000, 3)[:]
     blocks = np.unique(order[:1280] // BLOCK_ROWS)
     assert len(blocks) == 10
     assert blocks.max() - blocks.min() > 500
@@ -183,7 +176,7 @@ def test_windows_take_their_blocks_from_the_whole_dataset_and_mix_them_inside() 
 
 def test_windows_hold_other_rows_in_another_epoch() -> None:
     order = order_of(128 * 40, shuffle="window", window_images=128 * 4)
-    first, second = (frozenset(order.windows(number)[0].tolist()) for number in (0, 1))
+    first, second = (frozenset(order.window(number, 0).tolist()) for number in (0, 1))
     assert len(first & second) < len(first) / 2
 
 

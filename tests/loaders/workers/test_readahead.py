@@ -186,7 +186,7 @@ def test_after_a_resume_reading_starts_with_the_current_window(
     order.position = 3, 21 * 32
     list(order)
     assert len(readaheads[0].windows) == 5
-    assert readaheads[0].windows == [window.tolist() for window in order.windows(3)[5:]]
+    assert readaheads[0].windows == [window.tolist() for window in [*order.windows(3)][5:]]
 
 
 def test_going_back_reads_again(readaheads: list[FakeReadAhead]) -> None:

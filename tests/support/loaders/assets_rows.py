@@ -24,7 +24,7 @@ from assets_dataset import LABELS, Clip, make_dataset
 from facefeed.loaders.sampling.balance import Unbalanced
 from facefeed.loaders.sampling.epoch_sampler import EpochSampler
 from facefeed.loaders.sampling.shuffling import Shuffling
-from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.index import Index, RowRange, Selection
 from facefeed.pipeline.planning.options import JobSpec, Options
 from numpy.typing import NDArray
 from PIL import Image
@@ -187,10 +187,10 @@ class RowsOnly:
     def __init__(self, columns: dict[str, Sequence[Any]] | int, fingerprint: str = "one state") -> None:
         columns = {"label": [0] * columns} if isinstance(columns, int) else columns
         self.index = ColumnsOnly(columns, fingerprint)
-        self.rows = np.arange(len(self.index), dtype=np.uint32)
+        self.selection: Selection = RowRange(0, len(self.index))
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return len(self.selection)
 
 
 def order_of(

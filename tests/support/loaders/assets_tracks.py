@@ -62,10 +62,10 @@ class TracksOnly(RowsOnly):
         super().__init__(columns)
         self.index: Any = _Index(columns)
         self.frames_per_video: Any = frames_per_video
-        self.rows = self.select_rows(frames_per_video=frames_per_video)
+        self.rows = self.selection = self.select_rows(frames_per_video=frames_per_video)
 
     def select_rows(self, *, frames_per_video: int | None) -> Rows:
-        return select_rows(self.index, None, None, frames_per_video)
+        return np.asarray(select_rows(self.index, None, None, frames_per_video))
 
     def of(self, rows: Any, name: str) -> list[Any]:
         """One column of some rows."""

@@ -1,0 +1,156 @@
+"""What a user with very many rows notices of the index: their numbers, what is read of it, and how much memory."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+import pytest
+from assets_dataset import ROWS, copy_dataset, make_dataset
+from facefeed.loaders import FaceDataLoader, FaceDataset
+from facefeed.pipeline.dataset.index import Index, RowRange, layout, row_range
+from facefeed.pipeline.dataset.index.reader import rows_of_batch
+from facefeed.pipeline.dataset.index.row_range import joined
+from facefeed.pipeline.errors import UsageError
+
+COUNT = sum(ROWS.values())
+
+
+@pytest.fixture(scope="module")
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("rows") / "out"
+    make_dataset(out)
+    return out
+
+
+class Repeated(Sequence[Any]):
+    """One batch as often as it takes for so many rows."""
+
+    def __init__(self, batch: Any, count: int) -> None:
+        self._batch, self._count = batch, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, number: Any) -> Any:
+        assert 0 <= number < self._count
+        return self._batch
+
+
+def repeated(dataset: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> Index:
+    """The index of a dataset whose rows come again and again."""
+    index = Index(dataset)
+    monkeypatch.setattr(layout, "BATCH_ROWS", COUNT)
+    batches: Any = Repeated(index._batches[0], -(-rows // COUNT))
+    index._batches, index.num_rows = batches, len(batches) * COUNT
+    return index
+
+
+def peak_bytes(call: Callable[[], object]) -> int:
+    tracemalloc.start()
+    try:
+        call()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("rows", [2**31 + 10_000, 2**32 - COUNT])
+def test_rows_beyond_2_to_the_31_have_their_own_cells(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    small = Index(dataset)
+    expected = {
+        name: getattr(small, read)(name, range(COUNT)).tolist()
+        for name, read in (("frame_index", "numbers"), ("video_id", "codes"), ("box_xyxy", "boxes"))
+    }
+    files = [small.text("file", row) for row in range(COUNT)]
+    index = repeated(dataset, monkeypatch, rows)
+    first = rows // COUNT * COUNT - COUNT
+    last = RowRange(first, first + COUNT)
+    for chosen in (last, last[:], last[:].tolist()):
+        assert index.numbers("frame_index", chosen).tolist() == expected["frame_index"]
+        assert index.codes("video_id", chosen).tolist() == expected["video_id"]
+        assert index.boxes("box_xyxy", chosen).tolist() == expected["box_xyxy"]
+    assert [index.text("file", first + row) for row in range(COUNT)] == files
+    assert rows_of_batch(first // COUNT, np.ones(COUNT, np.bool_)).tolist() == [*range(first, first + COUNT)]
+
+
+def test_cells_of_all_rows_take_little_memory_besides_themselves(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = repeated(dataset, monkeypatch, 1_000 * COUNT)
+    index.numbers("label", [COUNT * number for number in range(1000)])  # its views of batches
+    monkeypatch.setattr("facefeed.pipeline.dataset.index.reader._ROWS_AT_ONCE", 5_000)
+    for rows in (RowRange(0, len(index)), np.arange(len(index), dtype=np.uint32)[::-1]):
+        assert peak_bytes(lambda rows=rows: index.numbers("label", rows)) < len(index) + 400_000  # type: ignore[misc]
+
+
+def test_rows_that_follow_one_another_are_selected_as_a_range(dataset: Path) -> None:
+    index = Index(dataset)
+    train = index.select("split", "train")
+    assert isinstance(train, RowRange)
+    assert np.asarray(train).tolist() == index.rows_where("split", "train").tolist()
+    assert repr(FaceDataset(dataset, split=None).selection) == f"RowRange(0, {COUNT})"
+    assert len(index.select("split", "no split")) == 0
+    some = FaceDataset(dataset, split="train", filters=[("frame_index", ">", 2)])
+    assert some.rows.dtype == some.selection[:].dtype == np.uint32
+    assert 0 < len(some) < len(train)
+
+
+@pytest.mark.parametrize(
+    "parts", [[], [[]], [[3]], [[3, 4], [5]], [[3, 4], [], [6]], [[1, 3], [4, 5]], [[4, 5], [6, 8]], [[0], [1], [5, 6]]]
+)
+def test_parts_of_a_selection_are_joined_in_order(parts: list[list[int]]) -> None:
+    selection = joined(np.array(part, np.uint32) for part in parts)
+    rows = [row for part in parts for row in part]
+    assert selection[:].tolist() == rows
+    assert selection[:].dtype == np.uint32
+    assert isinstance(selection, RowRange) == (bool(rows) and rows == [*range(rows[0], rows[-1] + 1)])
+
+
+def test_a_range_of_rows_is_indexed_like_an_array_of_them() -> None:
+    rows = RowRange(2**32 - 9, 2**32 - 1)
+    array = np.arange(2**32 - 9, 2**32 - 1).astype(np.uint32)
+    for positions in (
+        0, -1, np.int64(3), slice(None), slice(2, 5), slice(None, None, -2), slice(7, 2), np.array([4, 0, 4]), [1, 2],
+        np.array([], np.int64), array % 2 == 0,
+    ):  # fmt: skip
+        assert np.asarray(rows[positions]).tolist() == array[positions].tolist()
+        assert rows[positions].dtype == np.uint32
+    assert [*rows] == array.tolist()
+    with pytest.raises(IndexError):
+        rows[8]
+
+
+def test_a_filter_reads_the_columns_that_it_names_alone(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: set[str] = set()
+    batches = Index.batches
+
+    def note(self: Index, columns: Sequence[str]) -> Any:
+        read.update(columns)
+        return batches(self, columns)
+
+    monkeypatch.setattr(Index, "batches", note)
+    FaceDataset(dataset, filters=[("label", "==", 1), ("score", ">=", 0)])
+    assert read == {"label", "score"}
+    expected = FaceDataset(dataset, filters=[("label", "==", 1)]).rows.tolist()
+    by_position = pc.field(Index(dataset).schema.get_field_index("label"))
+    assert FaceDataset(dataset, filters=by_position == 1).rows.tolist() == expected
+
+
+def test_more_rows_than_row_numbers_count_are_refused(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixture = {"a": dataset, "b": copy_dataset(dataset, tmp_path / "out")}
+    monkeypatch.setattr(row_range, "MAX_ROWS", COUNT)
+    assert len(FaceDataset(dataset, split=None)) == COUNT
+    with pytest.raises(UsageError, match=rf"a, b: {2 * COUNT} rows, of at most {COUNT}, which row numbers count"):
+        FaceDataLoader(mixture, num_workers=0)
+    monkeypatch.setattr(row_range, "MAX_ROWS", COUNT - 1)
+    with pytest.raises(UsageError, match=rf"index.arrow: {COUNT} rows, of at most {COUNT - 1}"):
+        Index(dataset)
