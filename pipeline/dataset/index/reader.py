@@ -21,13 +21,15 @@ from ..index_like import OutdatedIndex
 from ..manifest import check_unit_files
 from ..schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of
 from . import arrays, layout
+from .batches import Batches
 from .row_range import RowRange, Selection, check_row_count, joined
 
 _ROWS_AT_ONCE = 1 << 20  # of which cells are gathered; bounds the memory
 
 
 class Index:
-    """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages.
+    """Every row of a dataset, memory-mapped: opening it reads no rows, and processes share its pages. A batch that is
+    damaged is found where it is first needed.
 
     All batches but the last have the same length, so the batch of a row is found by division. Pickled as its path and
     what tells its state from others: see `reopen_index`.
@@ -45,7 +47,8 @@ class Index:
         try:
             refuse_non_file(path)
             reader = pa.ipc.open_file(pa.memory_map(str(path)))
-            self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+            if reader.num_record_batches:
+                reader.get_batch(0)  # with all dictionaries
             self.schema: pa.Schema = reader.schema
             self.labels, metadata = labels_of(self.schema), self.schema.metadata
             self.fingerprint = metadata[b"facefeed.fingerprint"].decode()
@@ -63,11 +66,11 @@ class Index:
         self._validated: set[tuple[str, int]] = set()  # columns with offsets, by batch
         self._categories: dict[str, list[str]] = {}
         self._vector_dtypes: dict[str, np.dtype[Any]] = {}
-        self.num_rows: int = sum(batch.num_rows for batch in self._batches)
+        self._batches = Batches(reader, path, remedy)
+        self.num_rows: int = self._batches.num_rows
         check_row_count(self.num_rows, str(path))
-        # Rows are located by division, so all batches but the last must have the expected length.
-        if not has_expected_schema or any(batch.num_rows != layout.BATCH_ROWS for batch in self._batches[:-1]):
-            raise CorruptDataError(f"{path}: is not laid out as this facefeed lays it out; {remedy}")
+        if not has_expected_schema:
+            raise self._batches.other_layout()
 
     def __reduce__(self) -> tuple[Callable[..., Index | OutdatedIndex], tuple[Any, ...]]:
         return reopen_index, (self.out, self.fingerprint, column_origins(self.schema), self.restore, self.address)

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from assets_dataset import ROWS, copy_dataset, make_dataset
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.dataset.index import Index, RowRange, layout, row_range
+from facefeed.pipeline.dataset.index import batches as index_batches
 from facefeed.pipeline.dataset.index.reader import rows_of_batch
 from facefeed.pipeline.dataset.index.row_range import joined
-from facefeed.pipeline.errors import UsageError
+from facefeed.pipeline.errors import CorruptDataError, UsageError
+from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 COUNT = sum(ROWS.values())
 
@@ -154,3 +157,43 @@ def test_more_rows_than_row_numbers_count_are_refused(
     monkeypatch.setattr(row_range, "MAX_ROWS", COUNT - 1)
     with pytest.raises(UsageError, match=rf"index.arrow: {COUNT} rows, of at most {COUNT - 1}"):
         Index(dataset)
+
+
+def test_opening_an_index_reads_two_of_its_batches_and_keeps_some_of_those_in_use(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = Index(dataset).numbers("frame_index", range(COUNT)).tolist()
+    out = copy_dataset(dataset, tmp_path / "out")
+    monkeypatch.setattr(layout, "BATCH_ROWS", 7)
+    assert rebuild_index_file(out)
+    monkeypatch.setattr(index_batches, "_MAX_KEPT", 3)
+    index = Index(out)
+    assert len(index) == COUNT
+    assert len(index._batches) > 50
+    assert len(index._batches._kept) == 2
+    assert index.numbers("frame_index", range(COUNT)).tolist() == expected
+    assert [index.value("frame_index", row) for row in range(COUNT)] == expected
+    assert len(index._batches._kept) <= 3
+
+
+def test_a_batch_of_another_length_is_found_where_it_is_needed(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = copy_dataset(dataset, tmp_path / "out")
+    with pa.ipc.open_file(out / "index.arrow") as reader:
+        batch, schema = reader.get_batch(0), reader.schema
+    (out / "index.arrow").unlink()
+    with pa.ipc.new_file(out / "index.arrow", schema) as writer:
+        for start, count in ((0, 100), (100, 90), (190, 100), (290, COUNT - 290)):
+            writer.write_batch(batch.slice(start, count))
+    monkeypatch.setattr(layout, "BATCH_ROWS", 100)
+    index = Index(out)
+    assert index.number("frame_index", 3) == batch["frame_index"][3].as_py()
+    for use in (
+        lambda: index.numbers("label", [150]),
+        lambda: index.select("split", "train"),
+        lambda: list(index.batches(["label"])),
+        lambda: FaceDataset(out),
+    ):
+        with pytest.raises(CorruptDataError, match=r"index\.arrow: is not laid out as this facefeed .*--rebuild-index"):
+            use()
