@@ -219,7 +219,7 @@ def test_no_clip_of_frames_that_were_picked_of_each_video_steps_over_a_lost_one_
     assert len(data.rows) == 32 + 21 + 1
     assert [(part[0], part[-1]) for part in parts] == [(0, 16), (24, 45), (0, 9), (10, 20), (0, 0)]
     assert runs.tracks.tolist() == [0, 0, 1, 1, 2]
-    data.rows = data.rows[:-1]
+    data.selection = data.rows[:-1]
     assert ClipItems(data, Clip(frames=20, pick="all"), 0, {"every": 1}).notes == [
         "2 of 2 tracks without a clip; 53 faces are in runs of under 20 images without a gap"
     ]

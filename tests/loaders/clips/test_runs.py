@@ -181,7 +181,7 @@ def test_a_pause_of_the_picture_is_a_gap_unless_it_is_allowed() -> None:
 
 def test_rows_that_are_not_selected_are_lost_frames() -> None:
     made = TracksOnly([Track("a.mp4", 0, (0.04,) * 19)])
-    made.rows = made.rows[made.rows != 8]
+    made.selection = made.rows[made.rows != 8]
     assert sorted({len(rows) for rows in all_clips(made, Clip(frames=12, pad=True))}) == [8, 11]
 
 
@@ -191,6 +191,6 @@ def test_a_clip_never_steps_over_rows_that_are_not_selected_however_few_are(
     options: dict[str, Any], selected: tuple[int, ...]
 ) -> None:
     made = TracksOnly([Track("a.mp4", 0, (0.4,) * 9, frames=tuple(range(0, 100, 10)))])
-    made.rows = made.rows[[*selected]]
+    made.selection = made.rows[[*selected]]
     clips = [made.of(rows, "ordinal") for rows in all_clips(made, Clip(frames=2), options)]
     assert clips == [[first, first + 1] for first in selected if first + 1 in selected]

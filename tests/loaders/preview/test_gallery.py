@@ -195,7 +195,7 @@ def test_the_partner_of_a_fake_is_the_face_that_training_pairs_it_with() -> None
     assert partners == {0: None, 1: None, 2: None, 3: None, 4: 1, 5: 2, 6: None, 7: None}
     pairs = order_of(rows, 2, balance=Pairs()).rows(0).reshape(-1, 2).tolist()
     assert {fake: real for real, fake in pairs} == {fake: real for fake, real in partners.items() if real is not None}
-    rows.rows = rows.rows[1:]  # filters
+    rows.selection = rows.rows[1:]  # filters
     assert [find_partner(data, position) for position in range(3, 6)] == [0, 1, None]
 
 

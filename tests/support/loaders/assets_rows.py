@@ -189,6 +189,10 @@ class RowsOnly:
         self.index = ColumnsOnly(columns, fingerprint)
         self.selection: Selection = RowRange(0, len(self.index))
 
+    @property
+    def rows(self) -> NDArray[np.uint32]:
+        return np.asarray(self.selection)
+
     def __len__(self) -> int:
         return len(self.selection)
 

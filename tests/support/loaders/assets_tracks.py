@@ -62,7 +62,7 @@ class TracksOnly(RowsOnly):
         super().__init__(columns)
         self.index: Any = _Index(columns)
         self.frames_per_video: Any = frames_per_video
-        self.rows = self.selection = self.select_rows(frames_per_video=frames_per_video)
+        self.selection = self.select_rows(frames_per_video=frames_per_video)
 
     def select_rows(self, *, frames_per_video: int | None) -> Rows:
         return np.asarray(select_rows(self.index, None, None, frames_per_video))
