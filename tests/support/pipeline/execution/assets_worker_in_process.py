@@ -69,7 +69,8 @@ def worker_in_process(on_submit: Callable[[Unit], object] = lambda _: None) -> I
         name = f"plugin {len(plugins)}"
         with closing(UnitWorker(job)) as worker:
             plugins[name] = SimpleNamespace(unit_worker=worker, lock=threading.Lock(), setup_error=None)
-            yield SimpleNamespace(subscribe_topic=lambda *_: None), name
+            scheduler = SimpleNamespace(address="tls://here")
+            yield SimpleNamespace(subscribe_topic=lambda *_: None, scheduler=scheduler), name
 
     here = SimpleNamespace(address=_WORKER.address, plugins=plugins, log_event=lambda *_: None)
     with shared_decoders(), pytest.MonkeyPatch.context() as patch:
