@@ -219,10 +219,14 @@ class _Compaction:
         schema = self._manifest.face_schema()
         if units:
             on_progress(0, total)
-        with closing(merge_units(self.run_state, units, schema, self._num_workers)) as merged:
-            for receipt in merged:
-                done += receipt.rows
-                on_progress(done, total)
+        try:
+            with closing(merge_units(self.run_state, units, schema, self._num_workers)) as merged:
+                for receipt in merged:
+                    done += receipt.rows
+                    on_progress(done, total)
+        except CorruptDataError:
+            self._lease.check()  # whoever has taken it may have merged these files, and removed them
+            raise
         return done
 
     def _replaced(self, unit: Unit) -> Iterator[Receipt]:

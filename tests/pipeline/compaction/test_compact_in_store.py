@@ -28,6 +28,7 @@ from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit import store_lock
 from facefeed.pipeline.commit.store_lock import StoreLocks
+from facefeed.pipeline.compaction import merging
 from facefeed.pipeline.compaction.run import CompactSummary, compact
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.out import OutPaths
@@ -293,6 +294,24 @@ def test_a_run_that_was_beaten_to_the_plan_is_refused(small: StoredOut, monkeypa
 
 
 # --- stopped half-way
+
+
+def test_a_run_whose_lease_was_taken_over_says_so_where_the_other_has_removed_what_it_merged(
+    small: StoredOut, compacted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge_unit = merging._merge_unit
+
+    def merge_late(*given: Any) -> Any:
+        monkeypatch.setattr(merging, "_merge_unit", merge_unit)
+        with monkeypatch.context() as patch:
+            patch.setattr(store_lock, "process_exists", lambda pid: False)
+            compacting(small)
+        return merge_unit(*given)
+
+    monkeypatch.setattr(merging, "_merge_unit", merge_late)
+    with pytest.raises(StoppedError, match=rf"^{URL}: .* has taken it over"):
+        compacting(small)
+    assert small.contents() == compacted
 
 
 def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(
