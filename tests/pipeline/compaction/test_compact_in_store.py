@@ -314,6 +314,21 @@ def test_a_run_whose_lease_was_taken_over_says_so_where_the_other_has_removed_wh
     assert small.contents() == compacted
 
 
+def test_a_receipt_that_is_there_as_it_is_written_and_gone_as_it_is_read_is_written(
+    small: StoredOut, compacted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = WritableFiles.create
+
+    def exists_for_a_moment(files: WritableFiles, name: str, content: Any) -> None:
+        if name.startswith("receipts/"):
+            raise FileExistsError(name)
+        create(files, name, content)
+
+    monkeypatch.setattr(WritableFiles, "create", exists_for_a_moment)
+    compacting(small)
+    assert small.contents() == compacted
+
+
 def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(
     small: StoredOut, compacted: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -226,11 +226,17 @@ class StoreFiles:
             try:
                 self.remote.create(name, content)
             except FileExistsError:  # perhaps by a request of this very call, whose answer was lost
-                if self.remote.read_all(name) != content:
+                if not self._holds(name, content):
                     raise
         if self._listed is not None:
             self._listed[name] = len(content)
             write_durably(path, text, temporary)
+
+    def _holds(self, name: str, content: bytes) -> bool:
+        try:
+            return self.remote.read_all(name) == content
+        except MissingInStoreError:  # removed again
+            return False
 
     def publish(self, attempt: Path, path: Path) -> None:
         """See `OutFiles`; a file with the very bytes counts as published."""
