@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -327,6 +328,18 @@ def test_a_receipt_that_is_there_as_it_is_written_and_gone_as_it_is_read_is_writ
     monkeypatch.setattr(WritableFiles, "create", exists_for_a_moment)
     compacting(small)
     assert small.contents() == compacted
+
+
+def test_a_disk_that_is_full_as_a_long_plan_is_fetched_is_named_by_its_folder(
+    small: StoredOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(out_store, "_MAX_SMALL_BYTES", 1 << 10)
+    monkeypatch.setattr(fetching, "write_at", full)
+    with pytest.raises(StoppedError, match=rf"^{os.environ['XDG_CACHE_HOME']}/.*/plan/0.json: No space left on device"):
+        compacting(small)
 
 
 def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(

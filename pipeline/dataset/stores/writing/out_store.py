@@ -104,7 +104,7 @@ class StoreFiles:
         if self._is_fetched(path):
             return
         if self._is_large(path):
-            with suppress(FileNotFoundError), self.local(path) as fetched:
+            with stop_on_disk_error(path), suppress(FileNotFoundError), self.local(path) as fetched:
                 fetched.replace(path)
             return
         copy = self._temporary(path)
