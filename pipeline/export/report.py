@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..console import duration_text, plural, printable, stderr_console
 from ..dataset.crops import black_parts
+from ..dataset.stores.address import without_credentials
 from .destination import RECEIPT, SUMS
 from .run import ExportResult
 
@@ -75,7 +76,8 @@ def _print_damaged(console: Console, result: ExportResult, out: str | Path) -> N
         console.print(f"  {escape(printable(face_id))}")
     if len(damaged) > _MAX_NAMED:
         console.print(f"  and {len(damaged) - _MAX_NAMED:,} more: {escape(printable(str(result.root / RECEIPT)))}")
-    remedy = f"run `facefeed verify {shlex.quote(str(out))}`, repair OUT as it says, then export to a new folder"
+    place = shlex.quote(without_credentials(out))
+    remedy = f"run `facefeed verify {place}`, repair OUT as it says, then export to a new folder"
     console.print(escape(printable(remedy)))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset.added_columns import IncompleteSet
-from ..dataset.stores.address import is_address
+from ..dataset.stores.address import as_out, without_credentials
 from ..dataset.stores.opening import StoreOptions, read_manifest
 from ..errors import StoppedError, UsageError
 from ..files import stop_on_any_disk_error
@@ -69,7 +69,7 @@ def export(
     """
     started = time.monotonic()
     options = StoreOptions(storage_options=storage_options or {})
-    out = out if isinstance(out, str) and is_address(out) else Path(out)
+    out = as_out(out)
     with stop_on_any_disk_error(dest):
         stored = StoredRows(out, options)
         added_columns = stored.index.added_sets if request.has_columns else {}
@@ -79,7 +79,10 @@ def export(
         )
         selected_rows = len(stored.select(request.split))
         if not selected_rows:
-            raise UsageError(f"split={request.split}: {out} has no rows of it; nothing was written; name another split")
+            raise UsageError(
+                f"split={request.split}: {without_credentials(out)} has no rows of it; nothing was written; name "
+                "another split"
+            )
         destination = Destination.open(dest, out, wanted)
         was_finished, parts_before = destination.receipt.finished, 0
         if was_finished:
@@ -89,7 +92,9 @@ def export(
             with destination.claim(on_wait):
                 parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
                 if _fingerprint_now(out, options) != wanted.fingerprint:
-                    raise StoppedError(f"{out}: has changed during the export; delete {dest} and export again")
+                    raise StoppedError(
+                        f"{without_credentials(out)}: has changed during the export; delete {dest} and export again"
+                    )
                 destination.finish([*_published(destination, form), _receipt(destination, CLOSING)])
         checked = _Counter("check", destination.receipt.files, on_progress)
         check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)

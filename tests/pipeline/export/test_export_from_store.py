@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from assets_dataset import HALVED, Clip, make_dataset
+from assets_dataset import HALVED, Clip, copy_dataset, make_dataset
 from assets_export import files_below, run_export
 from assets_out_in_store import URL, StoredOut, contents_of, for_one_test, server_with_bucket
+from assets_rows import damage
 from assets_stores import MisbehavingServer
 from facefeed.pipeline.errors import StoppedError, UsageError
+from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.request import ExportRequest
+from facefeed.pipeline.export.rows import StoredRows
 from facefeed.pipeline.export.run import export
 
 
@@ -64,6 +67,20 @@ def test_a_store_that_stops_answering_stops_the_export_which_is_resumed(store: S
         export(URL, dest, request, storage_options=store.server.options)
     store.server.behave()
     assert export(URL, dest, request, storage_options=store.server.options).parts_before == 1
+
+
+def test_credentials_in_an_address_are_not_printed(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mine = copy_dataset(out, tmp_path / "out")
+    damage(mine, 1)
+    monkeypatch.setattr(export_run, "StoredRows", lambda *_: StoredRows(mine))
+    fingerprints = iter(("another", StoredRows(mine).manifest.fingerprint))
+    monkeypatch.setattr(export_run, "_fingerprint_now", lambda *_: next(fingerprints))
+    address, options = "https://me:secret@host.example/faces", (["--split", "test"], [], [])
+    results = [run_export(address, tmp_path / "dest", "folders", *given) for given in options]
+    assert [result.exit_code for result in results] == [2, 75, 1]
+    for result in results:
+        assert "https://host.example/faces" in result.stderr
+        assert "secret" not in result.output + result.stderr
 
 
 def test_an_address_without_a_finished_dataset_is_named(store: StoredOut, tmp_path: Path) -> None:
