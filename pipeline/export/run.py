@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..dataset.added_columns import IncompleteSet
+from ..dataset.byte_ranges import MissingFileError
 from ..dataset.stores.address import as_out, without_credentials
 from ..dataset.stores.opening import StoreOptions, read_manifest
 from ..errors import StoppedError, UsageError
@@ -90,11 +92,8 @@ def export(
         else:
             form = make_form(stored, request)
             with destination.claim(on_wait):
-                parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
-                if _fingerprint_now(out, options) != wanted.fingerprint:
-                    raise StoppedError(
-                        f"{without_credentials(out)}: has changed during the export; delete {dest} and export again"
-                    )
+                with _unchanged(out, options, wanted.fingerprint, dest):
+                    parts_before = _write_parts(destination, form, _Counter("export", selected_rows, on_progress))
                 destination.finish([*_published(destination, form), _receipt(destination, CLOSING)])
         checked = _Counter("check", destination.receipt.files, on_progress)
         check = check_export(destination, selected_rows, read_files=was_finished, on_files=checked.add)
@@ -103,6 +102,22 @@ def export(
             incomplete_columns=incomplete_columns,
             seconds=time.monotonic() - started,
         )  # fmt: skip
+
+
+@contextmanager
+def _unchanged(out: str | Path, options: StoreOptions, fingerprint: str, dest: Path) -> Iterator[None]:
+    """Raises `StoppedError` where the dataset has another state after the block, or as the block misses a file."""
+    missing = None
+    try:
+        yield
+    except MissingFileError as error:  # perhaps one that a compaction has merged and removed
+        missing = error
+    if _fingerprint_now(out, options) != fingerprint:
+        raise StoppedError(
+            f"{without_credentials(out)}: has changed during the export; delete {dest} and export again"
+        ) from missing
+    if missing is not None:
+        raise missing
 
 
 def _fingerprint_now(out: str | Path, options: StoreOptions) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from assets_dataset import HALVED, Clip, copy_dataset, make_dataset
@@ -11,6 +12,7 @@ from assets_export import files_below, run_export
 from assets_out_in_store import URL, StoredOut, contents_of, for_one_test, server_with_bucket
 from assets_rows import damage
 from assets_stores import MisbehavingServer
+from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.request import ExportRequest
@@ -67,6 +69,20 @@ def test_a_store_that_stops_answering_stops_the_export_which_is_resumed(store: S
         export(URL, dest, request, storage_options=store.server.options)
     store.server.behave()
     assert export(URL, dest, request, storage_options=store.server.options).parts_before == 1
+
+
+def test_an_export_whose_files_a_compaction_removes_meanwhile_says_that_the_dataset_has_changed(
+    store: StoredOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_parts = export_run._write_parts
+
+    def compact_then_write(*given: Any) -> int:
+        compact(URL, workers=1, storage_options=store.server.options)
+        return write_parts(*given)
+
+    monkeypatch.setattr(export_run, "_write_parts", compact_then_write)
+    with pytest.raises(StoppedError, match=rf"^{URL}: has changed during the export; delete {tmp_path}/dest and"):
+        export(URL, tmp_path / "dest", ExportRequest(form="folders"), storage_options=store.server.options)
 
 
 def test_credentials_in_an_address_are_not_printed(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
