@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from ..console import printable
+from ..dataset.stores.address import local_folder
 from ..errors import CorruptDataError, RefusedError, UsageError
 from ..files import DISK_IS_FULL, refuse_address, sha256_of, sync_folder, walk_strictly, write_durably
 from ..lock import hold_lock
@@ -46,8 +47,8 @@ class Destination:
         `UsageError` where it is no folder of this machine.
         """
         refuse_address(root, "an export is written to a folder: name one, and copy it to the store")
-        if isinstance(out, Path):
-            _refuse_nested(root.resolve(), out.resolve(), root)
+        if (folder := local_folder(out)) is not None:
+            _refuse_nested(root.resolve(), folder.resolve(), root)
         if root.exists() and not root.is_dir():
             raise UsageError(f"DEST={root}: is no folder; name a new or empty one")
         path = root / RECEIPT

@@ -31,6 +31,14 @@ def as_out(out: str | Path) -> str | Path:
     return out if is_address(out) else Path(out)
 
 
+def local_folder(out: str | Path) -> Path | None:
+    """OUT where it is a folder of this machine, be it named by a path or by file://; None where it is in a store."""
+    if not isinstance(out, str) or not is_address(out):
+        return Path(out)
+    scheme, _, path = out.partition("://")
+    return Path(path) if scheme.lower() in ("file", "local") else None
+
+
 def without_credentials(place: str | Path) -> str:
     """A folder or an address as text for people and files."""
     return _shown(place) if isinstance(place, str) and is_address(place) else str(place)

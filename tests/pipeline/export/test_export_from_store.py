@@ -13,7 +13,7 @@ from assets_out_in_store import URL, StoredOut, contents_of, for_one_test, serve
 from assets_rows import damage
 from assets_stores import MisbehavingServer
 from facefeed.pipeline.compaction.run import compact
-from facefeed.pipeline.errors import StoppedError, UsageError
+from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.request import ExportRequest
 from facefeed.pipeline.export.rows import StoredRows
@@ -97,6 +97,12 @@ def test_credentials_in_an_address_are_not_printed(out: Path, tmp_path: Path, mo
     for result in results:
         assert "https://host.example/faces" in result.stderr
         assert "secret" not in result.output + result.stderr
+
+
+def test_an_export_into_the_dataset_is_refused_where_that_is_named_by_an_address_of_this_machine(out: Path) -> None:
+    with pytest.raises(RefusedError, match="lies in OUT"):
+        export(f"file://{out}", out / "export", ExportRequest(form="folders"))
+    assert not (out / "export").exists()
 
 
 def test_an_address_without_a_finished_dataset_is_named(store: StoredOut, tmp_path: Path) -> None:
