@@ -17,18 +17,25 @@ from .workers import Worker
 class Attempt:
     """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on.
 
-    `jobs_lost`: how often the batch job of its worker ended under it.
+    `was_refused`: whether the first of them was refused by the store, which tells nothing of the unit. `jobs_lost`: how
+    often the batch job of its worker ended under it.
     """
 
     unit: Unit
     ancestors: tuple[str, ...] = ()
     failed_on: tuple[Worker, ...] = ()
+    was_refused: bool = False
     jobs_lost: int = 0
 
     @property
     def was_tried(self) -> bool:
         """Whether this run has tried the unit before: a receipt or a file of it may then be this run's own."""
         return bool(self.failed_on or self.jobs_lost)
+
+    @property
+    def num_faults(self) -> int:
+        """How often it failed in a way that may be its own fault."""
+        return len(self.failed_on) - self.was_refused
 
     @property
     def lineage(self) -> tuple[str, ...]:

@@ -275,18 +275,21 @@ class UnitScheduler:
         self._record_failure(worker, attempt, str(error))
         if worker in self._replaced:
             self._pool.restart(worker)
-        attempt = replace(attempt, failed_on=(*attempt.failed_on, worker))
-        if len(attempt.failed_on) == 1:
+        is_refused = isinstance(error, RefusedWorkerError)
+        if is_refused and attempt.failed_on:
+            raise StoppedError(
+                f"the store of OUT refuses workers, the last one on {error}; all finished units are kept"
+            )
+        attempt = replace(
+            attempt, failed_on=(*attempt.failed_on, worker), was_refused=attempt.was_refused or is_refused
+        )
+        if attempt.num_faults < 2:
             action = "trying it on another"
             if worker in self._replaced:
                 action = "restarting that worker, and trying the unit on another"
             self._observer.on_lost(attempt.unit, reason, action)
             self._retries.append(attempt)
             return
-        if isinstance(error, RefusedWorkerError):
-            raise StoppedError(
-                f"the store of OUT refuses workers, the last one on {error}; all finished units are kept"
-            )
         self._attribution.record_confirmed_failure(attempt.lineage, error.kind, str(error))
         if self._can_split(attempt.unit):
             self._split(attempt, reason)

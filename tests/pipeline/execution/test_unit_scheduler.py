@@ -201,6 +201,14 @@ def test_credentials_of_workers_that_expire_before_the_last_units_cost_no_input(
     assert len(pool.ran) < 40 + 2 * workers
 
 
+@pytest.mark.parametrize("workers", [1, 4])
+def test_an_error_after_a_refusal_by_the_store_is_no_second_sign_of_a_bad_input(job: JobSpec, workers: int) -> None:
+    planned, kinds = units_of(40, 1), iter(["refused", "RuntimeError"])
+    pool = SimulatedWorkerPool(job, workers, lambda unit, _: next(kinds, None) if unit == planned[20] else None)
+    reported = run(pool, planned)
+    assert (reported.ok, reported.failed) == (40, {})
+
+
 @pytest.mark.parametrize("kind", ["RuntimeError", "lost"])
 @pytest.mark.parametrize("workers", [1, 4])
 @pytest.mark.parametrize(("units", "size"), [(2, 1), (9, 1), (3, 4), (1, 2)])
