@@ -32,6 +32,8 @@ _TASKS_PER_WORKER: Final = 4
 _MAX_WORKERS_LOST: Final = 3
 _REFRESH_SECONDS: Final = 1.0
 _NO_WORKER_SECONDS: Final = 120.0
+_FETCH_SECONDS: Final = 120.0
+"""For a result to get here: without a limit, one whose worker is gone is waited for until there is another."""
 
 
 @contextmanager
@@ -160,11 +162,14 @@ class MapOnWorkers:
         task = next((task for task in self._tasks if task.future is future), None)
         if future is None or task is None:
             return
-        if future.status == "finished":
-            task.results = future.result()
-            self._num_left -= 1
-        elif future.status in {"cancelled", "lost"}:
+        if future.status == "cancelled":
             raise StoppedError("the cluster is gone; run the same command again")
+        if future.status in {"finished", "lost"}:
+            task.results = _fetch(future)
+            if task.results is None:
+                task.future = self._submit(function, task.chunk)
+            else:
+                self._num_left -= 1
         elif isinstance(error := future.exception(), KilledWorker):
             self._do_again(function, task)
         else:
@@ -183,6 +188,26 @@ class MapOnWorkers:
         self._tasks[place : place + 1] = [
             _Task([piece], self._submit(function, [piece]), workers_lost=lost) for piece in task.chunk
         ]
+
+
+def _fetch(future: Future) -> Sequence[Any] | None:
+    """The results of a task that has finished; None where they went with their worker before they were here.
+
+    Raises `StoppedError` where the worker is there, but does not send them.
+    """
+    if future.status == "lost":
+        return None
+    try:
+        results: Sequence[Any] = future.result(timeout=_FETCH_SECONDS)
+    except KilledWorker:  # Dask has tried it again meanwhile
+        return None
+    except TimeoutError as error:
+        if future.status != "finished":
+            return None
+        raise StoppedError(
+            f"a worker has not sent what it found in {_FETCH_SECONDS:.0f} s; run the same command again"
+        ) from error
+    return results
 
 
 def call_on_worker(function: _Function, paths: OutPaths, chunk: Sequence[Any]) -> Sequence[Any]:

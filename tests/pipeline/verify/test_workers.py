@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,9 +19,9 @@ import pyarrow as pa
 import pytest
 from assets_cluster import joinable_cluster
 from assets_dataset import FILES, copy_dataset, make_dataset
-from assets_task_pool import TasksInProcess, checked_by
+from assets_task_pool import Completed, TasksInProcess, checked_by
 from click.testing import CliRunner
-from distributed import LocalCluster
+from distributed import KilledWorker, LocalCluster
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import StoppedError, UsageError
@@ -137,6 +138,34 @@ def test_units_whose_worker_dies_are_checked_again(
     deaths = iter([True, False, True])
     result = by_workers(copy, TasksInProcess(dies=lambda _: next(deaths, False)))
     assert result.figures() == verify(copy, workers=1).figures()
+
+
+LOSSES: dict[str, Callable[[Completed], object]] = {
+    "known": lambda future: setattr(future, "is_lost", True),
+    "as it is fetched": lambda future: setattr(future, "fetch_error", TimeoutError()),
+    "and its second worker dies": lambda future: setattr(future, "fetch_error", KilledWorker("task", None, 0)),
+}
+
+
+@pytest.mark.parametrize("loss", LOSSES)
+def test_units_whose_results_go_with_their_worker_are_checked_again(copy: Path, loss: str) -> None:
+    damage_everything(copy)
+    numbers = count()
+
+    def loses(future: Completed) -> None:
+        if next(numbers) < 10:  # more workers than a file may end
+            LOSSES[loss](future)
+
+    assert by_workers(copy, TasksInProcess(damages=loses)).figures() == verify(copy, workers=1).figures()
+
+
+def test_a_worker_that_does_not_send_its_results_is_not_waited_for_without_end(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Completed, "status", "finished")
+    pool = TasksInProcess(damages=lambda future: setattr(future, "fetch_error", TimeoutError()))
+    with pytest.raises(StoppedError, match="has not sent what it found in 120 s"):
+        by_workers(dataset, pool)
 
 
 def test_a_file_that_ends_each_of_its_workers_is_named(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,16 +22,23 @@ Dies = Callable[[Any], bool]
 
 @dataclass(eq=False)
 class Completed:
-    """A future that is done."""
+    """A future that is done. `fetch_error`: raised in place of its result; `is_lost`: as is known by now."""
 
     value: object = None
     error: Exception | None = None
+    fetch_error: Exception | None = None
+    is_lost: bool = False
 
     @property
     def status(self) -> str:
-        return "finished" if self.error is None else "error"
+        if self.error is not None:
+            return "error"
+        return "lost" if self.is_lost else "finished"
 
-    def result(self) -> object:
+    def result(self, timeout: float) -> object:
+        if self.fetch_error is not None:
+            self.is_lost = isinstance(self.fetch_error, TimeoutError)
+            raise self.fetch_error
         return self.value
 
     def exception(self) -> Exception | None:
@@ -43,10 +50,14 @@ class Completed:
 
 @dataclass
 class TasksInProcess:
-    """`size` workers; arguments and results are pickled, as on their way to other processes and back."""
+    """`size` workers; arguments and results are pickled, as on their way to other processes and back.
+
+    `damages`: what happens to each future once it is done.
+    """
 
     size: int = 2
     dies: Dies = lambda *_: False
+    damages: Callable[[Completed], object] = lambda _: None
     clock: Clock = field(default_factory=Clock)
     waiting: list[Completed] = field(default_factory=list)
     most_waiting: int = 0
@@ -71,7 +82,11 @@ class TasksInProcess:
 
     def next_completed(self, timeout_seconds: float) -> Completed | None:
         self.clock.now += timeout_seconds
-        return self.waiting.pop() if self.waiting and self.size else None
+        if not (self.waiting and self.size):
+            return None
+        future = self.waiting.pop()
+        self.damages(future)
+        return future
 
     def cancel(self, futures: Iterable[object]) -> None:
         self.waiting = []
