@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import dask
 import distributed.core
-from distributed import Client, LocalCluster, SchedulerPlugin, Security
+from distributed import Client, LocalCluster, SchedulerPlugin, Security, WorkerPlugin
 from distributed.deploy import Cluster
 
 from ..errors import FacefeedError, StoppedError, UsageError
@@ -86,7 +86,19 @@ def local_client(num_workers: int) -> Iterator[Client]:
             )
 
     with client_of(start) as client:
+        client.register_plugin(_QuietWorker())
         yield client
+
+
+class _QuietWorker(WorkerPlugin):  # type: ignore[misc]  # distributed is untyped
+    """Leaves Ctrl-C and messages to the driver, in each worker process of its own, restarted ones too."""
+
+    name = "facefeed-quiet"
+
+    def setup(self, worker: Any) -> None:  # noqa: ARG002 (Dask's interface)
+        """Called before the worker's first task."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        silence_dask_loggers()
 
 
 @contextmanager

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import signal
 import socket
 import sys
 import threading
@@ -27,7 +26,7 @@ from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .batch_system import RunFiles, start_cluster
 from .capacity import decoders_per_worker, visible_gpus
-from .cluster import local_client, remote_client, silence_dask_loggers, stop_on_cluster_error
+from .cluster import local_client, remote_client, stop_on_cluster_error
 from .unit_worker import UnitWorker
 
 
@@ -126,11 +125,8 @@ class UnitWorkerPlugin(WorkerPlugin):  # type: ignore[misc]  # distributed is un
         if isinstance(self.job.out_files, StoreFiles):
             paths = stack.enter_context(self.job.out_files.copied_anew())
             self.job = replace(self.job, out=paths.root, out_files=paths.files)
-        if self.num_local_workers is not None:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver handles Ctrl-C
-            silence_dask_loggers()
-            if self.gpus:
-                os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
+        if self.num_local_workers is not None and self.gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = self.gpus[int(worker.name) % len(self.gpus)]
         # OpenCV's thread pool would compete for the cores with the detector's, which OMP_NUM_THREADS bounds.
         cv2.setNumThreads(1)
         load = getattr(self.job.detector, "load", None)

@@ -308,6 +308,7 @@ def test_ctrl_c_ends_the_command_and_its_workers(dataset: Path, tmp_path: Path) 
     children = process.children(recursive=True)
     assert len(children) >= 2
     process.send_signal(signal.SIGINT)
-    stdout, _ = process.communicate(timeout=PATIENCE_SECONDS)
+    stdout, stderr = process.communicate(timeout=PATIENCE_SECONDS)
     assert (process.returncode, json.loads(stdout.splitlines()[-1])["exit"]) == (130, 130)
+    assert "distributed" not in stderr  # no messages of Dask
     assert psutil.wait_procs(children, timeout=PATIENCE_SECONDS)[1] == []
