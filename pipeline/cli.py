@@ -370,8 +370,13 @@ def verify(out: str | Path, *, rebuild_index: bool, as_json: bool, **where: Any)
     progress = RowProgress()
     if rebuild_index:
         rebuild_index_file(out, on_wait=progress.on_wait)
-    with handle_interrupts(lambda: None):
-        verdict = verify(out, on_file=report.file_progress_printer(), on_wait=progress.on_wait, **where)
+    with handle_interrupts(lambda: None), report.FileProgress() as files:
+
+        def on_wait(reason: str) -> None:
+            files.erase()
+            progress.on_wait(reason)
+
+        verdict = verify(out, on_file=files.on_file, on_wait=on_wait, **where)
     report.print_verdict(verdict, out)
     if as_json:
         click.echo(json.dumps(verdict.figures()))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich import filesize
+from rich.control import Control
 from rich.markup import escape
+from rich.segment import ControlType
 from rich.table import Table
 
 from .console import duration_text, first_names, plural, printable, stderr_console
@@ -244,12 +246,29 @@ def _without_mask(count: int) -> list[str]:
     ]
 
 
-def file_progress_printer() -> Callable[[str], None]:
-    """Returns a callback that prints the name of the file being checked, on a terminal only."""
-    console = stderr_console()
-    if not console.is_terminal:
-        return lambda _: None
-    return lambda name: console.print(f"[dim]{escape(printable(name))}[/]", end="\r", overflow="ellipsis", no_wrap=True)
+class FileProgress:
+    """Shows the name of the file being checked, on a terminal only. A context manager, at whose end it is erased."""
+
+    def __init__(self) -> None:
+        self._console = stderr_console()
+
+    def __enter__(self) -> FileProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.erase()
+
+    def on_file(self, name: str) -> None:
+        """Shows this name in place of the last one."""
+        self.erase()
+        if self._console.is_terminal:
+            text = f"[dim]{escape(printable(name))}[/]"
+            self._console.print(text, end="\r", overflow="ellipsis", no_wrap=True)
+
+    def erase(self) -> None:
+        """Clears the line for another message."""
+        if self._console.is_terminal:
+            self._console.control(Control(ControlType.CARRIAGE_RETURN, (ControlType.ERASE_IN_LINE, 2)))
 
 
 def print_verdict(verdict: VerifyResult, out: str | Path) -> None:
