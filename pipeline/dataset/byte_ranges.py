@@ -15,7 +15,7 @@ from ..errors import CorruptDataError, StoppedError
 RETRY_DELAYS_SECONDS = (0.1, 0.5, 2.0, 8.0, 24.0)
 """Delay before each further attempt after a transient error of storage, such as a server that restarts."""
 
-_TRANSIENT_ERRNOS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT)
+_TRANSIENT_ERRNOS = (errno.EIO, errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN)  # the last: a lease is being recalled
 _NO_FILE_ERRNOS = {errno.EISDIR: "a folder", errno.ESPIPE: "a pipe", errno.ENXIO: "a socket"}
 _TOO_MANY_OPEN_ERRNOS = (errno.EMFILE, errno.ENFILE)
 
