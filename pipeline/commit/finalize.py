@@ -258,7 +258,7 @@ def is_published(run_state: RunState, manifest: Manifest) -> bool:
         return paths.files.size_bytes(paths.index) is not None
     try:
         index = Index(paths.root)
-    except (CorruptDataError, UsageError):
+    except (CorruptDataError, StoppedError, UsageError):  # another one takes its place, also where it cannot be read
         return False
     expected = index_schema(manifest.face_schema(), manifest.fingerprint)
     return index.num_rows == manifest.rows and index.schema.equals(expected, check_metadata=True)

@@ -700,7 +700,9 @@ def test_a_run_with_nothing_to_do_writes_neither_index_nor_manifest(
     assert summary.manifest == Manifest.read(paths.root)
 
 
-@pytest.mark.parametrize("defect", ["no index", "empty index", "not installed", "other rows", "no manifest"])
+@pytest.mark.parametrize(
+    "defect", ["no index", "empty index", "not installed", "other rows", "unreadable", "no manifest"]
+)
 def test_a_run_with_nothing_to_do_writes_an_index_that_is_not_that_of_the_rows(
     defect: str, run: Run, make_source: MakeSource, tmp_path: Path
 ) -> None:
@@ -718,6 +720,9 @@ def test_a_run_with_nothing_to_do_writes_an_index_that_is_not_that_of_the_rows(
             batch = index.read_all().slice(1)
         with pa.ipc.new_file(paths.index, batch.schema) as writer:
             writer.write_table(batch)
+    elif defect == "unreadable":
+        paths.index.unlink()
+        paths.index.symlink_to(paths.index.name)
     else:
         paths.manifest.unlink()
     run(source)
