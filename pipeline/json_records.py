@@ -63,7 +63,7 @@ class _Cursor:
     """A position in a JSON text."""
 
     def __init__(self, text: str) -> None:
-        self._text, self._position = text, 0
+        self._text, self._position, self._depth = text, 0, 0
         self._decode = json.JSONDecoder().raw_decode
 
     def is_at(self, character: str) -> bool:
@@ -81,11 +81,13 @@ class _Cursor:
     def items(self, first: str, last: str) -> Iterator[None]:
         """Yields before each item of the list or object that begins here; the caller moves past it."""
         self.skip(first)
+        self._depth += 1
         if not self.is_at(last):
             yield
             while not self.is_at(last):
                 self.skip(",")
                 yield
+        self._depth -= 1
         self.skip(last)
 
     def value(self) -> Any:
@@ -95,7 +97,7 @@ class _Cursor:
             value, self._position = self._decode(self._text, self._position)
         except RecursionError:
             raise ValueError(_TOO_DEEP) from None
-        refuse_deep(value)
+        refuse_deep(value, MAX_DEPTH - self._depth)
         return value
 
     def end(self) -> None:
@@ -105,10 +107,10 @@ class _Cursor:
             raise ValueError(f"more than one value, from character {self._position:,} on")
 
 
-def refuse_deep(value: Any) -> None:
-    """Raises `ValueError` where lists and objects are nested more than `MAX_DEPTH` deep."""
+def refuse_deep(value: Any, max_depth: int = MAX_DEPTH) -> None:
+    """Raises `ValueError` where lists and objects are nested deeper; `max_depth`: less within other ones."""
     level = [value]
-    for _ in range(MAX_DEPTH):
+    for _ in range(max_depth):
         level = [
             inner
             for outer in level

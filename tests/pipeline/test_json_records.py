@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -151,3 +152,16 @@ def test_an_object_is_the_same_where_its_lists_are_read_element_by_element(text:
 def test_what_is_no_object_is_an_error_where_its_lists_are_read_element_by_element(text: str) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any: the reader names the file)
         parse_json_list_by_list(text, {"units": str})
+
+
+@pytest.mark.parametrize("text", ['{"a": %s}', '{"units": %s}', '{"units": [%s]}', '{"units": {"b": %s}}'])
+@pytest.mark.parametrize("depth", [MAX_DEPTH - 3, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH])
+def test_an_object_may_be_as_deep_where_its_lists_are_read_element_by_element(text: str, depth: int) -> None:
+    text = text % ("[" * depth + "]" * depth)
+    expected: object = None
+    with suppress(ValueError):
+        expected = parse_json(text)
+    found: object = None
+    with suppress(ValueError):
+        found = parse_json_list_by_list(text, {"units": lambda value: value})
+    assert found == expected
