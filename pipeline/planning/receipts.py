@@ -11,7 +11,7 @@ from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from .plan import Unit
 
-_MAX_KEPT_INPUTS = 1_000_000  # in memory: some 450 bytes each
+_MAX_KEPT = 1_000_000  # receipts and their inputs in memory: some 600 bytes each
 
 
 class ReceiptReader:
@@ -24,7 +24,7 @@ class ReceiptReader:
     def __init__(self, paths: OutPaths, config_hash: str) -> None:
         self._paths, self._config_hash = paths, config_hash
         self._parsed: dict[bytes, Receipt] = {}
-        self._num_kept_inputs = 0
+        self._num_kept = 0
 
     def read(self, unit_id: str) -> Receipt:
         """The unit's receipt, perhaps of another config.
@@ -38,8 +38,8 @@ class ReceiptReader:
         receipt = self._parsed.get(digest)
         if receipt is None:
             receipt = Receipt.from_json(content, where=str(path))
-            if self._num_kept_inputs < _MAX_KEPT_INPUTS:
-                self._num_kept_inputs += len(receipt.inputs)
+            if self._num_kept < _MAX_KEPT:
+                self._num_kept += 1 + len(receipt.inputs)
                 self._parsed[digest] = receipt
         return receipt
 
