@@ -27,16 +27,25 @@ class RowRange:
         return self.stop - self.start
 
     def __getitem__(self, positions: Any) -> Any:
-        """The row at a position, or uint32 rows by a slice, positions from 0 on, or bool (rows,)."""
+        """The row at a position, or uint32 rows by a slice, positions from 0 on, or bool (rows,).
+
+        Raises `IndexError` on any others: beyond the range are rows too, of another split.
+        """
         rows = range(self.start, self.stop)
         if isinstance(positions, slice):
             taken = rows[positions]
             return np.arange(taken.start, taken.stop, taken.step, dtype=np.uint32)
         chosen = np.asarray(positions)
+        if chosen.dtype == np.bool_ and chosen.shape == (len(self),):
+            chosen = np.flatnonzero(chosen)
+        if chosen.size and chosen.dtype.kind not in "iu":
+            raise IndexError(
+                f"{self!r}: positions of {chosen.dtype} {chosen.shape}: must be whole numbers, or bool ({len(self)},)"
+            )
         if not chosen.ndim:
             return np.uint32(rows[int(chosen)])
-        if chosen.dtype == np.bool_:
-            chosen = np.flatnonzero(chosen)
+        if chosen.size and not (chosen.min() >= 0 and chosen.max() < len(self)):
+            raise IndexError(f"{self!r}: positions {chosen.min()} to {chosen.max()}: must be 0 to {len(self) - 1}")
         return chosen.astype(np.uint32) + np.uint32(self.start)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:

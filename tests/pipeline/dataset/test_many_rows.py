@@ -130,6 +130,14 @@ def test_a_range_of_rows_is_indexed_like_an_array_of_them() -> None:
         rows[8]
 
 
+@pytest.mark.parametrize(
+    "positions", [[8], [-1], [0, 2**32], [True] * 7, [1.0], 1.5, True, None, (slice(None), None)], ids=repr
+)
+def test_positions_outside_a_range_of_rows_are_refused_in_place_of_giving_rows_of_another_split(positions: Any) -> None:
+    with pytest.raises(IndexError, match=r"RowRange\(100, 108\): .*"):
+        RowRange(100, 108)[np.asarray(positions) if isinstance(positions, list) else positions]
+
+
 def test_a_filter_reads_the_columns_that_it_names_alone(dataset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: set[str] = set()
     batches = Index.batches
