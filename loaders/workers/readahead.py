@@ -14,7 +14,7 @@ import numpy as np
 
 from ...pipeline.dataset.index_like import IndexLike
 from ...pipeline.dataset.stores.counts import StoreCounts
-from ...pipeline.errors import FacefeedError
+from ...pipeline.errors import CorruptDataError, FacefeedError
 from ..dataset.selection import Rows
 from ..dataset.store_datasets import StoreDataset, StoreDatasets
 
@@ -69,16 +69,22 @@ def _run(
     is_over: threading.Event,
 ) -> None:
     while (rows := windows.get()) is not None:
-        for name, start, end in byte_runs(index, stores.local(rows)):
+        for name, start, end in _undamaged_runs(index, stores.local(rows)):
             with suppress(OSError):  # the worker that needs the images reports the error
                 _read(out / name, start, end)
         for dataset in stores.datasets:
             _fetch(dataset, rows, is_over)
 
 
+def _undamaged_runs(index: IndexLike, rows: Rows) -> Iterator[tuple[str, int, int]]:
+    """Their `byte_runs`; none where the index is damaged, which the worker that needs the images reports."""
+    with suppress(CorruptDataError):
+        yield from byte_runs(index, rows)
+
+
 def _fetch(dataset: StoreDataset, rows: Rows, is_over: threading.Event) -> None:
     """Fetches the blocks of a window, a few runs at a time, until the loader no longer needs them."""
-    runs = byte_runs(dataset.index, dataset.own_rows(rows))
+    runs = _undamaged_runs(dataset.index, dataset.own_rows(rows))
     while (some := [*islice(runs, _RUNS_AT_A_TIME)]) and not is_over.is_set():
         with suppress(FacefeedError):  # the worker that needs the images reports the error
             dataset.reader.read_ahead(some)

@@ -24,6 +24,7 @@ from facefeed.loaders.workers.readahead import ReadAhead, byte_runs
 from facefeed.loaders.workers.request_preparer import RequestPreparer
 from facefeed.pipeline.dataset.byte_ranges import MissingFileError
 from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.errors import CorruptDataError
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -111,6 +112,27 @@ def test_submitted_rows_are_read_in_full_and_unreadable_files_are_skipped(
     ahead.submit(np.array([0, 1], np.uint32))
     pieces = [read.get(timeout=PATIENCE_SECONDS) for _ in range(3)]
     assert pieces == [(100, 64), (164, 64), (228, 22)]
+    del ahead
+
+
+def test_a_window_in_a_damaged_part_of_the_index_is_left_to_the_workers_and_the_next_one_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: queue.Queue[Path] = queue.Queue()
+    monkeypatch.setattr(module, "_read", lambda path, *_: reads.put(path))
+    index = index_of(("damaged", 0, 10), ("there", 0, 10))
+    numbers = index.numbers
+
+    def numbers_of_undamaged(name: str, rows: Any) -> Any:
+        if 0 in rows:
+            raise CorruptDataError("index.arrow: cannot be read")
+        return numbers(name, rows)
+
+    index.numbers = numbers_of_undamaged
+    ahead = ReadAhead(tmp_path, index)
+    ahead.submit(np.array([0], np.uint32))
+    ahead.submit(np.array([1], np.uint32))
+    assert reads.get(timeout=PATIENCE_SECONDS) == tmp_path / "there"
     del ahead
 
 
