@@ -28,8 +28,8 @@ _SLICE_ITEMS = 1 << 20
 
 
 class LazyOrder(ABC):
-    """An order whose items are computed where they are asked for: by positions int64 (N,), or by a slice without a
-    step; uint32 (N,).
+    """An order whose items are computed where they are asked for: by positions int64 (N,) from 0 on, or by a slice;
+    uint32 (N,).
     """
 
     @abstractmethod
@@ -42,12 +42,15 @@ class LazyOrder(ABC):
     def __getitem__(self, positions: slice | NDArray[np.int64]) -> NDArray[np.uint32]:
         if not isinstance(positions, slice):
             return self._at(positions)
-        start, stop, _ = positions.indices(len(self))
-        items = np.empty(max(stop - start, 0), np.uint32)
-        for first in range(0, len(items), _SLICE_ITEMS):  # positions take more memory than items
-            part = items[first : first + _SLICE_ITEMS]
-            part[:] = self._at(np.arange(start + first, start + first + len(part)))
+        taken = range(len(self))[positions]
+        items = np.empty(len(taken), np.uint32)
+        for first in range(0, len(taken), _SLICE_ITEMS):  # positions take more memory than items
+            some = taken[first : first + _SLICE_ITEMS]
+            items[first : first + len(some)] = self._at(np.arange(some.start, some.stop, some.step))
         return items
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return self[:] if dtype is None else self[:].astype(dtype)
 
 
 Order: TypeAlias = NDArray[Any] | RowRange | LazyOrder

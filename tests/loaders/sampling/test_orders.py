@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -125,3 +125,35 @@ def test_a_range_of_rows_is_saved_and_ordered_as_the_same_rows_one_by_one() -> N
     first, second = order_of(as_range), order_of(one_by_one)
     assert first.state() == second.state()
     assert batches_of(first) == batches_of(second)
+
+
+class LastRowsFirst:
+    """A balance of a user's own, which takes the rows and their shuffled positions for arrays."""
+
+    unit_size = 1
+    notes: ClassVar[list[str]] = []
+
+    def bind(self, rows: Any, shuffler: Any) -> Any:
+        self._rows, self._shuffler, self.num_images = rows, shuffler, len(rows)
+        return self
+
+    def epoch_rows(self, epoch: int, key: int) -> Any:
+        return self._rows[self._shuffler(self._rows, key)][::-1]
+
+
+@pytest.mark.parametrize("shuffle", [True, False, "window"])
+def test_a_balance_of_ones_own_may_index_rows_by_a_shuffled_order_as_by_an_array(
+    monkeypatch: pytest.MonkeyPatch, shuffle: Any
+) -> None:
+    rows = RowsOnly(300)
+    monkeypatch.setattr(orders, "_SLICE_ITEMS", 64)
+    for selection in (rows.selection, rows.rows):
+        rows.selection = selection
+        order = order_of(rows, batch_size=300, shuffle=shuffle, window_images=150, balance=LastRowsFirst())
+        assert order.rows(0).dtype == np.uint32
+        assert sorted(order.rows(0).tolist()) == [*range(300)]
+        positions = Shuffling.from_argument(shuffle, 150).order(300, 5)
+        assert np.asarray(positions).tolist() == positions[:].tolist()
+        assert np.asarray(positions, np.int64).dtype == np.int64
+        for part in (slice(None, None, -2), slice(-7, None), slice(200, 9, -1), slice(9, 9)):
+            assert positions[part].tolist() == positions[:].tolist()[part]
