@@ -222,14 +222,14 @@ def test_nor_for_those_of_another_seed(dataset: Path) -> None:
 def test_an_epoch_comes_to_its_end_where_the_next_one_cannot_be_ordered(
     dataset: Path, uninterrupted: list[list[Seen]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = EpochSampler.rows
+    order = EpochSampler.order
 
-    def rows_of_some(sampler: EpochSampler, epoch: int) -> Any:
+    def order_of_some(sampler: EpochSampler, epoch: int) -> Any:
         if epoch == 1:
             raise UsageError("no order of epoch 1")
-        return rows(sampler, epoch)
+        return order(sampler, epoch)
 
-    monkeypatch.setattr(EpochSampler, "rows", rows_of_some)
+    monkeypatch.setattr(EpochSampler, "order", order_of_some)
     batches = loader(dataset, num_workers=1, prefetch_factor=2, transform=Noise())
     assert seen(batches) == uninterrupted[0]
     for _ in range(2):
