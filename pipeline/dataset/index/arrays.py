@@ -63,11 +63,14 @@ def regions(column: pa.StructArray) -> dict[str, NDArray[np.float32]]:
 
 def by_value(numbers: NDArray[np.integer]) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Each distinct number, ascending, and the positions that have it, ascending: int64 (positions,)."""
+    if len(numbers) and (numbers == numbers[0]).all():  # of one row, and mostly of a window: half the time
+        yield int(numbers[0]), np.arange(len(numbers))
+        return
     order = np.argsort(numbers, kind="stable")
     ordered = numbers[order]
-    starts = np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])[: len(order)])
-    for start, end in pairwise([*starts.tolist(), len(order)]):
-        yield int(ordered[start]), order[start:end]
+    for start, end in pairwise([0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(order)]):
+        if start < end:
+            yield int(ordered[start]), order[start:end]
 
 
 def _view(array: pa.Array) -> NDArray[Any]:
