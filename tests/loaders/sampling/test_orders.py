@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
+from assets_memory import peak_bytes
 from assets_random import examples
 from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.sampling import orders
@@ -98,15 +97,6 @@ def test_a_step_of_a_long_epoch_takes_memory_for_parts_of_its_order_alone(
         assert order.state()["rows"].startswith("3000000 rows ")
 
     assert peak_bytes(requests) < 6_000_000  # of rows alone, 12 MB; 4 MB are hashed at a time for the state
-
-
-def peak_bytes(call: Callable[[], None]) -> int:
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("selection", [BEYOND_INT32, LAST], ids=str)

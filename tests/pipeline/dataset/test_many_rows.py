@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from assets_dataset import ROWS, copy_dataset, make_dataset
+from assets_memory import peak_bytes
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.dataset.index import Index, RowRange, layout, row_range
 from facefeed.pipeline.dataset.index import batches as index_batches
@@ -51,15 +51,6 @@ def repeated(dataset: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> Index
     batches: Any = Repeated(index._batches[0], -(-rows // COUNT))
     index._batches, index.num_rows = batches, len(batches) * COUNT
     return index
-
-
-def peak_bytes(call: Callable[[], object]) -> int:
-    tracemalloc.start()
-    try:
-        call()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("rows", [2**31 + 10_000, 2**32 - COUNT])
