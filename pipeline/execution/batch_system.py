@@ -156,10 +156,11 @@ def start_cluster(cluster: str | Callable[[], Any], folder: Path | None) -> Iter
 
 @contextmanager
 def _folder_in_working_directory() -> Iterator[Path]:
-    place = Path.cwd()
+    place = "the working directory"  # where it was removed, it has no name
     with ExitStack() as stack:
         try:
-            folder = stack.enter_context(process_folder("facefeed-cluster-", place))
+            place = str(Path.cwd())
+            folder = stack.enter_context(process_folder("facefeed-cluster-", Path(place)))
         except OSError as error:
             raise StoppedError(
                 f"{place}: {error.strerror}; the certificate of the workers' connections and the logs of their jobs "

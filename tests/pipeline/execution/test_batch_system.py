@@ -217,16 +217,22 @@ def test_with_out_in_a_store_what_jobs_need_is_in_a_private_folder_of_the_workin
 
 
 @pytest.mark.usefixtures("settings")
+@pytest.mark.parametrize("place", ["/proc", "the working directory"])
 def test_a_working_directory_that_cannot_have_files_for_jobs_is_one_clear_line(
-    make_source: MakeSource, programs: Path, monkeypatch: pytest.MonkeyPatch, bucket: str
+    place: str, make_source: MakeSource, programs: Path, monkeypatch: pytest.MonkeyPatch, bucket: str, tmp_path: Path
 ) -> None:
     write_program(programs / "sbatch", "exit 1")
-    monkeypatch.chdir("/proc")
-    result = run(make_source("real/a.mp4"), f"{bucket}/faces", "--cluster", "slurm", "--workers", "1")
+    source = make_source("real/a.mp4")
+    removed = tmp_path / "removed"
+    removed.mkdir()
+    monkeypatch.chdir(place if place.startswith("/") else removed)
+    removed.rmdir()
+    result = run(source, f"{bucket}/faces", "--cluster", "slurm", "--workers", "1")
     assert result.exit_code == 75, result.stderr
     assert re.search(
-        "^facefeed: /proc: No such .*run the same command in a folder that all nodes see", result.stderr, re.MULTILINE
-    )
+        f"^facefeed: {place}: No such .*run the same command in a folder that all nodes see", result.stderr,
+        re.MULTILINE,
+    )  # fmt: skip
 
 
 class ListedJob(ProcessInterface):
