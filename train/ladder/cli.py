@@ -39,7 +39,7 @@ class _Steps(click.ParamType):  # type: ignore[type-arg]
                    "  [default: each alone]")  # fmt: skip
 @click.option("--repeats", type=click.IntRange(min=1), default=3, show_default=True, metavar="N")
 @click.option("--steps", type=_Steps(), default=20, show_default=True, metavar="N|epoch",
-              help="Steps that are measured, after a warm-up; accumulate:M rounds them up.")  # fmt: skip
+              help="Steps of a rung that are measured at least, after a warm-up; all see as many samples.")  # fmt: skip
 @click.option(
     "--recipe",
     type=click.Choice(list(RECIPES)),

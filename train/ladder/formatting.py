@@ -16,7 +16,7 @@ from .rungs import BEST
 from .scheduler import ONE_REPEAT, Ladder
 
 UNKNOWN = "-"
-ACCURACY, AUC = ("accuracy", "acc"), ("auc", "auroc")
+ACCURACY, AUC, LOSS = ("accuracy", "acc"), ("auc", "auroc"), "loss"
 """Names under which modules log these metrics."""
 
 
@@ -69,10 +69,10 @@ def num_devices_text(row: RungResult) -> str:
     return UNKNOWN if not row.repeats else str(max(repeat.devices for repeat in row.repeats.values()))
 
 
-def metric_text(row: RungResult, *names: str) -> str:
-    """Formats a validation metric, 0 to 1."""
-    metric = row.metric(*names)
-    return UNKNOWN if metric is None else f"{metric.median:.2f}"
+def metric_text(row: RungResult, ladder: Ladder, *names: str, digits: int = 2) -> str:
+    """Formats a validation metric; unknown where it is of other samples than the base's."""
+    metric = row.metric(*names) if row.has_samples_of(ladder.base) else None
+    return UNKNOWN if metric is None else f"{metric.median:.{digits}f}"
 
 
 def stall_text(row: RungResult) -> str:
@@ -81,12 +81,29 @@ def stall_text(row: RungResult) -> str:
     return UNKNOWN if stall is None else f"{stall.median:.0%}"
 
 
-def loss_text(row: RungResult) -> str:
-    """Formats the mean loss over the measured steps; it shows a lever that breaks training."""
+def loss_text(row: RungResult, ladder: Ladder) -> str:
+    """Formats the mean training loss of the measured samples; unknown where it is of others than the base's."""
     if any(repeat.loss is not None and not math.isfinite(repeat.loss) for repeat in row.repeats.values()):
         return "not finite"
-    loss = row.spread(lambda repeat: repeat.loss)
+    loss = row.spread(lambda repeat: repeat.loss) if row.has_samples_of(ladder.base) else None
     return UNKNOWN if loss is None else f"{loss.median:.3f}"
+
+
+def updates_text(row: RungResult) -> str:
+    """Formats the steps of the optimizer in a repeat."""
+    updates = row.spread(lambda repeat: float(repeat.updates))
+    return UNKNOWN if updates is None else f"{updates.median:,.0f}"
+
+
+def unequal_samples_notes(ladder: Ladder) -> list[str]:
+    """Returns a sentence for each rung that was trained on other numbers of samples than the base."""
+    base = ladder.base
+    return [
+        f"{row.rung.name}: trained on {row.trained_samples:,} samples, not on {base.trained_samples:,} as without "
+        "levers, so its loss and metrics do not compare"
+        for row in ladder.rows
+        if base is not None and row.repeats and not row.has_samples_of(base)
+    ]
 
 
 def peak_memory(row: RungResult) -> PeakMemory | None:
@@ -166,9 +183,12 @@ def _cells(row: RungResult, ladder: Ladder) -> dict[str, str]:
         "spread": spread_text(row, ladder),
         "over naive": speed_up_text(ladder.over_naive(row)),
         "stall": stall_text(row),
-        "accuracy": metric_text(row, *ACCURACY),
-        "AUC": metric_text(row, *AUC),
-        "loss": loss_text(row),
+        "accuracy": metric_text(row, ladder, *ACCURACY),
+        "AUC": metric_text(row, ladder, *AUC),
+        "loss": loss_text(row, ladder),
+        "validation loss": metric_text(row, ladder, LOSS, digits=3),
+        "samples": f"{row.trained_samples:,}",
+        "updates": updates_text(row),
         "GPU memory": device_memory_text(row),
         "in tensors": tensor_memory_text(row),
         "host memory": host_memory_text(row),
@@ -182,10 +202,14 @@ def note_text(row: RungResult, ladder: Ladder) -> str:
     return "" if over is None or row is ladder.naive else f"{_factor_phrase(over)} on the fly"
 
 
-def measurement_text(steps: int | None, repeats: int, seconds: float, parameters: int, *, is_rounded: bool) -> str:
-    """Describes the measurement in a sentence. is_rounded: rungs that accumulate batches measured more steps."""
+def measurement_text(
+    steps: int | None, repeats: int, seconds: float, parameters: int, base: RungResult | None
+) -> str:  # fmt: skip
+    """Describes the measurement in a sentence."""
     what = "an epoch" if steps is None else f"{steps} steps"
-    what += ", or more to the next optimizer step where batches are accumulated," if is_rounded else ""
+    first = None if base is None else base.repeats[min(base.repeats)]
+    if first is not None and steps is not None and first.steps > steps:
+        what += f" at least, and {first.samples:,} samples in every rung,"
     rounds = "once" if repeats == 1 else f"{repeats} times, in turn"
     return (
         f"Measured: {what} after a warm-up, {rounds}, each in a process of its own; a module of "

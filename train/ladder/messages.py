@@ -33,11 +33,37 @@ class Subject:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Grid:
+    """Where all rungs of a ladder can stop after equally many samples: multiples of `group` batches in an epoch.
+
+    ranks: common multiple of the ranks of all rungs. group: common multiple of the batches, over all ranks, that each
+    rung takes for a step of the optimizer.
+    """
+
+    ranks: int = 1
+    group: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """Steps of the rung whose samples the others see too, each of `devices` batches.
+
+    warm_up_steps: before the measured `steps`. steps_per_epoch: None for an endless epoch.
+    """
+
+    warm_up_steps: int
+    steps: int
+    steps_per_epoch: int | None
+    devices: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class RungRequest:
     """Request to one process.
 
     task: "probe": which of `levers` can run here, each alone; "combine": which work together, earlier ones first;
-    "measure": train with all `levers` at once. data, steps (None: an epoch), repeat: for "measure".
+    "measure": train with all `levers` at once. data, steps (None: an epoch), repeat, grid: for "measure", and
+    reference, which replaces steps (None: there is none yet).
     """
 
     subject: Subject
@@ -46,6 +72,8 @@ class RungRequest:
     data: Data = "precomputed"
     steps: int | None = None
     repeat: int = 0
+    grid: Grid = Grid()
+    reference: Reference | None = None
 
     @classmethod
     def read(cls, path: Path) -> Self:
@@ -53,5 +81,9 @@ class RungRequest:
         values: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         subject = values.pop("subject")
         changes = tuple(subject.pop("changes"))
-        levers = tuple(values.pop("levers"))
-        return cls(subject=Subject(**subject, changes=changes), levers=levers, **values)
+        levers, grid = tuple(values.pop("levers")), Grid(**values.pop("grid"))
+        reference = values.pop("reference")
+        return cls(
+            subject=Subject(**subject, changes=changes), levers=levers, grid=grid,
+            reference=None if reference is None else Reference(**reference), **values,
+        )  # fmt: skip

@@ -74,6 +74,9 @@ def _rung_values(row: RungResult, ladder: Ladder) -> dict[str, Any]:
         "reason": row.reason,
         "epoch_seconds": _plain(row.spread(lambda repeat: repeat.epoch_seconds)),
         "epoch_measured": bool(row.repeats) and all(repeat.is_whole_epoch for repeat in row.repeats.values()),
+        "trained_samples": row.trained_samples,
+        "updates": max((repeat.updates for repeat in row.repeats.values()), default=None),
+        "equal_samples": row.has_samples_of(ladder.base) if row.repeats and ladder.base is not None else None,
         "devices": max((repeat.devices for repeat in row.repeats.values()), default=None),
         "samples_per_second": _plain(row.spread(lambda repeat: repeat.samples_per_second)),
         "speed_up": _plain(row.speed_up(ladder.base)),
@@ -83,6 +86,7 @@ def _rung_values(row: RungResult, ladder: Ladder) -> dict[str, Any]:
         "accuracy": _plain(row.metric(*formatting.ACCURACY)),
         "auc": _plain(row.metric(*formatting.AUC)),
         "loss": _plain(row.spread(lambda repeat: repeat.loss)),
+        "validation_loss": _plain(row.metric(formatting.LOSS)),
         "stall_share": _plain(row.spread(lambda repeat: repeat.stall_share)),
         "warm_up_seconds": _plain(row.spread(lambda repeat: repeat.warm_up_seconds)),
         "measured": [{"round": number, **asdict(repeat)} for number, repeat in sorted(row.repeats.items())],
@@ -110,6 +114,7 @@ def _parts(report: Report) -> list[RenderableType]:
         parts.append(Text(f"speed: times as fast as no lever, {measured}; naive: as on the fly"))
     if _has_several_devices(ladder):
         parts.append(Text("dev: devices that shared the work; one where no lever says otherwise"))
+    parts += [Text(note) for note in formatting.unequal_samples_notes(ladder)]
     not_run = [(row.rung.name, f"{row.outcome}: {row.reason}") for row in ladder.rows if row.reason]
     if not_run:
         parts += [Text("\ndid not run, or not to its end", style="bold"), _two_column_table(not_run)]

@@ -17,7 +17,8 @@ Outcome = Literal["ran", "refused", "failed"]
 class PeakMemory:
     """Peak memory of one training, in bytes.
 
-    allocated_bytes: of tensors on the GPU. reserved_bytes: by torch's allocator on the GPU. None without a GPU.
+    allocated_bytes: of tensors on the GPU. reserved_bytes: by torch's allocator on the GPU. Both of the rank with the
+    most, None without a GPU.
     host_bytes: of the training process and its workers in host memory. host_before_bytes: part of it from before the
     model was created: Python, torch, Lightning.
     """
@@ -33,16 +34,21 @@ class Measurement:
     """One repeat of a rung, in a process of its own.
 
     seconds: of `steps` steps after the warm-up, including waits for batches. samples: in these, over all ranks.
+    warm_up_steps: before them. trained_samples, updates: from the fit's start to the end of the measured steps, over
+    all ranks: samples, and steps of the optimizer.
     steps_per_epoch: None for an endless epoch. ending_seconds: of an epoch's end besides its validation, such as saving
     a checkpoint. warm_up_seconds: from the fit's start to the end of the warm-up, including compilation. stall_share:
-    fraction of time that steps waited for data, 0 to 1; None if unknown. loss: mean over the measured steps; None if
-    the steps return none. metrics: logged by the module's validation. devices: number of ranks, each with a batch per
-    step.
+    fraction of time that steps waited for data, 0 to 1; None if unknown. loss: mean over the measured samples of all
+    ranks; None if the steps return none. metrics: logged by the module's validation, after `trained_samples`. devices:
+    number of ranks, each with a batch per step.
     """
 
     seconds: float
     steps: int
     samples: int
+    warm_up_steps: int
+    trained_samples: int
+    updates: int
     steps_per_epoch: int | None
     ending_seconds: float
     warm_up_seconds: float
@@ -125,6 +131,19 @@ class RungResult:
         ending = [metric for name in names for metric in known if metric.endswith(f"_{name}")]
         first = next(iter([*called, *ending]), None)
         return None if first is None else self.spread(lambda repeat: repeat.metrics.get(first))
+
+    @property
+    def trained_samples(self) -> int | None:
+        """Samples that its repeats were trained on, at most; None without any."""
+        return max((repeat.trained_samples for repeat in self.repeats.values()), default=None)
+
+    def has_samples_of(self, base: RungResult | None) -> bool:
+        """Whether every repeat was trained, and measured, on as many samples as those of `base`; True without one.
+
+        Only then do losses and metrics compare.
+        """
+        compared = [*self.repeats.values(), *(base.repeats.values() if base is not None else ())]
+        return base is None or len({(repeat.trained_samples, repeat.samples) for repeat in compared}) == 1
 
     def speed_up(self, base: RungResult | None) -> Spread | None:
         """Returns the speed-up over `base`, over rounds in which both ran; None without any."""

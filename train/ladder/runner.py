@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from .messages import RungRequest, Subject
+from .messages import Grid, Reference, RungRequest, Subject
 from .progress import Progress
 from .report import Report
 from .results import Measurement, PeakMemory
@@ -30,14 +31,14 @@ class SubprocessRunner:
         """Probes the module and levers, see `rung.probe`. Raises `UsageError`, and `RungError` if the process fails."""
         return self._request(RungRequest(subject=self.subject, task="probe", levers=tuple(levers)))
 
-    def measure(self, rung: Rung, repeat: int) -> Measurement:
+    def measure(self, rung: Rung, repeat: int, reference: Reference | None, grid: Grid) -> Measurement:
         """Measures one repeat of a rung."""
-        levers = (rung.levers,) if rung.levers else ()
         values = self._request(
             RungRequest(
-                subject=self.subject, task="measure", levers=levers, data=rung.data, steps=self.steps, repeat=repeat
+                subject=self.subject, task="measure", levers=(rung.levers,) if rung.levers else (), data=rung.data,
+                steps=self.steps, repeat=repeat, reference=reference, grid=grid,
             )
-        )
+        )  # fmt: skip
         return Measurement(**{**values, "memory": PeakMemory(**values["memory"])})
 
     def combine(self, levers: Sequence[str]) -> Combination:
@@ -55,11 +56,12 @@ class _WithProgress:
 
     runner: SubprocessRunner
     progress: Progress
+    grid: Grid
 
-    def measure(self, rung: Rung, repeat: int) -> Measurement:
+    def measure(self, rung: Rung, repeat: int, reference: Reference | None) -> Measurement:
         self.progress.repeat_started(rung, repeat)
         try:
-            measurement = self.runner.measure(rung, repeat)
+            measurement = self.runner.measure(rung, repeat, reference, self.grid)
         except RungError as error:
             self.progress.repeat_ended(rung, repeat, failed=str(error))
             raise
@@ -97,7 +99,7 @@ def measure_ladder(
     try:
         latest = run_ladder(
             rungs,
-            _WithProgress(runner, progress),
+            _WithProgress(runner, progress, _common_grid(runnable, probed["batches"])),
             repeats=repeats,
             named=[*named, *recipe_levers],
             on_update=keep_latest,
@@ -108,3 +110,12 @@ def measure_ladder(
         ladder=latest, subject=subject, steps=runner.steps, repeats=repeats, seconds=time.monotonic() - started_at,
         machine=probed["machine"], parameters=probed["parameters"], complete=complete,
     )  # fmt: skip
+
+
+def _common_grid(rungs: Sequence[Rung], batches: Mapping[str, tuple[int, int]]) -> Grid:
+    """Returns the grid of rungs, and of any combination of their levers in a best set.
+
+    batches: by levers the number of ranks, and of batches that each of them accumulates.
+    """
+    ranks, accumulated = zip(*(batches[rung.levers] for rung in rungs), strict=True) if rungs else ((), ())
+    return Grid(ranks=math.lcm(*ranks), group=math.lcm(*ranks) * math.lcm(*accumulated))

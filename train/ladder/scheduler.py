@@ -8,6 +8,7 @@ from typing import Protocol
 
 from ...pipeline.errors import FacefeedError
 from ..levers.registry import RESULT_CHANGING
+from .messages import Reference
 from .results import Measurement, RungResult, Spread
 from .rungs import BEST, Rung
 
@@ -29,8 +30,11 @@ class Combination:
 class RungRunner(Protocol):
     """Protocol: runs rungs in separate processes. `measure` raises `RungError` if a rung fails."""
 
-    def measure(self, rung: Rung, repeat: int) -> Measurement:
-        """Measures one repeat of a rung; `repeat`, from 0, seeds it, so that all rungs of a round see the same data."""
+    def measure(self, rung: Rung, repeat: int, reference: Reference | None) -> Measurement:
+        """Measures one repeat of a rung; `repeat`, from 0, seeds it, so that all rungs of a round see the same data.
+
+        reference: whose samples it has to see; None for the first that is measured, which is the reference of others.
+        """
         ...
 
     def combine(self, levers: Sequence[str]) -> Combination:
@@ -55,6 +59,18 @@ class Ladder:
         """The baseline of levers: the same training without any; None if it did not run."""
         without_levers = (row for row in self.rows if not row.rung.levers and row.rung.data != "naive")
         return next((row for row in without_levers if row.repeats), None)
+
+    @property
+    def reference(self) -> Reference | None:
+        """The rung whose samples all others see, except the naive one: the base, or the first that ran instead."""
+        rows = [row for row in (self.base, *self.rows) if row is not None and row.rung.data != "naive"]
+        first = next((repeat for row in rows for _, repeat in sorted(row.repeats.items())), None)
+        if first is None:
+            return None
+        return Reference(
+            warm_up_steps=first.warm_up_steps, steps=first.steps, steps_per_epoch=first.steps_per_epoch,
+            devices=first.devices,
+        )  # fmt: skip
 
     @property
     def naive(self) -> RungResult | None:
@@ -129,7 +145,7 @@ def _rounds(
             if row.outcome != "ran":
                 continue
             try:
-                row.repeats[number] = runner.measure(row.rung, number)
+                row.repeats[number] = runner.measure(row.rung, number, ladder.reference)
             except RungError as error:
                 row.outcome, row.reason = "failed", str(error)
             on_update(ladder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from facefeed.train.ladder.messages import Reference
 from facefeed.train.ladder.results import Measurement, PeakMemory
 from facefeed.train.ladder.rungs import Rung, plan_rungs
 from facefeed.train.ladder.scheduler import Combination, RungError
@@ -20,6 +21,7 @@ SPEEDS = {
     "bf16,compile": 190.0, "bf16,compile,channels_last": 195.0,
 }  # fmt: skip
 """Samples per second, by levers."""
+METRICS = {"val/auc": 0.61, "val/accuracy": 0.58, "val/loss": 0.68}
 
 
 def rungs(
@@ -32,16 +34,17 @@ def rungs(
 def measured(
     samples_per_second: float, *, steps: int = 20, steps_per_epoch: int | None = 400, gpu_bytes: int | None = None,
     host_bytes: int = 3_000_000_000, metrics: Mapping[str, float] | None = None, ending_seconds: float = 0.0,
-    stall_share: float | None = 0.02, loss: float | None = 0.69, devices: int = 1,
+    stall_share: float | None = 0.02, loss: float | None = 0.69, devices: int = 1, accumulated: int = 1,
 ) -> Measurement:  # fmt: skip
     return Measurement(
-        seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, steps_per_epoch=steps_per_epoch,
+        seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, warm_up_steps=steps // 2,
+        trained_samples=steps * 15, updates=steps * 3 // 2 // accumulated, steps_per_epoch=steps_per_epoch,
         ending_seconds=ending_seconds, warm_up_seconds=4.0, stall_share=stall_share,
         memory=PeakMemory(
             allocated_bytes=None if gpu_bytes is None else gpu_bytes * 3 // 4, reserved_bytes=gpu_bytes,
             host_bytes=host_bytes, host_before_bytes=1_000_000_000,
         ),
-        loss=loss, metrics=metrics if metrics is not None else {"val/auc": 0.61, "val/accuracy": 0.58},
+        loss=loss, metrics=METRICS if metrics is None else metrics,
         devices=devices,
     )  # fmt: skip
 
@@ -56,9 +59,11 @@ class FakeRungRunner:
     apart: frozenset[frozenset[str]] = frozenset()
     asked: list[tuple[str, int]] = field(default_factory=list)
     combined: list[tuple[str, ...]] = field(default_factory=list)
+    references: list[tuple[str, Reference | None]] = field(default_factory=list)
 
-    def measure(self, rung: Rung, repeat: int) -> Measurement:
+    def measure(self, rung: Rung, repeat: int, reference: Reference | None) -> Measurement:
         self.asked.append((rung.name, repeat))
+        self.references.append((rung.name, reference))
         if self.broken.get(rung.name) == repeat:
             raise RungError(f"{rung.name} broke")
         speed = self.speeds["naive" if rung.data == "naive" else rung.levers]

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from assets_ladder import FakeRungRunner
 from assets_paths import SUPPORT
 from click.testing import CliRunner
 from facefeed.pipeline.console import stderr_console
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder.cli import ladder
-from facefeed.train.ladder.messages import Subject
+from facefeed.train.ladder.messages import Grid, Reference, Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.results import Measurement
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
@@ -45,6 +46,19 @@ def test_a_ladder_of_real_processes_is_measured_and_ends_with_one_json_object(tm
     assert str(page) in completed.stderr
     (event,) = (json.loads(line) for line in completed.stderr.split("\n") if line.startswith("{"))
     assert (event["rung"], event["done"], event["of"]) == ("as it is", 1, 1)
+
+
+@pytest.mark.processes
+@pytest.mark.skipif(torch.cuda.is_available(), reason="two ranks without a GPU")
+def test_two_processes_and_groups_of_batches_see_the_samples_of_one_process(tmp_path: Path) -> None:
+    args = ["--module", f"{MODULE}:OwnDataModule", "--levers", "ddp:2", "--levers", "accumulate:3", "--repeats", "1"]
+    code = "from facefeed.train.ladder.cli import ladder; ladder()"
+    command = [sys.executable, "-c", code, *args, "--steps", "2", "--page", str(tmp_path / "page.html"), "--json"]
+    report = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    rungs = {rung["name"]: rung for rung in report["rungs"] if rung["measured"]}
+    assert {rung["trained_samples"] for rung in rungs.values()} == {144}
+    assert {rung["measured"][0]["samples"] for rung in rungs.values()} == {48}
+    assert {name: rung["updates"] for name, rung in rungs.items()} == {"as it is": 18, "ddp:2": 9, "accumulate:3": 6}
 
 
 @pytest.mark.parametrize(
@@ -91,18 +105,23 @@ class NoProcesses(FakeRungRunner):
     steps: int | None = 20
     found: dict[str, Any] = field(default_factory=dict)
     interrupted: int = 1000
+    grids: list[Grid] = field(default_factory=list)
 
     def probe(self, levers: Any) -> dict[str, Any]:
         known = {
             "recipe": "quick", "recipe_levers": "", "own_data": False, "parameters": 7, "machine": {"cores": 2},
             "refusals": {text: [] for text in ("", *levers, "bf16,compile")},
+            "batches": dict.fromkeys(("", *levers, "bf16,compile"), (1, 1)),
         }  # fmt: skip
         return {**known, **self.found}
 
-    def measure(self, rung: Rung, repeat: int) -> Measurement:
+    def measure(  # type: ignore[override]  # `SubprocessRunner` takes the grid beside it
+        self, rung: Rung, repeat: int, reference: Reference | None, grid: Grid
+    ) -> Measurement:
         if len(self.asked) == self.interrupted:
             raise KeyboardInterrupt
-        return super().measure(rung, repeat)
+        self.grids.append(grid)
+        return super().measure(rung, repeat, reference)
 
 
 def report_of(processes: Any, levers: tuple[str, ...], *, as_json: bool = False, **extra: Any) -> Any:
@@ -117,6 +136,23 @@ def test_the_recipes_own_levers_are_a_rung_beside_those_that_were_asked_for() ->
     names = [row.rung.name for row in report.ladder.rows]
     assert names == [NAIVE, PRECOMPUTED, "bf16", "bf16,compile", BEST]
     assert report.subject.recipe == "quick"
+
+
+@pytest.mark.parametrize(
+    ("batches", "grid"),
+    [
+        ({"bf16": (1, 1), "accumulate:4": (1, 4)}, Grid(ranks=1, group=4)),
+        ({"accumulate:4": (1, 4), "accumulate:6": (1, 6), "ddp": (8, 1)}, Grid(ranks=8, group=96)),
+        ({"ddp:2": (2, 1), "fsdp:3": (3, 1)}, Grid(ranks=6, group=6)),
+    ],
+)
+def test_all_rungs_and_sets_of_their_levers_can_stop_after_the_same_samples(
+    batches: dict[str, tuple[int, int]], grid: Grid
+) -> None:
+    processes = NoProcesses(found={"batches": {"": (1, 1), **batches}})
+    processes.speeds = {**processes.speeds, **dict.fromkeys(batches, 99.0)}
+    report_of(processes, tuple(batches))
+    assert set(processes.grids) == {grid}
 
 
 def test_no_levers_are_a_ladder_of_two_rungs() -> None:

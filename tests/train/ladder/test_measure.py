@@ -21,7 +21,7 @@ from facefeed.pipeline.errors import UsageError
 from facefeed.train import levers
 from facefeed.train.config.options import DataOptions
 from facefeed.train.config.recipes import Config
-from facefeed.train.ladder.messages import RungRequest, Subject
+from facefeed.train.ladder.messages import Grid, Reference, RungRequest, Subject
 from facefeed.train.ladder.results import Measurement, PeakMemory
 from facefeed.train.ladder.rung.worker import reply
 from facefeed.train.levers.registry import LADDER_TEXTS
@@ -140,6 +140,62 @@ def test_the_loss_of_accumulated_batches_is_that_of_a_batch() -> None:
     assert accumulated.loss == pytest.approx(single.loss)
 
 
+def reference_of(measurement: Measurement) -> Reference:
+    return Reference(
+        warm_up_steps=measurement.warm_up_steps, steps=measurement.steps,
+        steps_per_epoch=measurement.steps_per_epoch, devices=measurement.devices,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("steps", "samples", "updates"),
+    [
+        (3, (96, 32), (12, 3)),
+        (None, (2 * 96, 96), (24, 6)),
+        (7, ((12 + 8) * 8, 8 * 8), (20, 5)),  # an epoch's end is within what is measured
+    ],
+)
+def test_a_rung_that_accumulates_sees_the_samples_of_the_base_in_fewer_updates(
+    steps: int | None, samples: tuple[int, int], updates: tuple[int, int]
+) -> None:
+    request = RungRequest(subject=OWN, task="measure", data="own", steps=steps, grid=Grid(group=4))
+    base, _ = measured(request)
+    accumulated, _ = measured(replace(request, levers=("accumulate:4",), reference=reference_of(base)))
+    assert {(rung.trained_samples, rung.samples) for rung in (base, accumulated)} == {samples}
+    assert (base.updates, accumulated.updates) == updates
+
+
+@pytest.mark.parametrize(
+    ("grid", "steps", "steps_per_epoch", "expected"),
+    [
+        (Grid(), 20, 100, {1: (9, 20)}),
+        (Grid(ranks=8, group=8), 20, 1000, {1: (72, 160), 2: (36, 80), 8: (9, 20)}),
+        (Grid(ranks=4, group=16), 20, None, {1: (48, 80), 4: (12, 20)}),
+        (
+            Grid(ranks=4, group=4),
+            None,
+            10,
+            {1: (38, 10), 4: (11, 3)},
+        ),  # from 3 epochs and 8 batches to the same of the next
+        (Grid(ranks=2, group=2), 8, 13, {1: (19, 17), 2: (10, 9)}),  # from an epoch and 6 batches to two and 10
+        (Grid(ranks=1, group=64), 20, 10, {1: (10, 20)}),  # an epoch's end is an update too
+    ],
+)
+def test_rungs_of_several_ranks_see_as_many_samples_in_fewer_steps(
+    grid: Grid, steps: int | None, steps_per_epoch: int | None, expected: dict[int, tuple[int, int]]
+) -> None:
+    from facefeed.train.ladder.rung.schedule import Epoch, MeasuredLength, window  # noqa: PLC0415
+
+    def epoch(ranks: int) -> Epoch:
+        steps = None if steps_per_epoch is None else -(-steps_per_epoch // ranks)
+        return Epoch(steps=steps, workers=2, prefetched=4, ranks=ranks)
+
+    warm_up_steps, measured_steps = window(MeasuredLength(steps=steps, grid=grid), epoch(1))
+    reference = Reference(warm_up_steps=warm_up_steps, steps=measured_steps, steps_per_epoch=steps_per_epoch, devices=1)
+    length = MeasuredLength(steps=steps, grid=grid, reference=reference)
+    assert {ranks: window(length, epoch(ranks)) for ranks in expected} == expected
+
+
 def test_an_epoch_is_measured_whole_if_that_is_asked_for_after_one_whose_end_warms_up() -> None:
     result, progress = measured(RungRequest(subject=OWN, task="measure", data="own", steps=None))
     assert result.is_whole_epoch
@@ -201,14 +257,18 @@ def test_rungs_that_share_the_work_do_so_over_all_devices_and_the_others_have_on
     assert arguments.get("devices", "auto") == devices  # Lightning's own default is all that there are
 
 
-@pytest.mark.parametrize(("steps", "ranks", "batches"), [(20, 1, 20), (20, 4, 5), (2, 2, 8), (None, 3, 6)])
+@pytest.mark.parametrize(
+    ("steps", "ranks", "of_all_rungs", "batches"),
+    [(20, 1, 1, 20), (20, 4, 4, 5), (20, 1, 8, 24), (20, 8, 8, 3), (2, 2, 2, 8), (None, 3, 3, 6)],
+)
 def test_all_ranks_of_a_rung_validate_together_as_many_batches_as_one_does_alone(
-    steps: int | None, ranks: int, batches: int
+    steps: int | None, ranks: int, of_all_rungs: int, batches: int
 ) -> None:
     from facefeed.train.ladder.rung.measure import _limit_validation  # noqa: PLC0415 (Lightning, which takes seconds)
 
     trainer = SimpleNamespace(world_size=ranks)
-    _limit_validation(trainer, steps)
+    request = RungRequest(subject=OWN, task="measure", steps=steps, grid=Grid(ranks=of_all_rungs))
+    _limit_validation(trainer, request)
     assert trainer.limit_val_batches == batches
 
 
@@ -254,7 +314,8 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, accumulated: int
     Where batches are accumulated, nothing compiles, and an optimizer step takes 1 s.
     """
     import lightning  # noqa: PLC0415
-    from facefeed.train.ladder.rung.stopwatch import MeasuredLength, Stopwatch  # noqa: PLC0415
+    from facefeed.train.ladder.rung.schedule import MeasuredLength  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import Stopwatch  # noqa: PLC0415
     from lightning.pytorch.callbacks import ModelCheckpoint  # noqa: PLC0415
 
     class Model(lightning.LightningModule):
@@ -278,7 +339,7 @@ def timed(clock: Clock, tmp_path: Path, *, item_seconds: float, accumulated: int
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return torch.optim.SGD(self.parameters(), 0.1)
 
-    watch = Stopwatch(MeasuredLength(**length))
+    watch = Stopwatch(MeasuredLength(grid=Grid(group=accumulated), **length))
     loader = torch.utils.data.DataLoader(Slow(clock, item_seconds), 2)
     quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False, "num_sanity_val_steps": 0}
     trainer = lightning.Trainer(
@@ -332,7 +393,8 @@ def test_a_slow_loaders_fit_is_short(clock: Clock, tmp_path: Path) -> None:
 
 
 def test_samples_of_an_epochs_last_step_are_those_that_all_ranks_have() -> None:
-    from facefeed.train.ladder.rung.stopwatch import MeasuredLength, Stopwatch  # noqa: PLC0415
+    from facefeed.train.ladder.rung.schedule import MeasuredLength  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import Stopwatch  # noqa: PLC0415
 
     watch, of_other_rank = Stopwatch(MeasuredLength()), 2
     watch._wait_timer = SimpleNamespace(step_ended=lambda: None)
@@ -342,7 +404,7 @@ def test_samples_of_an_epochs_last_step_are_those_that_all_ranks_have() -> None:
     watch.on_train_batch_end(trainer, None, None, torch.zeros(4, 3, 8, 8), 0)
     trainer.is_last_batch = True
     watch.on_train_batch_end(trainer, None, None, torch.zeros(3, 3, 8, 8), 1)
-    assert watch.samples == 2 * 4 + 3 + of_other_rank
+    assert watch.samples == watch.trained_samples == 2 * 4 + 3 + of_other_rank
 
 
 # ---- what can run here
@@ -354,6 +416,7 @@ def test_every_lever_can_run_here_or_says_why_not(out: str) -> None:
     answer = probe(RungRequest(subject=replace(FACES, out=out), task="probe", levers=LADDER_TEXTS))
     assert answer["refusals"].keys() == {"", *LADDER_TEXTS}
     assert answer["refusals"][""] == answer["refusals"]["accumulate:4"] == []
+    assert (answer["batches"][""], answer["batches"]["accumulate:4"]) == ((1, 1), (1, 4))
     if not torch.cuda.is_available():
         assert all(answer["refusals"][text] for text in ("fp16", "tf32", "zero:2", "fsdp", "ddp"))
     assert (answer["recipe"], answer["own_data"]) == ("quick", False)

@@ -17,6 +17,7 @@ from assets_ladder import FakeRungRunner, measured, rungs
 from assets_paths import needs_program
 from bokeh.models import HBar
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.ladder import formatting
 from facefeed.train.ladder.messages import Subject
 from facefeed.train.ladder.page.html import write_page
 from facefeed.train.ladder.page.sections import sections
@@ -175,14 +176,45 @@ def test_the_page_tells_what_came_of_it_and_of_every_rung(pages: dict[str, Path]
         assert reason in words
 
 
-def test_the_page_tells_that_rungs_which_accumulate_measured_more_steps(tmp_path: Path) -> None:
-    rung = Rung(name="accumulate:32", data="own", levers="accumulate:32")
-    accumulated = RungResult(rung, {0: measured(90, steps=32)})
-    report = report_of(Ladder([*on_a_gpu().ladder.rows, accumulated]))
-    write_page(report, tmp_path / "page.html")
-    assert "20 steps, or more to the next optimizer step where batches are accumulated, after a warm-up" in (
-        Page(tmp_path / "page.html").words
+def naive_and_accumulating() -> Report:
+    """A ladder whose steps are raised to 32 by accumulate:32, and whose naive rung has measured 4."""
+    rows = [
+        RungResult(Rung(name=NAIVE, data="naive"), {0: measured(1, steps=4, loss=0.71)}),
+        RungResult(Rung(name=PRECOMPUTED, data="precomputed"), {0: measured(80, steps=32)}),
+        RungResult(
+            Rung(name="accumulate:32", data="precomputed", levers="accumulate:32"),
+            {0: measured(90, steps=32, accumulated=32, loss=0.72)},
+        ),
+    ]
+    return report_of(Ladder(rows))
+
+
+def test_the_page_tells_of_how_many_samples_and_updates_a_rung_is(tmp_path: Path) -> None:
+    write_page(naive_and_accumulating(), tmp_path / "page.html")
+    words = Page(tmp_path / "page.html").words
+    assert "20 steps at least, and 320 samples in every rung, after a warm-up" in words
+    assert "naive on the fly: trained on 60 samples, not on 480 as without levers" in words
+    table = {row["rung"]: row for row in formatting.table(naive_and_accumulating().ladder)}
+    columns = ("samples", "updates", "loss", "AUC")
+    assert [table["accumulate:32"][column] for column in columns] == ["480", "1", "0.720", "0.61"]
+    assert [table[NAIVE][column] for column in columns] == ["60", "6", "-", "-"]
+
+
+def test_what_does_not_compare_is_said_on_the_terminal_and_to_programs() -> None:
+    report = naive_and_accumulating()
+    assert (
+        "naive on the fly: trained on 60 samples, not on 480 as without levers, so its loss and metrics do"
+        in " ".join(console_text(report).split())
     )
+    rungs = as_plain_values(report)["rungs"]
+    assert [rung["equal_samples"] for rung in rungs] == [False, True, True]
+    assert [(rung["trained_samples"], rung["updates"]) for rung in rungs] == [(60, 6), (480, 48), (480, 1)]
+
+
+def test_the_loss_of_the_validation_is_a_column_of_the_page() -> None:
+    measurement = measured(9.0, metrics={"val/loss": 0.6931, "val/auc": 0.5})
+    row = RungResult(Rung(name="as it is", data="own"), {0: measurement})
+    assert formatting.table(Ladder([row]))[0]["validation loss"] == "0.693"
 
 
 def test_bars_are_as_long_as_what_they_stand_for() -> None:

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import psutil
@@ -16,7 +16,7 @@ import pytest
 from assets_loaders import wait_until
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder import rung_process
-from facefeed.train.ladder.messages import RungRequest, Subject
+from facefeed.train.ladder.messages import Grid, Reference, RungRequest, Subject
 from facefeed.train.ladder.rung_process import run_process
 from facefeed.train.ladder.scheduler import RungError
 
@@ -132,6 +132,8 @@ def is_gone(pid: int) -> bool:
 def test_the_request_comes_to_it_as_it_was_made(tmp_path: Path) -> None:
     subject = Subject(out="out", videos=None, module="a b.py:Net", recipe="quick", changes=("epochs=1",))
     request = RungRequest(subject=subject, task="measure", levers=("bf16,fused",), data="own", steps=None, repeat=2)
+    reference = Reference(warm_up_steps=8, steps=20, steps_per_epoch=None, devices=1)
+    request = replace(request, grid=Grid(ranks=2, group=8), reference=reference)
     copy = tmp_path / "copy.json"
     body = f"pathlib.Path({str(copy)!r}).write_text(asked.read_text()); answered.write_text('{{}}')"
     run_process(json.dumps(asdict(request)), patience_seconds=LONG, command=child(body))

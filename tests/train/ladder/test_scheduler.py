@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 from assets_ladder import FakeRungRunner, measured, rungs
+from facefeed.train.ladder.messages import Reference
 from facefeed.train.ladder.results import RungResult, Spread
 from facefeed.train.ladder.rungs import BEST, NAIVE, PRECOMPUTED, Rung
 from facefeed.train.ladder.scheduler import Combination, Ladder, RungError, run_ladder
@@ -65,6 +66,20 @@ def test_the_best_set_runs_in_turn_with_the_base_in_rounds_of_their_own() -> Non
     run_ladder(rungs(("bf16", "compile"), refused={}), runner, repeats=2)
     last = [(name, number) for name, number in runner.asked if number >= 2]
     assert last == [(PRECOMPUTED, 2), (BEST, 2), (BEST, 3), (PRECOMPUTED, 3)]
+
+
+def test_all_rungs_but_the_naive_one_see_the_samples_of_the_base() -> None:
+    runner = FakeRungRunner()
+    run_ladder(rungs(("bf16", "compile"), refused={}), runner, repeats=2)
+    base = Reference(warm_up_steps=10, steps=20, steps_per_epoch=400, devices=1)
+    assert runner.references[:2] == [(NAIVE, None), (PRECOMPUTED, None)]
+    assert {reference for _, reference in runner.references[2:]} == {base}
+
+
+def test_where_the_base_fails_the_first_rung_that_runs_is_what_others_see_the_samples_of() -> None:
+    runner = FakeRungRunner(broken={PRECOMPUTED: 0})
+    run_ladder(rungs(("bf16", "compile"), refused={}), runner, repeats=1)
+    assert [reference is None for _, reference in runner.references] == [True, True, True, False]
 
 
 def test_there_is_no_best_set_where_no_lever_was_asked_for() -> None:

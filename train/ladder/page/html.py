@@ -16,8 +16,6 @@ def write_page(report: Report, page: Path) -> int:
     Raises `UsageError` if it cannot be written.
     """
     shown = list(sections(report.ladder))
-    rungs = [row for row in report.ladder.rows if row is not report.ladder.naive]  # which has a length of its own
-    measured = [repeat.steps for row in rungs for repeat in row.repeats.values()]
     return html.write_page(
         page, "page.html.jinja", __package__, command="ladder", title=formatting.headline(report.ladder),
         has_figures=any(section.plots for section in shown), sections=shown, complete=report.complete,
@@ -25,7 +23,6 @@ def write_page(report: Report, page: Path) -> int:
         next_step=None if report.ladder.fastest is None else formatting.next_step(report.ladder, report.subject),
         context_rows=formatting.context_rows(report.subject, report.machine),
         measurement_text=formatting.measurement_text(
-            report.steps, report.repeats, report.seconds, report.parameters,
-            is_rounded=report.steps is not None and max(measured, default=0) > report.steps,
+            report.steps, report.repeats, report.seconds, report.parameters, report.ladder.base
         ),
     )  # fmt: skip

@@ -118,7 +118,9 @@ def _table(ladder: Ladder) -> Section | None:
     chosen = None if ladder.fastest is None else formatting.rung_label(ladder.fastest)
     return Section(
         key="table", title="All that ran",
-        read=f"{'Medians of the repeats' if ladder.is_repeated else 'One repeat of each'}. Metrics are of a few steps "
-             "of training: they show that a lever breaks nothing, not how good a model gets.",
+        read=f"{'Medians of the repeats' if ladder.is_repeated else 'One repeat of each'}. Losses and metrics are of a "
+             "few steps of training: they show that a lever breaks nothing, not how good a model gets. They are after "
+             "as many samples in all rungs, warm-up included, and as many updates by the optimizer as the table says.",
         table=Table(list(rows[0]), [list(row.values()) for row in rows], chosen),
+        notes=[f"{note}." for note in formatting.unequal_samples_notes(ladder)],
     )  # fmt: skip

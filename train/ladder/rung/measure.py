@@ -19,7 +19,8 @@ from ...process_groups import destroy_process_groups_at_exit
 from ..messages import RungRequest
 from ..results import Measurement, PeakMemory
 from ..scheduler import RungError
-from .stopwatch import MeasuredLength, Stopwatch
+from .schedule import MeasuredLength
+from .stopwatch import Stopwatch, over_ranks
 from .subject import create_module, load_config
 
 if TYPE_CHECKING:
@@ -42,12 +43,15 @@ def measure(request: RungRequest, folder: Path, on_step: Callable[[int, int], No
     module = create_module(subject, config)
     data_module = None if request.data == "own" else _data_module(request, config)
     # Batches decoded from videos take hundreds of times as long, so only a few are measured.
-    stopwatch = Stopwatch(MeasuredLength(request.steps, slow=request.data == "naive"), on_step)
+    length = MeasuredLength(
+        steps=request.steps, grid=request.grid, reference=request.reference, slow=request.data == "naive"
+    )
+    stopwatch = Stopwatch(length, on_step)
     rung_levers = levers.parse(",".join(request.levers))
     module, trainer = levers.trainer(
         module, rung_levers, callbacks=[stopwatch], default_root_dir=folder, **_arguments(request, rung_levers)
     )
-    _limit_validation(trainer, request.steps)
+    _limit_validation(trainer, request)
     trainer.fit(module, datamodule=data_module)
     destroy_process_groups_at_exit()
     if not stopwatch.steps:
@@ -82,12 +86,15 @@ def _arguments(request: RungRequest, rung_levers: Sequence[Lever]) -> dict[str, 
     }
 
 
-def _limit_validation(trainer: Any, steps: int | None) -> None:
-    """Limits a validation to as many batches, over all ranks, as steps are measured: rungs validate the same faces.
+def _limit_validation(trainer: Any, request: RungRequest) -> None:
+    """Limits a validation to as many batches, over all ranks, as steps are asked for, and as all rungs can share out.
 
-    Lightning's limit is that of each rank, whose number is known once there is a Trainer.
+    Rungs thus validate the same faces. Lightning's limit is that of each rank, whose number is known once there is a
+    Trainer.
     """
-    trainer.limit_val_batches = math.ceil(max(steps or 0, _MIN_VALIDATION_BATCHES) / trainer.world_size)
+    ranks = math.lcm(request.grid.ranks, trainer.world_size)
+    batches = math.ceil(max(request.steps or 0, _MIN_VALIDATION_BATCHES) / ranks) * ranks
+    trainer.limit_val_batches = batches // trainer.world_size
 
 
 def _measured(
@@ -99,11 +106,17 @@ def _measured(
         steps_per_epoch = data_module.steps_per_epoch()
     return Measurement(
         seconds=stopwatch.seconds, steps=stopwatch.steps, samples=stopwatch.samples,
+        warm_up_steps=stopwatch.warm_up_steps, trained_samples=stopwatch.trained_samples, updates=stopwatch.updates,
         steps_per_epoch=steps_per_epoch, ending_seconds=stopwatch.ending_seconds,
         warm_up_seconds=stopwatch.warm_up_seconds, stall_share=stopwatch.stall_share,
         memory=PeakMemory(
-            allocated_bytes=memory["allocated_bytes"], reserved_bytes=memory["reserved_bytes"],
+            allocated_bytes=_most_of_ranks(trainer, memory["allocated_bytes"]),
+            reserved_bytes=_most_of_ranks(trainer, memory["reserved_bytes"]),
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
         loss=stopwatch.loss, metrics=stopwatch.metrics, devices=trainer.world_size,
     )  # fmt: skip
+
+
+def _most_of_ranks(trainer: Any, size_bytes: int | None) -> int | None:
+    return None if size_bytes is None else int(over_ranks(trainer, size_bytes, "max"))

@@ -40,6 +40,7 @@ def probe(request: RungRequest) -> dict[str, Any]:
         "recipe_levers": config.levers,
         "own_data": has_own_data,
         "parameters": sum(parameter.numel() for parameter in module.parameters()),
+        "batches": {text: _batches_per_update(text, machine) for text in texts},
         "refusals": {text: levers.refusals(levers.parse(text), module, machine) for text in texts},
         "machine": {**asdict(machine), "packages": sorted(machine.packages)},
     }
@@ -62,6 +63,16 @@ def _check_used(subject: Subject, *, has_own_data: bool) -> None:
             f"--set {subject.run_changes[0]}: no rung depends on it; leave it out, or take --steps for the number of "
             "steps that are measured"
         )
+
+
+def _batches_per_update(text: str, machine: Machine) -> tuple[int, int]:
+    """Returns of how many ranks the rung of some levers is, and how many batches each rank accumulates."""
+    chosen: dict[str, Any] = {lever.kind: lever for lever in levers.parse(text)}
+    strategy, accumulate = chosen.get("strategy"), chosen.get("accumulate")
+    if strategy is None:
+        return 1, 1 if accumulate is None else accumulate.batches
+    devices = max(len(machine.gpus), 1) if strategy.devices == "auto" else strategy.devices
+    return devices * strategy.nodes, 1 if accumulate is None else accumulate.batches
 
 
 def combine(request: RungRequest) -> dict[str, Any]:

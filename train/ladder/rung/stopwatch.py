@@ -5,80 +5,31 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning.pytorch import Callback
 
 from ....loaders.profiler.measure.recording import count_images
-from ....pipeline.errors import UsageError
 from ...levers import peak_memory
 from ...lightning_internals import validation_metrics
 from ...starvation.data_wait import DataWaitTimer, attach, detach
 from ...step_images import images_in_step
+from .schedule import Epoch, MeasuredLength, window
 
 clock = time.perf_counter
 
-_SETTLING_STEPS = 5
-"""Warm-up steps in which kernels are selected, memory is allocated and optimizer state is created."""
-_SLOW_ROUNDS, _SLOW_STEPS, _SLOW_SECONDS = 2, 4, 120.0
-
-
-@dataclass(frozen=True)
-class MeasuredLength:
-    """How many steps of a fit are measured.
-
-    steps: None for an epoch. slow: instead of `steps`, a few rounds of one batch per loader worker, and no further
-    round after `_SLOW_SECONDS`; for batches that take very long.
-    """
-
-    steps: int | None = None
-    slow: bool = False
-
-
-@dataclass(frozen=True)
-class OptimizerSchedule:
-    """After which steps of a fit the optimizer steps: every `accumulated` batches of an epoch, and at its end.
-
-    steps_per_epoch: None where it is endless.
-    """
-
-    accumulated: int
-    steps_per_epoch: int | None
-
-    def window(self, warm_up_steps: int, measured_steps: int) -> tuple[int, int]:
-        """Returns the steps of the warm-up and the measured ones, raised so that both end with an optimizer step.
-
-        >>> OptimizerSchedule(32, 1000).window(5, 20), OptimizerSchedule(4, 10).window(5, 10)
-        ((32, 32), (10, 10))
-        """
-        epoch = self.steps_per_epoch or math.inf
-        group = int(min(self.accumulated, epoch))
-        warm_up_steps = _rounded_up(warm_up_steps, group)
-        if measured_steps != epoch:
-            measured_steps = _rounded_up(measured_steps, group)
-        if warm_up_steps + measured_steps > epoch:
-            warm_up_steps = self._next_end(max(warm_up_steps, int(epoch)))
-        return warm_up_steps, self._next_end(warm_up_steps + measured_steps) - warm_up_steps
-
-    def _next_end(self, step: int) -> int:
-        """Returns the first step from `step` on that the optimizer steps after."""
-        if self.steps_per_epoch is None:
-            return _rounded_up(step, self.accumulated)
-        epochs, in_epoch = divmod(step, self.steps_per_epoch)
-        return epochs * self.steps_per_epoch + min(_rounded_up(in_epoch, self.accumulated), self.steps_per_epoch)
+_SLOW_SECONDS = 120.0
+"""After which no further round of slow batches is begun."""
 
 
 class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Stops a fit after a warm-up and the measured steps; the Trainer then validates, if it can, and ends.
 
-    The warm-up is a few steps, plus the batches that may be prefetched at a fit's start, so that afterwards the loader
-    has to keep up. If the measured steps contain an epoch's end, so does the warm-up. Where batches are accumulated,
-    both end with an optimizer step, so that each measured one has all its batches.
-
     on_step: called after each step of training and validation, with the training steps done and their total.
-    metrics: logged by the validation; empty without one.
+    metrics: logged by the validation; empty without one. samples: in the measured `steps`, and trained_samples and
+    updates in them and the warm-up: samples over all ranks, and steps of the optimizer. loss: mean over the measured
+    samples of all ranks; None if the steps return none.
     """
 
     def __init__(
@@ -86,18 +37,16 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     ) -> None:
         self.length, self.on_step = length, on_step
         self.seconds = self.warm_up_seconds = self.ending_seconds = 0.0
-        self.steps = self.samples = self._steps_done = self._warm_up_steps = self._measured_steps = 0
+        self.steps = self.samples = self.trained_samples = self.updates = self.warm_up_steps = 0
+        self._steps_done = self._measured_steps = 0
         self._fit_started_at = self._measuring_since = self._stopped_at = 0.0
         self._round_steps = 1
+        self.loss: float | None = None
         self.steps_per_epoch: int | None = None
         self.stall_share: float | None = None
         self.metrics: dict[str, float] = {}
-        self._losses: list[torch.Tensor] = []
-
-    @property
-    def loss(self) -> float | None:
-        """Mean loss over the measured steps; None if the steps return none."""
-        return float(torch.stack(self._losses).float().mean()) if self._losses else None
+        self._losses: list[torch.Tensor] = []  # of this rank's samples, summed by step
+        self._loss_samples = 0
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Attaches the wait timer to the Trainer's profiler."""
@@ -106,47 +55,41 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._fit_started_at = clock()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Decides on the number of steps; loader and epoch length are known now.
-
-        Raises `UsageError` where an epoch is to be measured, but is endless.
-        """
+        """Decides on the number of steps; loader and epoch length are known now. Raises what `window` raises."""
         loader, is_endless = trainer.train_dataloader, math.isinf(trainer.num_training_batches)
         self.steps_per_epoch = None if is_endless else int(trainer.num_training_batches)
         self._round_steps = max(int(getattr(loader, "num_workers", 0) or 0), 1)
-        prefetched = int(getattr(loader, "prefetch_factor", 0) or 0) * self._round_steps
-        if self.length.slow:
-            self._warm_up_steps, self._measured_steps = (
-                max(prefetched, 1),
-                max(_SLOW_ROUNDS * self._round_steps, _SLOW_STEPS),
-            )
-        else:
-            measured_steps = self.length.steps or self.steps_per_epoch
-            if measured_steps is None:
-                raise UsageError("--steps epoch: the module's loader has no length; take --steps 20")
-            schedule = OptimizerSchedule(trainer.accumulate_grad_batches, self.steps_per_epoch)
-            self._warm_up_steps, self._measured_steps = schedule.window(prefetched + _SETTLING_STEPS, measured_steps)
-        self.on_step(0, self._warm_up_steps + self._measured_steps)
+        epoch = Epoch(
+            steps=self.steps_per_epoch, workers=self._round_steps, ranks=trainer.world_size,
+            prefetched=int(getattr(loader, "prefetch_factor", 0) or 0) * self._round_steps,
+        )  # fmt: skip
+        self.warm_up_steps, self._measured_steps = window(self.length, epoch)
+        self.on_step(0, self.warm_up_steps + self._measured_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
         """Counts a step, and starts or stops the measurement."""
         self._wait_timer.step_ended()
         self._steps_done += 1
-        self.on_step(self._steps_done, self._warm_up_steps + self._measured_steps)
-        if self._steps_done <= self._warm_up_steps:
-            if self._steps_done == self._warm_up_steps:
+        self.on_step(self._steps_done, self.warm_up_steps + self._measured_steps)
+        count = max(count_images(batch), 1)
+        samples = images_in_step(trainer, count)
+        self.trained_samples += samples
+        if self._steps_done <= self.warm_up_steps:
+            if self._steps_done == self.warm_up_steps:
                 self._start(pl_module)
             return
         self.steps += 1
-        self.samples += images_in_step(trainer, max(count_images(batch), 1))
+        self.samples += samples
         loss = outputs.get("loss") if isinstance(outputs, dict) else None
         if isinstance(loss, torch.Tensor):
-            self._losses.append(loss.detach() * trainer.accumulate_grad_batches)  # Lightning divides by it
+            self._losses.append(loss.detach() * (trainer.accumulate_grad_batches * count))  # Lightning divides by it
+            self._loss_samples += count
         if self.steps >= self._measured_steps or self._is_over_time():
             self._stop(trainer, pl_module)
 
     def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
         """Reports that the process is alive."""
-        self.on_step(self._steps_done, self._warm_up_steps + self._measured_steps)
+        self.on_step(self._steps_done, self.warm_up_steps + self._measured_steps)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Keeps the validation's metrics, and starts timing the epoch's end, such as saving a checkpoint."""
@@ -179,8 +122,16 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         stall = self._wait_timer.pop_window().stall
         self.stall_share = None if math.isnan(stall) else stall
         peak_memory()  # while the workers are alive
+        self.updates = trainer.global_step
+        self.loss = self._mean_loss(trainer)
         trainer.should_stop = True
         trainer.check_val_every_n_epoch = 1
+
+    def _mean_loss(self, trainer: Any) -> float | None:
+        """Returns the mean over all ranks. A collective call."""
+        total = torch.stack(self._losses).double().sum() if self._losses else torch.zeros((), dtype=torch.float64)
+        sums = [over_ranks(trainer, float(number), "sum") for number in (total, self._loss_samples)]
+        return sums[0] / sums[1] if sums[1] else None
 
     def _is_over_time(self) -> bool:
         return (
@@ -188,8 +139,10 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         )
 
 
-def _rounded_up(steps: int, group: int) -> int:
-    return math.ceil(steps / group) * group
+def over_ranks(trainer: Any, number: float, operation: str) -> float:
+    """Returns the "sum" or "max" of a number of each rank. A collective call."""
+    tensor = torch.tensor(number, dtype=torch.float64, device=trainer.strategy.root_device)
+    return float(trainer.strategy.reduce(tensor, reduce_op=operation))
 
 
 def _synchronize(device: torch.device) -> None:
