@@ -95,6 +95,18 @@ def updates_text(row: RungResult) -> str:
     return UNKNOWN if updates is None else f"{updates.median:,.0f}"
 
 
+def energy_text(row: RungResult) -> str:
+    """Formats the energy of 1,000 samples."""
+    energy = row.spread(lambda repeat: repeat.energy_joules_per_1000_samples)
+    return UNKNOWN if energy is None else f"{energy.median:,.{0 if energy.median >= 100 else 1}f} J"
+
+
+def energy_notes(ladder: Ladder) -> list[str]:
+    """Returns why the energy of rungs is not known; each reason once."""
+    reasons = dict.fromkeys(repeat.energy_reason for row in ladder.rows for repeat in row.repeats.values())
+    return [f"Energy is not known: {reason}" for reason in reasons if reason is not None]
+
+
 def unequal_samples_notes(ladder: Ladder) -> list[str]:
     """Returns a sentence for each rung that was trained on other numbers of samples than the base."""
     base = ladder.base
@@ -189,6 +201,7 @@ def _cells(row: RungResult, ladder: Ladder) -> dict[str, str]:
         "validation loss": metric_text(row, ladder, LOSS, digits=3),
         "samples": f"{row.trained_samples:,}",
         "updates": updates_text(row),
+        "energy of 1,000 samples": energy_text(row),
         "GPU memory": device_memory_text(row),
         "in tensors": tensor_memory_text(row),
         "host memory": host_memory_text(row),

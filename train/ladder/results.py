@@ -38,7 +38,8 @@ class Measurement:
     all ranks: samples, and steps of the optimizer.
     steps_per_epoch: None for an endless epoch. ending_seconds: of an epoch's end besides its validation, such as saving
     a checkpoint. warm_up_seconds: from the fit's start to the end of the warm-up, including compilation. stall_share:
-    fraction of time that steps waited for data, 0 to 1; None if unknown. loss: mean over the measured samples of all
+    fraction of time that steps waited for data, 0 to 1; None if unknown. energy_joules: that the GPUs of all ranks took
+    in `seconds`; None if unknown, for the `energy_reason`. loss: mean over the measured samples of all
     ranks; None if the steps return none. metrics: logged by the module's validation, after `trained_samples`. devices:
     number of ranks, each with a batch per step.
     """
@@ -54,6 +55,8 @@ class Measurement:
     warm_up_seconds: float
     stall_share: float | None
     memory: PeakMemory
+    energy_joules: float | None
+    energy_reason: str | None
     loss: float | None
     metrics: Mapping[str, float]
     devices: int
@@ -68,6 +71,11 @@ class Measurement:
     def samples_per_second(self) -> float:
         """Throughput in samples per second, over all ranks."""
         return 1 / self.seconds_per_sample
+
+    @property
+    def energy_joules_per_1000_samples(self) -> float | None:
+        """Energy of 1,000 samples in joules; None if unknown."""
+        return None if self.energy_joules is None else self.energy_joules / self.samples * 1000
 
     @property
     def epoch_seconds(self) -> float | None:

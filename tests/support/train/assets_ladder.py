@@ -21,6 +21,7 @@ SPEEDS = {
     "bf16,compile": 190.0, "bf16,compile,channels_last": 195.0,
 }  # fmt: skip
 """Samples per second, by levers."""
+NO_ENERGY = "trained on no NVIDIA GPU"
 METRICS = {"val/auc": 0.61, "val/accuracy": 0.58, "val/loss": 0.68}
 
 
@@ -35,6 +36,7 @@ def measured(
     samples_per_second: float, *, steps: int = 20, steps_per_epoch: int | None = 400, gpu_bytes: int | None = None,
     host_bytes: int = 3_000_000_000, metrics: Mapping[str, float] | None = None, ending_seconds: float = 0.0,
     stall_share: float | None = 0.02, loss: float | None = 0.69, devices: int = 1, accumulated: int = 1,
+    energy_joules: float | None = 900.0,
 ) -> Measurement:  # fmt: skip
     return Measurement(
         seconds=steps * 10 / samples_per_second, steps=steps, samples=steps * 10, warm_up_steps=steps // 2,
@@ -44,6 +46,7 @@ def measured(
             allocated_bytes=None if gpu_bytes is None else gpu_bytes * 3 // 4, reserved_bytes=gpu_bytes,
             host_bytes=host_bytes, host_before_bytes=1_000_000_000,
         ),
+        energy_joules=energy_joules, energy_reason=NO_ENERGY if energy_joules is None else None,
         loss=loss, metrics=METRICS if metrics is None else metrics,
         devices=devices,
     )  # fmt: skip

@@ -69,6 +69,8 @@ def test_a_rung_trains_on_the_faces_and_says_what_came_of_it(out: str) -> None:
     assert 0 < rung.loss < 0.8
     assert rung.memory.host_bytes >= rung.memory.host_before_bytes > 0  # what this process did before may be its peak
     assert (rung.memory.allocated_bytes is None) == (not torch.cuda.is_available())
+    assert (rung.energy_joules is None) == (rung.energy_reason is not None)
+    assert torch.cuda.is_available() or rung.energy_reason == "trained on no NVIDIA GPU"
     # An epoch's end lies within what is measured, so the warm-up has seen one. At the end, a batch of validation.
     assert progress == [*((step, 13) for step in range(14)), (13, 13)]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from assets_browser import LAPTOP, PHONE, PROGRAMS, Seen, render_pages
 from assets_docs import key_differences, keys
-from assets_ladder import FakeRungRunner, measured, rungs
+from assets_ladder import NO_ENERGY, FakeRungRunner, measured, rungs
 from assets_paths import needs_program
 from bokeh.models import HBar
 from facefeed.pipeline.errors import UsageError
@@ -209,6 +209,22 @@ def test_what_does_not_compare_is_said_on_the_terminal_and_to_programs() -> None
     rungs = as_plain_values(report)["rungs"]
     assert [rung["equal_samples"] for rung in rungs] == [False, True, True]
     assert [(rung["trained_samples"], rung["updates"]) for rung in rungs] == [(60, 6), (480, 48), (480, 1)]
+
+
+def test_the_energy_of_a_rung_is_that_of_1000_samples_or_the_page_says_why_it_is_not_known(tmp_path: Path) -> None:
+    known, unknown = (
+        report_of(Ladder([RungResult(Rung(name="as it is", data="own"), {0: measured(9.0, energy_joules=joules)})]))
+        for joules in (70.0, None)
+    )
+    assert formatting.table(known.ladder)[0]["energy of 1,000 samples"] == "350 J"
+    assert "energy of 1,000 samples" not in formatting.table(unknown.ladder)[0]
+    write_page(unknown, tmp_path / "page.html")
+    assert f"Energy is not known: {NO_ENERGY}." in Page(tmp_path / "page.html").words
+    (of_known,), (of_unknown,) = (as_plain_values(report)["rungs"] for report in (known, unknown))
+    assert of_known["energy_joules"]["median"] == 70.0
+    assert of_known["energy_joules_per_1000_samples"]["median"] == pytest.approx(350.0)
+    assert (of_known["energy_reason"], of_unknown["energy_reason"]) == (None, NO_ENERGY)
+    assert of_unknown["energy_joules"] is of_unknown["measured"][0]["energy_joules"] is None
 
 
 def test_the_loss_of_the_validation_is_a_column_of_the_page() -> None:

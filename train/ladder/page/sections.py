@@ -122,5 +122,5 @@ def _table(ladder: Ladder) -> Section | None:
              "few steps of training: they show that a lever breaks nothing, not how good a model gets. They are after "
              "as many samples in all rungs, warm-up included, and as many updates by the optimizer as the table says.",
         table=Table(list(rows[0]), [list(row.values()) for row in rows], chosen),
-        notes=[f"{note}." for note in formatting.unequal_samples_notes(ladder)],
+        notes=[f"{note}." for note in (*formatting.unequal_samples_notes(ladder), *formatting.energy_notes(ladder))],
     )  # fmt: skip

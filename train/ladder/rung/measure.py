@@ -114,6 +114,7 @@ def _measured(
             reserved_bytes=_most_of_ranks(trainer, memory["reserved_bytes"]),
             host_bytes=memory["host_bytes"] or 0, host_before_bytes=host_before_bytes,
         ),
+        energy_joules=stopwatch.energy.joules, energy_reason=stopwatch.energy.reason,
         loss=stopwatch.loss, metrics=stopwatch.metrics, devices=trainer.world_size,
     )  # fmt: skip
 

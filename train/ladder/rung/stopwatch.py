@@ -15,6 +15,7 @@ from ...levers import peak_memory
 from ...lightning_internals import validation_metrics
 from ...starvation.data_wait import DataWaitTimer, attach, detach
 from ...step_images import images_in_step
+from .energy import Energy, EnergyMeter
 from .schedule import Epoch, MeasuredLength, window
 
 clock = time.perf_counter
@@ -29,7 +30,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     on_step: called after each step of training and validation, with the training steps done and their total.
     metrics: logged by the validation; empty without one. samples: in the measured `steps`, and trained_samples and
     updates in them and the warm-up: samples over all ranks, and steps of the optimizer. loss: mean over the measured
-    samples of all ranks; None if the steps return none.
+    samples of all ranks; None if the steps return none. energy: of the devices of all ranks in the measured steps.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._fit_started_at = self._measuring_since = self._stopped_at = 0.0
         self._round_steps = 1
         self.loss: float | None = None
+        self.energy = Energy()
         self.steps_per_epoch: int | None = None
         self.stall_share: float | None = None
         self.metrics: dict[str, float] = {}
@@ -64,6 +66,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
             prefetched=int(getattr(loader, "prefetch_factor", 0) or 0) * self._round_steps,
         )  # fmt: skip
         self.warm_up_steps, self._measured_steps = window(self.length, epoch)
+        self._energy_meter = EnergyMeter(_uuid(pl_module.device))
         self.on_step(0, self.warm_up_steps + self._measured_steps)
 
     def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
@@ -112,6 +115,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     def _start(self, module: Any) -> None:
         _synchronize(module.device)
         self._wait_timer.pop_window()
+        self._energy_meter.start()
         self._measuring_since = clock()
         self.warm_up_seconds = self._measuring_since - self._fit_started_at
 
@@ -119,6 +123,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         _synchronize(module.device)
         self._stopped_at = clock()
         self.seconds = self._stopped_at - self._measuring_since
+        self.energy = _sum_over_ranks(trainer, self._energy_meter.stop())
         stall = self._wait_timer.pop_window().stall
         self.stall_share = None if math.isnan(stall) else stall
         peak_memory()  # while the workers are alive
@@ -137,6 +142,18 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         return (
             self.length.slow and self.steps % self._round_steps == 0 and clock() - self._measuring_since > _SLOW_SECONDS
         )
+
+
+def _uuid(device: torch.device) -> str | None:
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def _sum_over_ranks(trainer: Any, energy: Energy) -> Energy:
+    """Returns the energy of all ranks' devices; unknown where one of them is. A collective call."""
+    joules = over_ranks(trainer, math.nan if energy.joules is None else energy.joules, "sum")
+    if math.isnan(joules):
+        return Energy(reason=energy.reason or "not known for the device of another rank")
+    return Energy(joules=joules)
 
 
 def over_ranks(trainer: Any, number: float, operation: str) -> float:
