@@ -27,6 +27,7 @@ __all__ = [
     "has_workers",
     "is_in_backward_pass",
     "raising_memory_errors",
+    "unsaved_buffers",
 ]
 
 
@@ -48,6 +49,12 @@ def choose_calls_to_compile(module: torch.nn.Module, is_compiled: Callable[..., 
         return (compiled if is_compiled(*inputs, **options) else uncompiled)(*inputs, **options)
 
     module._compiled_call_impl = call  # noqa: SLF001
+
+
+def unsaved_buffers(module: torch.nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Returns a module's own buffers that are no part of its state dict, by name: constants that it computes itself."""
+    own = module._non_persistent_buffers_set  # noqa: SLF001
+    return [(name, buffer) for name, buffer in module.named_buffers(recurse=False) if name in own]
 
 
 def has_workers(iterator: Any) -> bool:

@@ -267,6 +267,27 @@ def test_batchnorm_that_runs_twice_for_checkpointing_still_counts_a_batch_once(d
         assert all(map(torch.equal, expected, found))
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_swin_computes_in_16_bits_though_deepspeed_casts_its_weights_alone(deepspeed: Any) -> None:
+    import timm  # noqa: PLC0415 (takes seconds)
+    from facefeed.train.levers.ranks.zero_strategy import cast_constants_of_timm  # noqa: PLC0415 (DeepSpeed)
+
+    sizes = {"img_size": 32, "window_size": 2, "embed_dim": 8, "depths": (2,), "num_heads": (1,), "num_classes": 2}
+    net = timm.models.SwinTransformerV2(**sizes)
+    rotary, saved = torch.nn.Module(), {name: value.dtype for name, value in net.state_dict().items()}
+    rotary.register_buffer("frequencies", torch.ones(2), persistent=False)
+    module = torch.nn.Sequential(net, rotary)
+    cast_constants_of_timm(module)
+    assert {name: value.dtype for name, value in net.state_dict().items()} == saved  # weights of 32 bits need none
+    assert {buffer.dtype for buffer in net.buffers()} == {torch.float32, torch.int64}
+    cast_as_deepspeed_does(module)
+    cast_constants_of_timm(module)
+    outputs = net(torch.randn(2, 3, 32, 32, dtype=torch.bfloat16))
+    outputs.float().square().sum().backward()
+    assert outputs.dtype == torch.bfloat16
+    assert rotary.frequencies.dtype == torch.float32  # of another library, which counts on it
+
+
 # ---- whole, where there is a GPU
 
 ON_A_GPU = (

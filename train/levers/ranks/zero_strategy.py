@@ -1,4 +1,4 @@
-"""Lightning's DeepSpeed strategy, with BatchNorm in fp32 and checkpoints loaded as plain data."""
+"""Lightning's DeepSpeed strategy, with buffers as 16-bit weights need them and checkpoints loaded as plain data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pickle
 from pathlib import Path
 from typing import Any
 
+import torch
 from lightning.pytorch import Trainer
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.trainer.states import TrainerFn
@@ -14,7 +15,7 @@ from torch import Tensor, nn
 
 from ...checkpoints.plain import force_weights_only
 from ...deepspeed_internals import let_load_without_optimizer
-from ...torch_internals import NormBase
+from ...torch_internals import NormBase, unsaved_buffers
 from .buffers import broadcast_buffers
 
 _REMEDY = "continue without it in a run of its own (--run), or give a folder that training saved"
@@ -23,8 +24,8 @@ _REMEDY = "continue without it in a run of its own (--run), or give a folder tha
 class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not followed
     """DeepSpeed strategy that computes BatchNorm in fp32, and loads checkpoints as plain data.
 
-    By default DeepSpeed unpickles any object. With 16 bits it casts weights but not running statistics, which no
-    BatchNorm of torch's computes with.
+    By default DeepSpeed unpickles any object. With 16 bits it casts weights but no buffers: neither running statistics,
+    with which no BatchNorm of torch's computes then, nor tables by which weights are multiplied.
     """
 
     def setup(self, trainer: Trainer) -> None:
@@ -36,6 +37,7 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
             # A fit ends with the module on the host, and DeepSpeed leaves one that it has split where it is.
             module.to(self.root_device)
         super().setup(trainer)
+        cast_constants_of_timm(module)
 
     def on_validation_start(self) -> None:
         """Gives all ranks rank 0's buffers: all validate the module that is saved, as under DDP."""
@@ -57,6 +59,22 @@ def normalise_in_fp32(module: nn.Module) -> None:
     for layer in module.modules():
         if isinstance(layer, NormBase) and layer.track_running_stats and "forward" not in vars(layer):
             layer.forward = _ForwardInFp32(layer)
+
+
+def cast_constants_of_timm(module: nn.Module) -> None:
+    """Casts constants of timm's networks, in place, to the dtype of weights of 16 bits, as their `half()` would.
+
+    Position tables and attention masks, without which Swin cannot compute in 16 bits. They are no part of a checkpoint.
+    Other libraries may count on theirs in fp32, such as the frequencies of rotary positions.
+    """
+    dtype = next((weight.dtype for weight in module.parameters() if weight.is_floating_point()), torch.float32)
+    if dtype.itemsize >= 4:
+        return
+    for layer in module.modules():
+        if type(layer).__module__.split(".")[0] == "timm":
+            for name, constant in unsaved_buffers(layer):
+                if constant.is_floating_point():
+                    setattr(layer, name, constant.to(dtype))
 
 
 class _ForwardInFp32:
