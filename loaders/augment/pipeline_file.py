@@ -154,13 +154,22 @@ def _stored_leaves(stored: Any) -> Iterator[Any]:
         yield from (leaf for child in children for leaf in _stored_leaves(child))
 
 
+def is_packaged(path: Path) -> bool:
+    """Whether `read_pipeline` reads, for `path`, a file that comes with facefeed."""
+    return not path.exists() and str(path) in _packaged_files()
+
+
+def _packaged_files() -> dict[str, Path]:
+    return {file.name: file for file in _PACKAGE.glob("*.yaml")}
+
+
 def _located(path: Path) -> Path:
     """The file of that path or, where there is none, the packaged one of that bare name."""
-    packaged = {file.name: file for file in _PACKAGE.glob("*.yaml")}
+    packaged = _packaged_files()
+    if is_packaged(path):
+        return packaged[str(path)]
     if path.exists():
         return path
-    if str(path) in packaged:
-        return packaged[str(path)]
     raise UsageError(
         f"{path}: No such file; {_REMEDY}, or name one that comes with facefeed: {', '.join(sorted(packaged))}"
     )

@@ -227,11 +227,22 @@ def _pipeline_changes(stored: _StoredConfig, config: Config) -> list[str]:
     """Describes pipelines whose file has other contents than the run recorded."""
     with suppress(UsageError):  # a file that is gone is refused where it is read; a finished run reads none
         return [
-            f"data.{name}: {getattr(config.data, name)} has other contents than when the run began"
+            f"data.{name}: {_other_contents(str(getattr(config.data, name)), stored)}"
             for name, sha256 in pipeline_hashes(config.data).items()
             if stored.pipelines.get(name, sha256) != sha256
         ]
     return []
+
+
+def _other_contents(file: str, stored: _StoredConfig) -> str:
+    from ...loaders.augment.pipeline_file import is_packaged  # noqa: PLC0415 (takes half a second; rarely used)
+
+    if not is_packaged(Path(file)):
+        return f"{file} has other contents than when the run began"
+    return (
+        f"{file}, which comes with facefeed, has other contents than in version {stored.facefeed}, with which the run "
+        "began: install that version, or put its file into the working folder, where it goes before that of facefeed"
+    )
 
 
 def _fixed_differences(before: dict[str, Any], after: dict[str, Any]) -> list[str]:

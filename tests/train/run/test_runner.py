@@ -167,6 +167,30 @@ def test_a_finished_run_shows_its_table_again_whatever_its_methods_are_called(
     assert "\x1b" not in shown
 
 
+def test_a_run_whose_packaged_pipeline_another_version_has_changed_says_so_until_it_has_the_file(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from facefeed.loaders.augment import pipeline_file  # noqa: PLC0415 (takes half a second)
+
+    run, options = tmp_path / "run", {"transform": "example.yaml"}
+    trained(out, run, steps=1, data=options)
+    stored = json.loads((run / "config.json").read_text())
+    (run / "config.json").write_text(json.dumps({**stored, "facefeed": "0.1.9"}))
+    packaged, later = pipeline_file._PACKAGE / "example.yaml", tmp_path / "later"
+    later.mkdir()
+    (later / "example.yaml").write_bytes(packaged.read_bytes().replace(b"p: 0.5", b"p: 0.25"))
+    monkeypatch.setattr(pipeline_file, "_PACKAGE", later)
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        RefusedError,
+        match=r"example\.yaml, which comes with facefeed, has other contents than in version 0\.1\.9, with which the "
+        "run began: install that version, or put its file into the working folder",
+    ):
+        train(out, config(steps=1, data=options), run)
+    (tmp_path / "example.yaml").write_bytes(packaged.read_bytes())
+    train(out, config(steps=1, data=options), run)
+
+
 @pytest.mark.parametrize("name", ["transform", "eval_transform"])
 def test_a_run_is_refused_with_a_pipeline_edited_since_until_its_file_is_restored(
     out: Path, tmp_path: Path, name: str
