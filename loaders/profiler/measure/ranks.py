@@ -10,11 +10,17 @@ from typing import Any, TypeVar
 
 from torch import distributed
 
-from ....pipeline.errors import UsageError
+from ....pipeline.errors import FacefeedError, UsageError
 
 T = TypeVar("T")
 
 _JOIN_TIMEOUT = timedelta(minutes=5)
+
+
+class LostRankError(FacefeedError, RuntimeError):
+    """Another rank has ended, or did not come to where this one waits for it."""
+
+    exit_code = 1
 
 
 class RankGroup:
@@ -37,11 +43,21 @@ class RankGroup:
         return (f"{others} not seen, and a job waits for all of them; call init_process_group first",)
 
     def all_gather(self, value: T) -> list[T]:
-        """Every rank's value, in rank order. Blocks until all ranks have called it."""
+        """Every rank's value, in rank order. Blocks until all ranks have called it.
+
+        Raises `LostRankError` where another rank has ended, or does not call it within five minutes.
+        """
         if self._group is None:
             return [value]
         values: list[Any] = [None] * self.world_size
-        distributed.all_gather_object(values, value, group=self._group)
+        try:
+            distributed.all_gather_object(values, value, group=self._group)
+        except RuntimeError as error:
+            raise LostRankError(
+                f"profile() inside a job of {self.world_size} ranks: rank {self.rank} has lost another one, which has "
+                "ended, or not come along for five minutes; what that rank printed says why "
+                f"({str(error).splitlines()[0]})"
+            ) from error
         return values
 
     def require_same(self, **settings: Any) -> None:

@@ -27,6 +27,7 @@ from assets_profiles import STEP, profile_of, recording_of
 from assets_ranks import in_ranks
 from assets_rows import make_small
 from click.testing import CliRunner
+from facefeed.loaders.profiler.measure.ranks import LostRankError, RankGroup
 from facefeed.loaders.profiler.measure.recording import Recording
 from facefeed.loaders.profiler.profile import profile as profile_loader
 from facefeed.loaders.profiler.rank_processes import RankDiedError, _name_rank_in_error, profile_on_ranks
@@ -488,6 +489,21 @@ def test_ranks_that_are_killed_end_the_measurement_and_leave_no_process(dataset:
         profile_on_ranks(make_request(dataset, steps=4000), kill)
     assert len(started) == 2
     assert psutil.wait_procs(started, timeout=30)[1] == []
+
+
+def test_a_rank_that_loses_another_says_so_instead_of_where_in_gloo_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: Any, **__: Any) -> None:
+        raise RuntimeError("[gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:36579.\nmore")
+
+    monkeypatch.setattr(torch.distributed, "all_gather_object", lose)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda _: 0)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda _: 3)
+    with pytest.raises(LostRankError) as raised:
+        RankGroup("a group").all_max(1)
+    assert str(raised.value).startswith(
+        "profile() inside a job of 3 ranks: rank 0 has lost another one, which has ended"
+    )
+    assert str(raised.value).endswith("([gloo/transport/tcp/pair.cc:561] Connection closed by peer [127.0.0.1]:36579.)")
 
 
 def test_ctrl_c_within_torch_waits_for_its_return_since_torch_would_abort_the_process(
