@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,7 @@ _FRAMES_AT_ONCE: Final = 64
 Rgb = NDArray[np.uint8]
 
 
+@dataclass(frozen=True, kw_only=True)
 class TrackingDetector:
     """Approximates `MTCNNDetector` on consecutive frames of a video, several times as fast.
 
@@ -44,14 +46,15 @@ class TrackingDetector:
     depends on the other frames of the call.
     """
 
-    def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
-        self._mtcnn = MTCNNDetector(min_face_px=min_face_px, device=device)
+    min_face_px: int = 40
+    device: str | None = None
 
-    def __repr__(self) -> str:
-        return f"TrackingDetector(min_face_px={self._mtcnn.min_face_px}, device={self._mtcnn.device!r})"
+    def __post_init__(self) -> None:
+        self._mtcnn  # noqa: B018 (validates the arguments)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self._mtcnn.min_face_px, self._mtcnn.device)
+    @cached_property
+    def _mtcnn(self) -> MTCNNDetector:
+        return MTCNNDetector(min_face_px=self.min_face_px, device=self.device)
 
     def load(self) -> TrackingDetector:
         """Load the weights now, so that a broken installation or device fails before any work is done."""
@@ -71,10 +74,6 @@ class TrackingDetector:
     def detect(self, frames: Sequence[Rgb]) -> list[Faces]:
         """Find the faces of upright RGB frames (H, W, 3) uint8 of one video; boxes and points in `frame` px."""
         return detect_with_propagation(frames, _MTCNNSearch(self._mtcnn, frames)) if frames else []
-
-
-def _rebuild(min_face_px: int, device: str | None) -> TrackingDetector:
-    return TrackingDetector(min_face_px=min_face_px, device=device)
 
 
 class _MTCNNSearch:

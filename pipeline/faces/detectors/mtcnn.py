@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -25,6 +26,7 @@ _METHOD_VERSION: Final = 2
 Rgb = NDArray[np.uint8]
 
 
+@dataclass(frozen=True, kw_only=True)
 class MTCNNDetector:
     """Same results as `facenet_pytorch.MTCNN(keep_all=True).detect(frame, landmarks=True)`, several times as fast.
 
@@ -45,18 +47,13 @@ class MTCNNDetector:
     lacks the device.
     """
 
-    def __init__(self, *, min_face_px: int = 40, device: str | None = None) -> None:
-        if min_face_px < WINDOW_PX:
+    min_face_px: int = 40
+    device: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.min_face_px < WINDOW_PX:
             rule = f"must be at least {WINDOW_PX} px (PNet's window); smaller faces would only be upscaled"
-            raise UsageError(f"min_face_px={min_face_px}: {rule}; try 40")
-        self.min_face_px = min_face_px
-        self.device = device
-
-    def __repr__(self) -> str:
-        return f"MTCNNDetector(min_face_px={self.min_face_px}, device={self.device!r})"
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (self.min_face_px, self.device)
+            raise UsageError(f"min_face_px={self.min_face_px}: {rule}; try 40")
 
     def load(self) -> MTCNNDetector:
         """Load the weights now, so that a broken installation or device fails before any work is done."""
@@ -108,10 +105,6 @@ class MTCNNDetector:
     def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois) -> list[Faces]:
         """Find the faces near `rois` in frames of one size, each of which has at least one ROI."""
         return [_to_faces(*detection) for detection in self.engine.detect_in_rois(frames, rois, self.min_face_px)]
-
-
-def _rebuild(min_face_px: int, device: str | None) -> MTCNNDetector:
-    return MTCNNDetector(min_face_px=min_face_px, device=device)
 
 
 def _to_faces(boxes: NDArray[Any], scores: NDArray[Any], landmarks: NDArray[Any]) -> Faces:

@@ -44,23 +44,8 @@ class Appearance:
     @classmethod
     def of(cls, rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> Self:
         """Describe a frame (H, W, 3) uint8 with boxes (N, 4), `frame` px."""
-        return cls(describe_frame(rgb), describe_faces(rgb, boxes_xyxy))
-
-
-def describe_faces(rgb: NDArray[np.uint8], boxes_xyxy: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return descriptors (N, 704) float32 of the faces with boxes (N, 4), `frame` px, in a frame (H, W, 3) uint8.
-
-    A descriptor has two parts, both of a region around the box with head, shoulders and some background: the layout, an
-    8 x 8 thumbnail in L*a*b* without its mean lightness, and the colours, the square roots of an L*a*b* histogram at
-    normalised brightness and contrast. `appearance_similarity` is computed from their inner products.
-    """
-    regions = [_lab(_context_region(rgb, box)) for box in boxes_xyxy]
-    return np.array([_descriptor(lab) for lab in regions], np.float32).reshape(-1, _DESCRIPTOR_LENGTH)
-
-
-def describe_frame(rgb: NDArray[np.uint8]) -> NDArray[np.float32]:
-    """Return the descriptor (704,) float32 of a whole frame (H, W, 3) uint8, computed in the same way."""
-    return _descriptor(_lab(rgb))
+        faces = [_descriptor(_context_region(rgb, box)) for box in boxes_xyxy]
+        return cls(_descriptor(rgb), np.array(faces, np.float32).reshape(-1, _DESCRIPTOR_LENGTH))
 
 
 def appearance_similarity(
@@ -97,7 +82,14 @@ def _lab(region: NDArray[np.uint8]) -> NDArray[np.uint8]:
     return lab
 
 
-def _descriptor(lab: NDArray[np.uint8]) -> NDArray[np.float32]:
+def _descriptor(region: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Descriptor (704,) float32 of a region: of a face, that around its box with head, shoulders and some background.
+
+    It has two parts: the layout, an 8 x 8 thumbnail in L*a*b* without its mean lightness, and the colours, the square
+    roots of an L*a*b* histogram at normalised brightness and contrast. `appearance_similarity` is computed from their
+    inner products.
+    """
+    lab = _lab(region)
     return np.concatenate([_layout_thumbnail(lab), math.sqrt(_COLOUR_WEIGHT) * _colour_histogram(lab)]).astype(
         np.float32
     )

@@ -47,45 +47,6 @@ def _frames_at_once(height: int, width: int) -> int:
     return max(1, _BATCH_PIXELS // (height * width))
 
 
-class DeviceEngine:
-    """Processes consecutive frames of one size together, up to `_BATCH_PIXELS`."""
-
-    def __init__(self, device: str) -> None:
-        self.frames_at_once = _BATCH_FRAMES
-        self._networks = DeviceNetworks(device)
-
-    def detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
-        """Return the faces of each frame; raises `StoppedError` where the device's memory is full."""
-        with _stop_where_memory_is_full():
-            return self._detect(frames, min_face_px)
-
-    def _detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
-        detections: list[Detections] = []
-        for (height, width, _), same_size in groupby(frames, key=lambda rgb: rgb.shape):
-            group = list(same_size)
-            batch_size = _frames_at_once(height, width)
-            for first in range(0, len(group), batch_size):
-                batch = DeviceFrameBatch(group[first : first + batch_size], self._networks)
-                detections += run_cascade(batch, min_face_px)
-        return detections
-
-    def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
-        """Return the faces near `rois` for frames of one size; raises `StoppedError` likewise."""
-        with _stop_where_memory_is_full():
-            return self._detect_in_rois(frames, rois, min_face_px)
-
-    def _detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
-        height, width, _ = frames[0].shape
-        batch_size = _frames_at_once(height, width)
-        detections: list[Detections] = []
-        for first in range(0, len(frames), batch_size):
-            own_rois = rois[(rois.frame_indices >= first) & (rois.frame_indices < first + batch_size)]
-            own_rois = replace(own_rois, frame_indices=own_rois.frame_indices - first)
-            batch = DeviceRoiBatch(list(frames[first : first + batch_size]), self._networks)
-            detections += detect_in_rois(batch, own_rois, min_face_px)
-        return detections
-
-
 @contextmanager
 def _stop_where_memory_is_full() -> Iterator[None]:
     """Such an error is no input's fault, and would come again on another worker of the same device."""
@@ -97,6 +58,39 @@ def _stop_where_memory_is_full() -> Iterator[None]:
             f"the GPU's memory is full ({why}); all finished units are kept: run the same command again with fewer "
             "--workers, or on the CPU (CUDA_VISIBLE_DEVICES=)"
         ) from error
+
+
+class DeviceEngine:
+    """Processes consecutive frames of one size together, up to `_BATCH_PIXELS`."""
+
+    def __init__(self, device: str) -> None:
+        self.frames_at_once = _BATCH_FRAMES
+        self._networks = DeviceNetworks(device)
+
+    @_stop_where_memory_is_full()
+    def detect(self, frames: Sequence[Rgb], min_face_px: int) -> list[Detections]:
+        """Return the faces of each frame; raises `StoppedError` where the device's memory is full."""
+        detections: list[Detections] = []
+        for (height, width, _), same_size in groupby(frames, key=lambda rgb: rgb.shape):
+            group = list(same_size)
+            batch_size = _frames_at_once(height, width)
+            for first in range(0, len(group), batch_size):
+                batch = DeviceFrameBatch(group[first : first + batch_size], self._networks)
+                detections += run_cascade(batch, min_face_px)
+        return detections
+
+    @_stop_where_memory_is_full()
+    def detect_in_rois(self, frames: Sequence[Rgb], rois: Rois, min_face_px: int) -> list[Detections]:
+        """Return the faces near `rois` for frames of one size; raises `StoppedError` likewise."""
+        height, width, _ = frames[0].shape
+        batch_size = _frames_at_once(height, width)
+        detections: list[Detections] = []
+        for first in range(0, len(frames), batch_size):
+            own_rois = rois[(rois.frame_indices >= first) & (rois.frame_indices < first + batch_size)]
+            own_rois = replace(own_rois, frame_indices=own_rois.frame_indices - first)
+            batch = DeviceRoiBatch(list(frames[first : first + batch_size]), self._networks)
+            detections += detect_in_rois(batch, own_rois, min_face_px)
+        return detections
 
 
 class DeviceNetworks:

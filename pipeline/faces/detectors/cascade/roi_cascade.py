@@ -20,6 +20,7 @@ from .stages import (
     PNET_SCORE,
     RNET_SCORE,
     Detections,
+    WindowBatch,
     face_scores,
     level_sizes,
     no_detections,
@@ -38,23 +39,11 @@ _QUICK_SEARCH: Final = RoiSearch(24, 0.7 * WINDOW_PX, 1.4 * WINDOW_PX, 6, 3)
 _THOROUGH_SEARCH: Final = RoiSearch(32, 0.5 * WINDOW_PX, 2 * WINDOW_PX, 10, 5)
 
 
-class RoiBatch(Protocol):
-    """`count` frames of one size, and the three networks to run on parts of them; arrays are the host's."""
-
-    count: int
-    height: int
-    width: int
+class RoiBatch(WindowBatch, Protocol):
+    """A batch that PNet searches in tiles."""
 
     def pnet_on_tiles(self, tiles: Tiles) -> Array:
         """Run PNet on tiles; return its cells (T, rows, columns, 6): 2 logits, 4 offsets."""
-        ...
-
-    def rnet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array]:
-        """Run RNet on non-empty windows (M, 4) int64 of frames (M,); return scores (M,) and offsets (M, 4)."""
-        ...
-
-    def onet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array, Array]:
-        """Run ONet likewise; return scores (M,), offsets (M, 4) and points (M, 10)."""
         ...
 
 

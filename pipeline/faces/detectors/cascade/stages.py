@@ -35,16 +35,12 @@ class PNetCells:
     offsets: Array
 
 
-class FrameBatch(Protocol):
-    """`count` frames of one size, and the three networks to run on them; arrays are the host's."""
+class WindowBatch(Protocol):
+    """`count` frames of one size, and the last two networks to run on windows of them; arrays are the host's."""
 
     count: int
     height: int
     width: int
-
-    def pnet(self, sizes: list[tuple[int, int]]) -> PNetCells:
-        """Run PNet on all frames at each (height, width) of `sizes`; return the cells that pass `PNET_SCORE`."""
-        ...
 
     def rnet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array]:
         """Run RNet on non-empty windows (M, 4) int64 of frames (M,); return scores (M,) and offsets (M, 4)."""
@@ -52,6 +48,14 @@ class FrameBatch(Protocol):
 
     def onet(self, frame_indices: Array, windows: Array) -> tuple[Array, Array, Array]:
         """Run ONet likewise; return scores (M,), offsets (M, 4) and points (M, 10)."""
+        ...
+
+
+class FrameBatch(WindowBatch, Protocol):
+    """A batch that PNet searches completely."""
+
+    def pnet(self, sizes: list[tuple[int, int]]) -> PNetCells:
+        """Run PNet on all frames at each (height, width) of `sizes`; return the cells that pass `PNET_SCORE`."""
         ...
 
 
