@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -111,7 +110,3 @@ class MediaInfo:
     num_frames: int
     duration_seconds: float
     is_image: bool
-
-    def as_dict(self) -> dict[str, Any]:
-        """The fields as plain JSON values."""
-        return asdict(self)

@@ -61,10 +61,10 @@ class DecoderLimits:
                 raise UsageError(f"{name}={value!r}: must be finite and above 0; try 60")
         if not (isinstance(self.max_damaged_percent, Real) and 0 <= self.max_damaged_percent <= 100):
             raise UsageError(f"max_damaged_percent={self.max_damaged_percent!r}: must be 0 to 100; try 10")
-        for name, smallest in (("memory_bytes", 1), ("max_pixels", 1), ("threads", 1)):
+        for name in ("memory_bytes", "max_pixels", "threads"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and math.isfinite(value) and value >= smallest):
-                raise UsageError(f"{name}={value!r}: must be at least {smallest}")
+            if not (isinstance(value, Real) and math.isfinite(value) and value >= 1):
+                raise UsageError(f"{name}={value!r}: must be at least 1")
             object.__setattr__(self, name, int(value))  # 8e9: the system's limits are whole numbers
         if self.command is not None and not self.command:
             raise UsageError("command=(): must name the decoder's child process; leave the default")

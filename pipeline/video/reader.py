@@ -7,7 +7,6 @@ import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -57,12 +56,7 @@ class MediaReader:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     @property
@@ -100,7 +94,6 @@ class MediaReader:
                     if request_number != self._request_number:
                         raise RuntimeError(f"{path}: the reader has gone on to another file or was closed")
                     continue
-                assert isinstance(payload, dict)
                 if kind is MessageKind.PLAN:
                     summary.frames_wanted = int(payload["frames_wanted"])
                 elif kind is MessageKind.END:
@@ -120,7 +113,6 @@ class MediaReader:
         while True:
             kind, payload = self._next_message()
             if kind is MessageKind.INFO:
-                assert isinstance(payload, dict)
                 return MediaInfo(**payload)
 
     def times(self, path: Path, sampling: Sampling) -> FrameTimes:
@@ -164,9 +156,8 @@ class MediaReader:
         self._is_reading = True
 
     def _retry_request(self, request: bytes) -> None:
-        child = self._ensure_child()
         try:
-            child.send_request(request)
+            self._ensure_child().send_request(request)
         except OSError as error:
             self._kill_child()
             raise InputError("crashed", f"the decoder ends as soon as it is started ({error.strerror})") from None
@@ -186,7 +177,7 @@ class MediaReader:
             self._finalizer()
             self._finalizer = None
 
-    def _next_message(self) -> tuple[MessageKind, Frame | FrameTimes | dict[str, Any]]:
+    def _next_message(self) -> tuple[MessageKind, Any]:
         try:
             kind, payload = self._read_message()
         except InputError as error:  # the child hangs, is dead or violates the protocol
@@ -195,10 +186,8 @@ class MediaReader:
         if kind in (MessageKind.END, MessageKind.INFO, MessageKind.TIMES, MessageKind.ERROR):
             self._is_reading = False
         if kind is MessageKind.WARNING:
-            assert isinstance(payload, dict)
             warnings.warn(str(payload["text"]), RuntimeWarning, stacklevel=1)
         if kind is MessageKind.ERROR:
-            assert isinstance(payload, dict)
             self._summary.frames_wanted = int(payload["frames_wanted"])
             self._summary.frames_decoded = int(payload["frames_decoded"])
             raise self._with_frame_counts(InputError(payload["reason"], payload["detail"]))
@@ -212,11 +201,9 @@ class MediaReader:
             frames_decoded=min(self._summary.frames_decoded, self._summary.frames_wanted),  # extra ones of a dead child
         )
 
-    def _read_message(self) -> tuple[MessageKind, Frame | FrameTimes | dict[str, Any]]:
-        assert self._child is not None
-        header = bytearray(HEADER.size)
-        self._child.read_into(memoryview(header))
-        kind_number, num_bytes = HEADER.unpack(header)
+    def _read_message(self) -> tuple[MessageKind, Any]:
+        """Kind and payload of a message: a `Frame`, `FrameTimes`, or the fields of the others by name."""
+        kind_number, num_bytes = HEADER.unpack(self._read(HEADER.size))
         if kind_number not in MessageKind.__members__.values():
             raise _protocol_error(f"message kind {kind_number}")
         if kind_number == MessageKind.FRAME:
@@ -225,8 +212,7 @@ class MediaReader:
             return MessageKind.TIMES, self._read_times(num_bytes)
         if num_bytes > MAX_JSON_BYTES:
             raise _protocol_error(f"a message of {num_bytes} bytes")
-        payload = bytearray(num_bytes)
-        self._child.read_into(memoryview(payload))
+        payload = self._read(num_bytes)
         try:
             fields = json.loads(payload) if payload else {}
         except ValueError:
@@ -238,30 +224,34 @@ class MediaReader:
         return MessageKind(kind_number), fields
 
     def _read_frame(self, num_bytes: int) -> Frame:
-        assert self._child is not None
-        header = bytearray(FRAME_HEADER.size)
-        self._child.read_into(memoryview(header))
-        frame_index, frame_number, pts_seconds, start_seconds, height, width = FRAME_HEADER.unpack(header)
+        fields = FRAME_HEADER.unpack(self._read(FRAME_HEADER.size))
+        frame_index, frame_number, pts_seconds, start_seconds, height, width = fields
         is_valid_size = 0 < height * width <= self.limits.max_pixels
         if not is_valid_size or num_bytes != FRAME_HEADER.size + height * width * 3:
             raise _protocol_error(f"a frame of {height} x {width} in {num_bytes} bytes")
         rgb = np.empty((height, width, 3), np.uint8)
-        self._child.read_into(rgb.data.cast("B"))
+        self._read_into(rgb.data.cast("B"))
         try:
             return Frame(frame_index, pts_seconds, rgb, frame_number, start_seconds)
         except ValueError as error:
             raise _protocol_error(f"a frame that is none ({error})") from None
 
     def _read_times(self, num_bytes: int) -> FrameTimes:
-        assert self._child is not None
         if num_bytes > MAX_TIMES_BYTES:
             raise _protocol_error(f"times in {num_bytes} bytes")
-        payload = bytearray(num_bytes)
-        self._child.read_into(memoryview(payload))
         try:
-            return unpack_times(payload)
+            return unpack_times(self._read(num_bytes))
         except ValueError as error:
             raise _protocol_error(f"times that are none ({error})") from None
+
+    def _read(self, num_bytes: int) -> bytearray:
+        payload = bytearray(num_bytes)
+        self._read_into(memoryview(payload))
+        return payload
+
+    def _read_into(self, view: memoryview) -> None:
+        assert self._child is not None
+        self._child.read_into(view)
 
 
 def _protocol_error(what: str) -> InputError:

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,7 +63,7 @@ class _RequestHandler:
 
     def _answer(self, media: _Media) -> None:
         if self._request["operation"] == "probe":
-            send_json(self._pipe, MessageKind.INFO, media.probe().as_dict())
+            send_json(self._pipe, MessageKind.INFO, asdict(media.probe()))
         elif self._request["operation"] == "times":
             send_times(self._pipe, media.times(Sampling.from_dict(self._request["sampling"])))
         else:
@@ -154,11 +155,8 @@ def main() -> None:
     _import_decoder(pipe)
     try:
         if failure := install_filter():
-            send_json(
-                pipe,
-                MessageKind.WARNING,
-                {"text": f"decoders run without a filter of system calls: {failure}"},
-            )
+            text = f"decoders run without a filter of system calls: {failure}"
+            send_json(pipe, MessageKind.WARNING, {"text": text})
         is_confined = False
         for line in sys.stdin.buffer:
             request = json.loads(line)

@@ -103,7 +103,7 @@ def read_packets(
     time_base = stream.time_base or Fraction(1)
     packets = PacketTable(time_base)
     codec = stream.codec_context.codec.canonical_name
-    is_visible = _VISIBLE.get(codec, _always_visible)
+    is_visible = _VISIBLE.get(codec, lambda _: True)
     blank: set[int] = set()
     last_dts: int | None = None
     try:
@@ -206,10 +206,6 @@ def seconds_of_frames(pts: Sequence[int | None], time_base: Fraction, rate: Frac
 _PROGRESSIVE = frozenset(("progressive", "unknown", "0", "1", "none"))
 
 
-def _always_visible(_: av.packet.Packet[av.video.VideoStream]) -> bool:
-    return True
-
-
 def _vp8_visible(packet: av.packet.Packet[av.video.VideoStream]) -> bool:
     """RFC 6386, 9.1: show_frame is bit 4 of the first byte."""
     return bool(bytes(memoryview(packet)[:1])[0] & 0x10)
@@ -217,8 +213,6 @@ def _vp8_visible(packet: av.packet.Packet[av.video.VideoStream]) -> bool:
 
 def _vp9_visible(packet: av.packet.Packet[av.video.VideoStream]) -> bool:
     """VP9 bitstream specification, 6.2: the uncompressed header's first bits; a superframe shows its last frame."""
-    if packet.size == 0:
-        return False
     data = memoryview(packet)
     first = data[0]
     if data[-1] & 0xE0 == 0xC0:  # a superframe index: hidden frames and one that is shown

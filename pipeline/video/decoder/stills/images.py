@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
-from PIL import ExifTags, Image, ImageOps, UnidentifiedImageError
+from PIL import ExifTags, Image, ImageOps
 from PIL.TiffImagePlugin import TiffImageFile
 
 from ....errors import InputError
@@ -19,24 +19,7 @@ from ..sniffing import MediaFile, unreadable_error
 
 Rgb = npt.NDArray[np.uint8]
 
-_FORMATS = {
-    "jpeg": ("JPEG",),
-    "png": ("PNG",),
-    "webp": ("WEBP",),
-    "bmp": ("BMP",),
-    "tiff": ("TIFF",),
-    "ppm": ("PPM",),
-}
-_PILLOW_ERRORS = (
-    UnidentifiedImageError,
-    OSError,
-    ValueError,
-    SyntaxError,
-    EOFError,
-    IndexError,
-    TypeError,
-    struct.error,
-)
+_PILLOW_ERRORS = (OSError, ValueError, SyntaxError, EOFError, IndexError, TypeError, struct.error)
 Image.MAX_IMAGE_PIXELS = None  # our own limit below is checked first
 
 
@@ -68,7 +51,7 @@ def _open_image(file: MediaFile) -> Iterator[Image.Image]:
         warnings.simplefilter("ignore")  # malformed EXIF data
         stream.seek(0)
         try:
-            with Image.open(stream, formats=_FORMATS[file.kind]) as image:
+            with Image.open(stream, formats=[file.kind.upper()]) as image:
                 yield image
         except MemoryError:
             raise InputError("too_large", "the picture needs more memory than the decoder may use") from None
