@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from functools import lru_cache, partial
 from itertools import takewhile
@@ -145,6 +145,25 @@ def find_videos_or_frames(
                 ignored[f"in {folder.rpartition('/')[2].lower()}/"] -= len(found)
                 frames += found
     return sorted((*files, *frames), key=lambda file: file.relative) if frames else files
+
+
+def find_in_folders(
+    root: Path,
+    folders: Container[str],
+    ignored: Counter[str],
+    *,
+    skip: Callable[[str], str | None] | None = None,
+    allowed: Sequence[Path] = (),
+) -> list[FoundFile]:
+    """What `find_videos_or_frames` finds in these folders of `root`; media beside them count as ignored."""
+
+    def is_input(file: FoundFile) -> bool:
+        return file.relative.partition("/")[0] in folders
+
+    files = find_videos_or_frames(root, ignored, is_input=is_input, skip=skip, allowed=allowed)
+    inputs = [*filter(is_input, files)]
+    ignored["media beside the folders"] += len(files) - len(inputs)
+    return inputs
 
 
 def _find_frames(

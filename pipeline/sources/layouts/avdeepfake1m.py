@@ -23,7 +23,7 @@ from ...errors import UsageError
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import path_exists
-from ..metadata.json_files import begins_with, read_records
+from ..metadata.json_files import is_json_list, read_records
 from ..metadata.segments import Segments, parse_segments, segment_fields
 from .names.name_matcher import published_path, refuse_disjoint
 
@@ -77,7 +77,7 @@ class AVDeepfake1M:
 def _tables(src: Path) -> dict[str, Path]:
     """The metadata that is there, by split."""
     tables = {split: src / f"{split}_metadata.json" for split in _SPLITS}
-    return {split: table for split, table in tables.items() if begins_with(table, "[")}
+    return {split: table for split, table in tables.items() if is_json_list(table)}
 
 
 class _Record(NamedTuple):

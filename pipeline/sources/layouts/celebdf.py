@@ -21,7 +21,7 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 
 from ...errors import UsageError
-from ..clips.video_or_frames import find_videos_or_frames
+from ..clips.video_or_frames import find_in_folders
 from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import entries_of, is_linked_folder, list_folders
@@ -74,14 +74,10 @@ class CelebDF:
         test_names = None if test_list is None else _test_list(src / test_list)
         ignored: Counter[str] = Counter()
 
-        def is_input(file: FoundFile) -> bool:
-            return _top(file.relative) in published_name
-
         def skip(folder: str) -> str | None:
             return None if _top(folder) in published_name else f"in {_top(folder)}/"
 
-        files = find_videos_or_frames(src, ignored, is_input=is_input, skip=skip, allowed=allowed)
-        inputs = [file for file in files if is_input(file)]
+        inputs = find_in_folders(src, published_name, ignored, skip=skip, allowed=allowed)
         video_of = {file: _Video.parse(file, published_name) for file in inputs if not is_linked_folder(file)}
         videos = [*video_of.values()]
         _refuse_two_of_a_name(src, videos)
@@ -93,7 +89,6 @@ class CelebDF:
         entries = entries_of(
             inputs, lambda file: video_of[file].entry(test_stems, on_disk, real_folder, has_versions=has_versions)
         )
-        ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".txt"] -= test_names is not None
         listed = NameMatcher.from_paths(video.published for video in videos).missing(test_names or ())
         originals = NameMatcher.from_paths(_path_of_video(entry.video_id) for entry in entries).missing(

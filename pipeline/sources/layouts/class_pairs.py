@@ -20,7 +20,7 @@ from pathlib import Path
 
 from ...console import plural
 from ..clips.image_sequences import video_of_frame
-from ..clips.video_or_frames import find_videos_or_frames
+from ..clips.video_or_frames import find_in_folders
 from ..folder_names import VIDEO_FOLDERS
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import entries_of, listable_folders, listable_names
@@ -79,13 +79,7 @@ class ClassPairs:
         """Lists the videos, or the extracted frames."""
         ignored: Counter[str] = Counter()
         label_of = self._label_of(src)
-
-        def is_input(file: FoundFile) -> bool:
-            return file.relative.split("/")[0] in label_of
-
-        files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        inputs = [file for file in files if is_input(file)]
-        ignored["media beside the folders"] += len(files) - len(inputs)
+        inputs = find_in_folders(src, label_of, ignored, allowed=allowed)
         splits = {parse_split_name(name) for folder in label_of for name in listable_folders(src / folder)}
         on_disk = NameMatcher.from_paths(file.relative for file in inputs)
         entries = entries_of(inputs, lambda file: self._entry(file, label_of, on_disk))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...dataset.schema import SPLITS
 from ...errors import UsageError
-from ..clips.video_or_frames import find_videos_or_frames
+from ..clips.video_or_frames import find_in_folders
 from ..folder_names import without_content_folders
 from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media.media_files import entries_of, list_folders
@@ -53,13 +53,8 @@ class DeeperForensics:
         check_spelling(src, list_folders(src), _LABELS, label_of)
         split_of, lists = _read_splits(src)
         ignored: Counter[str] = Counter()
-
-        def is_input(file: FoundFile) -> bool:
-            return file.relative.split("/")[0] in label_of
-
-        files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        entries = entries_of(filter(is_input, files), lambda file: _entry(file, label_of, split_of))
-        ignored["media beside the folders"] += len(files) - len(entries)
+        inputs = find_in_folders(src, label_of, ignored, allowed=allowed)
+        entries = entries_of(inputs, lambda file: _entry(file, label_of, split_of))
         ignored[".txt"] -= len(lists)
         folders = {
             video.rpartition("/")[0]

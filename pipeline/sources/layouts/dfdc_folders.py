@@ -13,7 +13,7 @@ from ...json_records import parse_json
 from ..folder_names import split_of_folder
 from ..media.media_files import listable_folders, path_exists
 from ..media.suffixes import suffix_of
-from ..metadata.json_files import begins_with
+from ..metadata.json_files import is_json_list
 from .names.name_matcher import published_path, stem_of
 from .names.spelling import misspelt, spelling_key
 
@@ -98,7 +98,7 @@ def _held_out(src: Path) -> list[Path]:
 
 def _is_metadata(path: Path) -> bool:
     """Whether a file of this name is DFDC's: that of other sets is a list, or says nothing of labels."""
-    if not path_exists(path) or begins_with(path, "["):  # before the whole list is parsed, which may be large
+    if not path_exists(path) or is_json_list(path):  # before the whole list is parsed, which may be large
         return False
     try:
         data = parse_json(path.read_bytes())

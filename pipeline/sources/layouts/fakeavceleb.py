@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ...errors import UsageError
-from ..clips.video_or_frames import find_videos_or_frames
+from ..clips.video_or_frames import find_in_folders
 from ..listing import Entry, FoundFile, Listing
 from ..media.media_files import entries_of, list_folders, path_exists
 from ..media.suffixes import is_media
@@ -54,15 +54,9 @@ class FakeAVCeleb:
         check_spelling(src, list_folders(src), _LABELS, label_of)
         rows = _read_table(src / _TABLE) if path_exists(src / _TABLE) else {}
         ignored: Counter[str] = Counter()
-
-        def is_input(file: FoundFile) -> bool:
-            return file.relative.split("/")[0] in label_of
-
-        files = find_videos_or_frames(src, ignored, is_input=is_input, allowed=allowed)
-        inputs = [file for file in files if is_input(file)]
+        inputs = find_in_folders(src, label_of, ignored, allowed=allowed)
         names = NameMatcher.from_paths(file.relative for file in inputs)
         entries = entries_of(inputs, lambda file: _entry(file, label_of, rows, names))
-        ignored["media beside the folders"] += len(files) - len(entries)
         ignored[".csv"] -= bool(rows)
         on_disk = NameMatcher.from_paths(published_path(entry.video_id) for entry in entries)
         originals = {published_path(entry.source_id) for entry in entries if entry.source_id}
@@ -122,10 +116,11 @@ def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row], on_
     shows_person = is_original or (row is not None and row.method in _KEEP_THE_FACE)
     people = dict.fromkeys([*([person] if person else []), *(row.people if row else _PERSON.findall(name))])
     identity = person if shows_person else None
+    originals = next(iter(by_spelling(label_of, {_ORIGINALS: 0})), _ORIGINALS)
     return Entry.of_file(
         file,
         label=label_of[top],
-        source_id=on_disk.find(path_of_original(file.relative, _original_folder(label_of), recording[1]))
+        source_id=on_disk.find(path_of_original(file.relative, originals, recording[1]))
         if recording and person and not is_original
         else None,
         footage=None if person is None or not recording else f"fakeavceleb/{person}/{recording[1]}",
@@ -134,7 +129,3 @@ def _entry(file: FoundFile, label_of: dict[str, int], rows: dict[str, _Row], on_
         dataset="fakeavceleb",
         method=method,
     )
-
-
-def _original_folder(label_of: dict[str, int]) -> str:
-    return next((name for name in label_of if by_spelling([name], {_ORIGINALS: 0})), _ORIGINALS)

@@ -20,7 +20,7 @@ from ...errors import UsageError
 from ..clips.video_or_frames import find_videos_or_frames
 from ..listing import Entry, FoundFile, Listing, has_usable_splits, parse_split_name
 from ..media.media_files import path_exists
-from ..metadata.json_files import begins_with, read_records
+from ..metadata.json_files import is_json_list, read_records
 from ..metadata.segments import Segments, parse_segments, segment_fields
 from .names.name_matcher import published_path, refuse_disjoint
 
@@ -64,7 +64,7 @@ class LAVDF:
 
 def _table(src: Path) -> Path | None:
     """The metadata, a list: DFDC's file of that name is an object."""
-    return next((src / name for name in _TABLES if begins_with(src / name, "[")), None)
+    return next((src / name for name in _TABLES if is_json_list(src / name)), None)
 
 
 class _Record(NamedTuple):

@@ -80,10 +80,10 @@ def _skip_space(text: str, position: int) -> int:
     return position
 
 
-def begins_with(path: Path, sign: str) -> bool:
-    """Whether a file is there and its first character that is no space is `sign`: of a list, "["; reads 64 bytes."""
+def is_json_list(path: Path) -> bool:
+    """Whether a file is there and begins like a list in JSON; reads 64 bytes."""
     try:
         with path.open("rb") as file:
-            return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(sign.encode())
+            return file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"[")
     except OSError:
         return False

@@ -85,12 +85,7 @@ def check_spelling(root: Path, folders: Iterable[str], known: Iterable[str], pre
     own = set(map(spelling_key, known_names))
     others = [name for name in folders if spelling_key(name) not in own]
     for name, meant in misspelt(others, [name for name in known_names if spelling_key(name) not in keys]).items():
-        refuse_misspelt(root, name, meant)
-
-
-def refuse_misspelt(root: Path, name: str, meant: str) -> None:
-    """Raises `UsageError`."""
-    raise UsageError(
-        f"{root}: has a folder {name!r}, did you mean {meant!r}? Its videos would be left out; rename it, or take "
-        "it out"
-    )
+        raise UsageError(
+            f"{root}: has a folder {name!r}, did you mean {meant!r}? Its videos would be left out; rename it, or take "
+            "it out"
+        )
