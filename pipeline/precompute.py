@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import NoneType
@@ -31,14 +30,10 @@ from .dataset.out import OutPaths
 from .dataset.stores.writing import open_out
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError, UsageError
-from .execution.batch_system import check_batch_system, job_description
-from .execution.capacity import default_num_workers
-from .execution.cluster import encryption_warning, exit_if_imported_by_worker
+from .execution.batch_system import check_batch_system
+from .execution.cluster import exit_if_imported_by_worker
 from .execution.progress import Progress, Totals
-from .execution.unit_scheduler import UnitScheduler
-from .execution.unit_task import start_cluster_workers, start_unit_workers
-from .execution.worker_supply import WorkerSupply
-from .execution.workers import WorkerPool
+from .execution.run_units import run_units
 from .faces import FaceDetector
 from .faces.landmarks import Landmarker
 from .files import stop_on_any_disk_error
@@ -187,14 +182,15 @@ def precompute(
         run = _Run(
             source=source, paths=replace(paths, root=job.out), job=job, listing=listing, config=config, retry=retry,
             allow_leaks=allow_leaks, failure_limit=max_failed or FailureLimit(), job_share=job_share, progress=progress,
+            workers=workers, scheduler=scheduler, cluster=cluster, started=started,
         )  # fmt: skip
         with stop_on_any_disk_error(job.out):
-            return run.to_the_end(workers, scheduler, cluster, started)
+            return run.to_the_end()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """The steps of one call of `precompute`, in order."""
+    """The steps of one call of `precompute`, in order; `started`: when the call was, on the monotonic clock."""
 
     source: OpenSource
     paths: OutPaths
@@ -206,22 +202,20 @@ class _Run:
     allow_leaks: bool
     job_share: JobShare | None
     progress: Progress
+    workers: int | tuple[int, int] | None
+    scheduler: str | None
+    cluster: str | Callable[[], Any] | None
+    started: float
 
-    def to_the_end(
-        self,
-        workers: int | tuple[int, int] | None,
-        scheduler: str | None,
-        cluster: str | Callable[[], Any] | None,
-        started: float,
-    ) -> Summary:
-        """All steps; `started`: when the call was, on the monotonic clock."""
+    def to_the_end(self) -> Summary:
+        """All steps."""
         job, progress = self.job, self.progress
         self.announce_source()
         make_folders(self.paths)
         expected = load_forecast(job.paths.place)
         with (
             remove_empty_folders_on_refusal(self.paths),
-            hold_lease(self.paths, progress.on_wait, job_share=self.job_share, waits=cluster is not None) as lease,
+            hold_lease(self.paths, progress.on_wait, job_share=self.job_share, waits=self.cluster is not None) as lease,
         ):
             run_state = self.load_state()
             orphans = self.clean_up(run_state, lease)
@@ -231,7 +225,7 @@ class _Run:
             run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
             run_state = self.extend_plan(run_state, changes, lease)
             with lease.shared_with_parts():
-                totals = self.process_pending_units(run_state, workers, scheduler, cluster)
+                totals = self.process_pending_units(run_state)
             self.paths.files.refresh()
             units_left = sum(1 for _ in run_state.pending_units())
             lease.check()
@@ -240,7 +234,8 @@ class _Run:
         with_rows = {*changes.gone} - run_state.without_rows(changes.gone)
         return Summary(
             manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,
-            listing=self.listing, changes=changes, totals=totals, orphans=orphans, seconds=time.monotonic() - started,
+            listing=self.listing, changes=changes, totals=totals, orphans=orphans,
+            seconds=time.monotonic() - self.started,
             failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
             kept=sorted(with_rows - changes.blocked), unreadable=sorted(with_rows & changes.blocked),
             partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
@@ -344,46 +339,19 @@ class _Run:
             retry=self.retry, cost_seconds=lambda entry: cost(entry).seconds,
         )  # fmt: skip
 
-    def process_pending_units(
-        self,
-        run_state: RunState,
-        workers: int | tuple[int, int] | None,
-        scheduler: str | None,
-        cluster: str | Callable[[], Any] | None,
-    ) -> Totals:
+    def process_pending_units(self, run_state: RunState) -> Totals:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
-        job, progress = self.job, self.progress
+        progress = self.progress
         pending, finished = run_state.pending_and_finished(self.job_share)
         done_before = sum(1 for _ in run_state.outcomes()) if self.job_share is None else 0
         progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
-        if not pending:
-            return progress.totals
-        share = "" if self.job_share is None else f" of part {self.job_share}"
-        progress.announce(f"{len(pending):,} of {plural(len(pending) + finished, 'unit')}{share} to do")
-        supply = None
-        with ExitStack() as stack:
-            if cluster is not None:
-                if isinstance(cluster, str):
-                    progress.announce(f"starting workers as jobs of {cluster}: {job_description(cluster)}")
-                client, plugin, files = stack.enter_context(start_cluster_workers(job, cluster))
-                limits = (workers, workers) if isinstance(workers, int) else workers
-                supply = WorkerSupply(client.cluster, limits, progress, files=files)
-            else:
-                assert not isinstance(workers, tuple)
-                count = workers or default_num_workers()
-                progress.announce(
-                    f"starting {plural(count, 'worker')}" if scheduler is None else f"joining {scheduler}"
-                )
-                client, plugin = stack.enter_context(start_unit_workers(job, count, scheduler, self.job_share))
-            stack.enter_context(progress)
-            client.subscribe_topic(plugin, progress.on_event)
-            if scheduler is not None:
-                progress.dashboard = client.dashboard_link
-                progress.announce(f"dashboard: {client.dashboard_link}")
-            if (warning := encryption_warning(client, scheduler)) is not None:
-                progress.warn(warning)
-            pool = WorkerPool(client, plugin)
-            UnitScheduler(pool, job, progress, finished=finished, supply=supply).run(pending)
+        if pending:
+            share = "" if self.job_share is None else f" of part {self.job_share}"
+            progress.announce(f"{len(pending):,} of {plural(len(pending) + finished, 'unit')}{share} to do")
+            run_units(
+                self.job, pending, finished=finished, workers=self.workers, scheduler=self.scheduler,
+                cluster=self.cluster, job_share=self.job_share, progress=progress,
+            )  # fmt: skip
         return progress.totals
 
     def finalize(self, run_state: RunState, changes: Changes, units_left: int) -> tuple[Manifest, list[IncompleteSet]]:

@@ -5,8 +5,9 @@ Must not know: layouts of a source, how the index and the manifest are written.
 
 | module | what it holds |
 |---|---|
-| unit_scheduler, unit_queue | `UnitScheduler`: one unit per worker, retries, halves; units that wait for a worker |
-| lost_workers, failure_attribution | a crash, or the end of a job; whether a worker, a unit or the job is at fault |
+| run_units | all units of a run, on the workers that its options name |
+| unit_scheduler, unit_queue | `UnitScheduler`: one unit per worker, retries, halves; units that wait |
+| failure_attribution | whether a worker, a unit or the whole job is at fault |
 | workers | `WorkerPool`: the cluster's workers as the driver uses them |
 | cluster, certificate | starts a Dask cluster or joins a running one; the certificate of its connections |
 | batch_system, worker_supply | workers as jobs of Slurm, PBS or SGE; scales a cluster, and replaces jobs that ended |

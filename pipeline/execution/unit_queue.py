@@ -1,16 +1,18 @@
-"""Units that wait for a worker: each is taken once, and only if no other process has finished it by then."""
+"""Units that wait: for a worker, or until it is known why a worker was lost that had them."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from ..dataset.manifest import Receipt
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from ..planning.receipts import ReceiptReader
-from .workers import Worker
+from .workers import Worker, WorkerPool
+
+_DECISION_TIMEOUT_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -95,3 +97,37 @@ class UnitQueue:
 
 def _size_bytes(unit: Unit) -> int:
     return sum(entry.size_bytes for entry in unit.inputs_to_decode)
+
+
+class LostWorkers:
+    """Attempts whose worker was lost, until it is known whether its process crashed or its batch job ended.
+
+    A process that crashes is restarted by its nanny; its input may be at fault. A job that ends (preempted, out of
+    walltime, its node lost) ends the nanny too; no input is at fault.
+
+    `pool`: the pool that the workers are from.
+    """
+
+    def __init__(self, pool: WorkerPool, clock: Callable[[], float]) -> None:
+        self._pool, self._clock = pool, clock
+        self._undecided: list[tuple[Attempt, Worker, float]] = []
+
+    def __len__(self) -> int:
+        return len(self._undecided)
+
+    def add(self, attempt: Attempt, worker: Worker) -> None:
+        """Adds an attempt and its worker, which has a nanny."""
+        self._undecided.append((attempt, worker, self._clock()))
+
+    def pop_decided(self, workers: Collection[Worker]) -> Iterator[tuple[Attempt, Worker, bool]]:
+        """Removes and yields decided attempts: (attempt, worker, whether it crashed); `workers`: all present."""
+        restarted = {worker.worker_id for worker in workers}
+        undecided, self._undecided = self._undecided, []
+        for attempt, worker, since in undecided:
+            assert worker.nanny is not None
+            if worker.worker_id in restarted and worker not in workers:
+                yield attempt, worker, True
+            elif self._clock() - since > _DECISION_TIMEOUT_SECONDS or not self._pool.nanny_answers(worker.nanny):
+                yield attempt, worker, False
+            else:
+                self._undecided.append((attempt, worker, since))

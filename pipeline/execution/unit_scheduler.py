@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from distributed import Future, KilledWorker
 
@@ -23,8 +23,7 @@ from ..errors import StoppedError
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
 from .failure_attribution import FailureAttribution
-from .lost_workers import LostWorkers
-from .unit_queue import Attempt, UnitQueue
+from .unit_queue import Attempt, LostWorkers, UnitQueue
 from .unit_task import RefusedWorkerError, UnitError, UnitResult
 from .worker_supply import WorkerSupply
 from .workers import Worker, WorkerPool
@@ -333,25 +332,20 @@ class UnitScheduler:
             self._abandon(attempt.unit, reason)
 
     def _can_split(self, unit: Unit) -> bool:
-        return len(unit.inputs) > 1 and self._file_size_bytes(unit) is None
-
-    def _file_size_bytes(self, unit: Unit) -> int | None:
         paths = self._job.paths
-        return paths.files.size_bytes(paths.unit_file(unit.split, unit.unit_id))
+        is_published = paths.files.size_bytes(paths.unit_file(unit.split, unit.unit_id)) is not None
+        return len(unit.inputs) > 1 and not is_published
 
     def _split(self, attempt: Attempt, reason: str) -> None:
         """Halves a unit, to isolate the input at fault in the end; writes the receipt before the halves run."""
         unit = attempt.unit
-        receipt = Receipt(
-            unit=unit.unit_id, config_hash=self._job.config_hash, outcome="split", supersedes=list(unit.supersedes),
-            children=[child.unit_id for child in unit.halves(self._job.config_hash)],
-        )  # fmt: skip
-        valid_receipt = write_receipt(self._job.paths, unit, receipt)
+        halves = [half.unit_id for half in unit.halves(self._job.config_hash)]
+        valid_receipt = self._write_receipt(unit, outcome="split", children=halves)
         if valid_receipt.outcome == "done":  # its worker was not lost after all
             self._observer.on_receipt(valid_receipt)
             return
         self._observer.on_lost(unit, reason, "splitting it in two")
-        self._attribution.record_split(unit.unit_id, len(receipt.children))
+        self._attribution.record_split(unit.unit_id, len(halves))
         self._queue.add_halves(attempt)
 
     def _abandon(self, unit: Unit, reason: str) -> None:
@@ -367,19 +361,17 @@ class UnitScheduler:
                 "again"
             )
         for unit, reason in self._abandoned:
-            self._record_crashed(unit, reason)
+            crashed = [
+                InputOutcome(
+                    video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
+                    outcome="failed", reason="crashed", detail=reason,
+                )
+                for entry in unit.inputs
+            ]  # fmt: skip
+            self._observer.on_receipt(self._write_receipt(unit, outcome="done", inputs=crashed))
 
-    def _record_crashed(self, unit: Unit, reason: str) -> None:
-        """Writes the receipt of a unit that was given up: all of its inputs have crashed."""
-        outcomes = [
-            InputOutcome(
-                video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns,
-                outcome="failed", reason="crashed", detail=reason,
-            )
-            for entry in unit.inputs
-        ]  # fmt: skip
-        receipt = Receipt(
-            unit=unit.unit_id, config_hash=self._job.config_hash, outcome="done", supersedes=list(unit.supersedes),
-            inputs=outcomes,
-        )  # fmt: skip
-        self._observer.on_receipt(write_receipt(self._job.paths, unit, receipt))
+    def _write_receipt(self, unit: Unit, **fields: Any) -> Receipt:
+        """Writes the receipt of a unit that no worker finished; returns the one that is valid."""
+        config_hash, supersedes = self._job.config_hash, list(unit.supersedes)
+        receipt = Receipt(unit=unit.unit_id, config_hash=config_hash, supersedes=supersedes, **fields)
+        return write_receipt(self._job.paths, unit, receipt)

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,6 @@ from ..errors import StoppedError
 from ..planning.job_share import JobShare
 from ..planning.options import JobSpec
 from ..planning.plan import Unit
-from .batch_system import RunFiles, start_cluster
 from .capacity import decoders_per_worker, visible_gpus
 from .cluster import local_client, remote_client, stop_on_cluster_error
 from .unit_worker import UnitWorker
@@ -46,24 +45,6 @@ def start_unit_workers(
         install_unit_workers(client, job, visible_gpus(), local=scheduler is None, job_share=job_share) as plugin,
     ):
         yield client, plugin
-
-
-@contextmanager
-def start_cluster_workers(
-    job: JobSpec, cluster: str | Callable[[], Any]
-) -> Iterator[tuple[Client, str, RunFiles | None]]:
-    """Starts a cluster whose workers come later; yields its client, the plugin's name, and the files of its jobs.
-
-    `cluster`: the name of a batch system, or a function that returns a cluster, which has no files.
-
-    Raises `StoppedError` where the cluster fails, also within the block.
-    """
-    with (
-        stop_on_cluster_error(),
-        start_cluster(cluster, None if job.out_files.is_remote else job.paths.temporary) as (client, files),
-        install_unit_workers(client, job, [], local=False) as plugin,
-    ):
-        yield client, plugin, files
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from typing import Any, Protocol
 
 from distributed import Status
@@ -46,9 +46,8 @@ class WorkerSupply:
         reporter: Reporter,
         *,
         files: RunFiles | None = None,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._cluster, self._limits, self._reporter, self._files, self._clock = cluster, limits, reporter, files, clock
+        self._cluster, self._limits, self._reporter, self._files = cluster, limits, reporter, files
         if limits is not None and isinstance(cluster, SpecCluster) and cluster.new_spec is None:
             raise StoppedError(
                 f"--cluster: {type(cluster).__name__} has a fixed set of workers; leave --workers out and run "
@@ -103,7 +102,7 @@ class WorkerSupply:
                 )
 
     def _scale(self, target_workers: int, workers: Collection[Worker], busy: Collection[Worker]) -> None:
-        now = self._clock()
+        now = time.monotonic()
         if target_workers == self._target_workers and now < self._check_at:
             return
         if isinstance(self._cluster, SpecCluster):
@@ -141,7 +140,7 @@ class WorkerSupply:
         if not workers:
             raise StoppedError(f"{text}; all finished units are kept: fix that and run the same command again")
         self._reporter.warn(f"{text}; going on with {plural(len(workers), 'worker')}")
-        self._num_failed_starts, self._submit_at = 0, self._clock() + _RESUBMIT_SECONDS
+        self._num_failed_starts, self._submit_at = 0, time.monotonic() + _RESUBMIT_SECONDS
 
     def _reason_in_logs(self) -> str:
         if self._files is None:
@@ -152,7 +151,7 @@ class WorkerSupply:
 
     def _scale_jobs(self, num_jobs: int, ended: set[Any], busy: Collection[Worker]) -> None:
         names = ended | self._surplus_jobs(len(self._cluster.worker_spec) - len(ended) - num_jobs, ended, busy)
-        error = self._cluster.sync(self._resize, names, num_jobs if self._clock() >= self._submit_at else 0)
+        error = self._cluster.sync(self._resize, names, num_jobs if time.monotonic() >= self._submit_at else 0)
         if error is None:
             return
         left = len(self._cluster.worker_spec)
@@ -162,7 +161,7 @@ class WorkerSupply:
                 "same command again"
             )
         self._reporter.warn(f"submitted {left} of {plural(num_jobs, 'job')}; submitting the others failed ({error})")
-        self._submit_at = self._clock() + _RESUBMIT_SECONDS
+        self._submit_at = time.monotonic() + _RESUBMIT_SECONDS
 
     def _surplus_jobs(self, count: int, ended: set[Any], busy: Collection[Worker]) -> set[Any]:
         """Names of up to `count` jobs without busy workers; those that have not started come first."""

@@ -50,10 +50,7 @@ class TaskPool:
 
     def workers(self) -> dict[str, Worker]:
         """All workers that accept tasks, by address; none where the scheduler cannot be reached."""
-        try:
-            return {fields[0]: Worker(*fields) for fields in self._client.run_on_scheduler(_running_workers)}
-        except (OSError, TimeoutError, ValueError):  # the scheduler is gone, and its futures are cancelled
-            return {}
+        return {fields[0]: Worker(*fields) for fields in self._ask_scheduler(_running_workers) or ()}
 
     def submit_task(self, function: Callable[..., object], *arguments: object, name: str, **where: Any) -> Future:
         """Submits a call of a function to any worker, or as `where` says; no worker runs it again.
@@ -76,6 +73,13 @@ class TaskPool:
     def cancel(self, futures: Iterable[Future]) -> None:
         """Cancels tasks that have not started."""
         self._client.cancel(list(futures))
+
+    def _ask_scheduler(self, function: Callable[..., Any], **arguments: object) -> Any:
+        """What a function returns in the scheduler's process; None where it is gone, and its futures are cancelled."""
+        try:
+            return self._client.run_on_scheduler(function, **arguments)
+        except (OSError, TimeoutError, ValueError):
+            return None
 
 
 class WorkerPool(TaskPool):
@@ -105,17 +109,11 @@ class WorkerPool(TaskPool):
 
     def is_shared(self) -> bool:
         """Whether another client has tasks on this cluster; it may be what makes workers go away."""
-        try:
-            return bool(self._client.run_on_scheduler(_has_other_clients, client_id=self._client.id))
-        except (OSError, TimeoutError, ValueError):  # as in `workers`
-            return False
+        return bool(self._ask_scheduler(_has_other_clients, client_id=self._client.id))
 
     def nanny_answers(self, address: str) -> bool:
         """Whether a nanny listens at `address`, as its scheduler sees it; the driver may not reach nannies."""
-        try:
-            return bool(self._client.run_on_scheduler(_answers, address=address))
-        except (OSError, TimeoutError, ValueError):  # as in `workers`
-            return False
+        return bool(self._ask_scheduler(_answers, address=address))
 
 
 def _running_workers(dask_scheduler: Any) -> list[tuple[str, str, str | None, str]]:

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 from assets_in_process import shared_decoders
-from facefeed.pipeline import precompute as precompute_module
-from facefeed.pipeline.execution import unit_task
+from facefeed.pipeline.execution import run_units, unit_task
 from facefeed.pipeline.execution.unit_task import UnitResult, run_unit
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.execution.workers import Worker
@@ -74,7 +73,7 @@ def worker_in_process(on_submit: Callable[[Unit], object] = lambda _: None) -> I
 
     here = SimpleNamespace(address=_WORKER.address, plugins=plugins, log_event=lambda *_: None)
     with shared_decoders(), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(precompute_module, "start_unit_workers", start_unit_workers)
-        patch.setattr(precompute_module, "WorkerPool", lambda _client, name: _Pool(name, on_submit))
+        patch.setattr(run_units, "start_unit_workers", start_unit_workers)
+        patch.setattr(run_units, "WorkerPool", lambda _client, name: _Pool(name, on_submit))
         patch.setattr(unit_task, "get_worker", lambda: here)
         yield
