@@ -185,7 +185,7 @@ def precompute(
             workers=workers, scheduler=scheduler, cluster=cluster, started=started,
         )  # fmt: skip
         with stop_on_any_disk_error(job.out):
-            return run.to_the_end()
+            return run.execute()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +207,7 @@ class _Run:
     cluster: str | Callable[[], Any] | None
     started: float
 
-    def to_the_end(self) -> Summary:
+    def execute(self) -> Summary:
         """All steps."""
         job, progress = self.job, self.progress
         self.announce_source()

@@ -184,8 +184,7 @@ def _remarks(summary: Summary) -> list[str]:
         lines.append(f"{count}, without the damaged frames: {first_names(summary.partial, _NAMED)}")
     if listing.missing:
         lines.append(f"listed in metadata, but absent on disk: {first_names(listing.missing, _NAMED)}")
-    lines += _own_masks(summary.manifest)
-    lines += _without_mask(summary.manifest.faces_without_mask)
+    lines += _masks(summary.manifest)
     lines += _changes(summary)
     if conflicting := summary.equal_content.conflicting:
         lines.append(f"{conflicting_content_text(conflicting)}; keep one file of each in SRC, and use a new OUT")
@@ -223,7 +222,7 @@ def _changes(summary: Summary) -> list[str]:
     return lines
 
 
-def _own_masks(manifest: Manifest) -> list[str]:
+def _masks(manifest: Manifest) -> list[str]:
     lines = []
     if manifest.faces_with_own_mask:
         lines.append(f"masks of the set's own: {plural(manifest.faces_with_own_mask, 'face')}")
@@ -233,17 +232,13 @@ def _own_masks(manifest: Manifest) -> list[str]:
             f"masks of the set's own that could not be used, or not for all frames: {reasons}; fakes without any were "
             "compared with their originals, where these are there; own_mask_problem in the receipts names them"
         )
+    if count := manifest.faces_without_mask:
+        lines.append(
+            f"{plural(count, 'face')} of fakes without a mask, although there is an original or an own mask: it has no "
+            "frame of the same moment, cannot be read, or differs also around the faces; faces_without_mask in the "
+            "receipts counts them by video"
+        )
     return lines
-
-
-def _without_mask(count: int) -> list[str]:
-    if not count:
-        return []
-    return [
-        f"{plural(count, 'face')} of fakes without a mask, although there is an original or an own mask: it has no "
-        "frame of the same moment, cannot be read, or differs also around the faces; faces_without_mask in the "
-        "receipts counts them by video"
-    ]
 
 
 class FileProgress:

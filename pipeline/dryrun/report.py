@@ -46,12 +46,9 @@ def print_dry_run(result: DryRunResult, src: str | Path, allowed: int) -> None:
     survey = result.survey
     evidence = f" (found: {survey.recognised_by})" if survey.recognised_by else ""
     console.print(escape(printable(f"{without_credentials(src)}: layout {survey.layout}{evidence}")))
-    length = duration_text(3600 * survey.hours)
-    hours = (
-        ""
-        if not (survey.hours and survey.headers_read)
-        else f", {length} of video (by {survey.headers_read:,} headers)"
-    )
+    hours = ""
+    if survey.hours and survey.headers_read:
+        hours = f", {duration_text(3600 * survey.hours)} of video (by {survey.headers_read:,} headers)"
     todo = "" if result.pending == survey.inputs else f"; {result.pending:,} of them to do"
     console.print(f"{survey.inputs:,} inputs, {filesize.decimal(survey.size_bytes)}{hours}{todo}")
     if survey.clips:

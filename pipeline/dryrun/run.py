@@ -186,9 +186,8 @@ def _read_headers(job: JobSpec, listing: Listing) -> tuple[CostModel, float]:
 
 def _keeps_rows(planned: RunState, copied: Sequence[tuple[Receipt, InputOutcome]]) -> bool:
     """Whether OUT has faces already whose rows stay, or are `copied`."""
-    return any(receipt.rows for _, _, receipt in planned.finished_units()) or any(
-        outcome.faces for _, outcome in copied
-    )
+    stay = any(receipt.rows for _, _, receipt in planned.finished_units())
+    return stay or any(outcome.faces for _, outcome in copied)
 
 
 def _try_and_forecast(

@@ -10,6 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from ..console import first_names
 from ..errors import CorruptDataError
 from ..files import sha256_of, walk_strictly
 from ..machine import usable_cores
@@ -51,13 +52,14 @@ def check_export(
     except CorruptDataError as error:
         result.findings.append(str(error))
         return result
-    result.findings += [_named(paths, what) for paths, what in ((missing, "missing"), (changed, "changed")) if paths]
+    kinds = {"missing": missing, "changed": changed}
+    result.findings += [f"{kind}: {first_names(paths, _MAX_NAMED)}" for kind, paths in kinds.items() if paths]
     if not missing and not changed and result.size_bytes != receipt.size_bytes:
         result.findings.append(f"its files have {result.size_bytes:,} bytes, the receipt says {receipt.size_bytes:,}")
-    if _count_files(destination.root) > result.files:
+    if sum(1 for _ in _files(destination.root)) > result.files:
         known = {relative for _, relative in destination.listed_files()}
         if unknown := sorted(path for path in _files(destination.root) if path not in known):
-            result.findings.append(_named(unknown, "not of this export"))
+            result.findings.append(f"not of this export: {first_names(unknown, _MAX_NAMED)}")
     return result
 
 
@@ -91,12 +93,3 @@ def _files(root: Path) -> Iterator[str]:
             yield from (name for name in files if name not in (RECEIPT, SUMS))
         else:
             yield from (f"{here}/{name}" for name in files)
-
-
-def _count_files(root: Path) -> int:
-    return sum(1 for _ in _files(root))
-
-
-def _named(paths: list[str], what: str) -> str:
-    more = f" and {len(paths) - _MAX_NAMED:,} more" if len(paths) > _MAX_NAMED else ""
-    return f"{what}: {', '.join(paths[:_MAX_NAMED])}{more}"

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -24,7 +25,7 @@ from ..errors import CorruptDataError, RefusedError, UsageError
 from ..files import DISK_IS_FULL, refuse_address, sha256_of, sync_folder, walk_strictly, write_durably
 from ..lock import hold_lock
 from .forms.form import PartRows
-from .receipt import ExportReceipt, PartReceipt, with_parts
+from .receipt import ExportReceipt, PartReceipt
 
 RECEIPT: Final = "export.json"
 SUMS: Final = "SHA256SUMS"
@@ -48,7 +49,9 @@ class Destination:
         """
         refuse_address(root, "an export is written to a folder: name one, and copy it to the store")
         if (folder := local_folder(out)) is not None:
-            _refuse_nested(root.resolve(), folder.resolve(), root)
+            here, source = root.resolve(), folder.resolve()
+            if here.is_relative_to(source) or source.is_relative_to(here):
+                raise RefusedError(f"DEST={root}: lies in OUT, or OUT in it; nothing was written; name another folder")
         if root.exists() and not root.is_dir():
             raise UsageError(f"DEST={root}: is no folder; name a new or empty one")
         path = root / RECEIPT
@@ -145,7 +148,7 @@ class Destination:
         sums_sha256 = sha256_of(joined)
         joined.replace(self.root / SUMS)
         sync_folder(self.root)
-        self.receipt = with_parts(self.receipt, parts, sums_sha256)
+        self.receipt = replace(self.receipt, finished=True, parts=parts, sums_sha256=sums_sha256)
         self._write(RECEIPT, self.receipt.to_json())
 
     def listed_files(self) -> Iterator[tuple[str, str]]:
@@ -165,11 +168,6 @@ class Destination:
 
     def _write(self, name: str, text: str) -> None:
         write_durably(self.root / name, text, self._work)
-
-
-def _refuse_nested(here: Path, source: Path, root: Path) -> None:
-    if here.is_relative_to(source) or source.is_relative_to(here):
-        raise RefusedError(f"DEST={root}: lies in OUT, or OUT in it; nothing was written; name another folder")
 
 
 def _refuse_other(root: Path, stored: ExportReceipt, wanted: ExportReceipt) -> None:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
 from ..errors import CorruptDataError
@@ -104,8 +103,3 @@ class ExportReceipt:
             raise CorruptDataError(
                 f"{where}: not the receipt of an export ({error}); delete the folder, or name another one"
             ) from error
-
-
-def with_parts(receipt: ExportReceipt, parts: Iterable[PartReceipt], sums_sha256: str) -> ExportReceipt:
-    """The receipt of the finished export."""
-    return replace(receipt, finished=True, parts=list(parts), sums_sha256=sums_sha256)

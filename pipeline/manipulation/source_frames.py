@@ -177,27 +177,23 @@ class AlignedSourceFrames:
         return self._at_size_of(frame, self._cache.first_with_faces(self._fake_id))
 
     def _at_size_of(self, frame: Frame, cached: _CachedFrame | None) -> AlignedSourceFrame | None:
+        """A source frame with its faces at the size of `frame`; None where the aspect ratio differs."""
         if cached is None:
             return None
-        return _resized(self._cache.read_rgb(cached), cached.tracked, frame.rgb.shape[:2])
+        rgb, tracked = self._cache.read_rgb(cached), cached.tracked
+        if rgb.shape == frame.rgb.shape:
+            return AlignedSourceFrame(rgb, tracked)
+        if not has_same_aspect(rgb.shape[:2], (frame.height, frame.width)):
+            return None
+        scale = frame.width / rgb.shape[1]
+        interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
+        resized = cv2.resize(rgb, (frame.width, frame.height), interpolation=interpolation).astype(np.uint8, copy=False)
+        return AlignedSourceFrame(resized, tracked and tracked.scaled(scale))
 
 
 def has_same_aspect(size: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Whether a frame of `size` (height, width) can be resized to the size `other` without distortion."""
     return abs(size[1] * other[0] / size[0] - other[1]) <= _ROUNDING_PX
-
-
-def _resized(rgb: NDArray[np.uint8], tracked: TrackedFaces | None, size: tuple[int, ...]) -> AlignedSourceFrame | None:
-    """A source frame with its faces at `size` (height, width); None where the aspect ratio differs."""
-    (height, width), (source_height, source_width) = size, rgb.shape[:2]
-    if (source_height, source_width) == (height, width):
-        return AlignedSourceFrame(rgb, tracked)
-    if not has_same_aspect((source_height, source_width), size):
-        return None
-    scale = width / source_width
-    interpolation = cv2.INTER_AREA if scale < 1 else cv2.INTER_CUBIC
-    resized = cv2.resize(rgb, (width, height), interpolation=interpolation).astype(np.uint8, copy=False)
-    return AlignedSourceFrame(resized, tracked and tracked.scaled(scale))
 
 
 class CurrentSource:

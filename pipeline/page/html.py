@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,7 +74,7 @@ def write_page(
     """
     environment = jinja2.Environment(
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        loader=jinja2.ChoiceLoader([_templates_of(package), _templates_of(__package__)]),
+        loader=jinja2.ChoiceLoader([jinja2.PackageLoader(name, "") for name in (package, __package__)]),
     )  # fmt: skip
     environment.filters |= {"coordinate": _coordinate, "svg_points": _svg_points, **(filters or {})}
     if has_figures:
@@ -84,16 +83,6 @@ def write_page(
         environment.globals |= {"figure_json": figures.as_json, "figure_script": figures.script}
     text = environment.get_template(template).render(command=command, title=title, has_figures=has_figures, **content)
     return write_atomically(text, page, "--page")
-
-
-def _templates_of(package: str) -> jinja2.BaseLoader:
-    folder = files(package)
-
-    def source_of(name: str) -> str | None:
-        file = folder.joinpath(name)
-        return file.read_text(encoding="utf-8") if file.is_file() else None
-
-    return jinja2.FunctionLoader(source_of)
 
 
 def _coordinate(value: float) -> str:

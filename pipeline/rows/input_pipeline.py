@@ -77,7 +77,7 @@ class InputPipeline:
 
     def warm_up(self, video_id: str) -> None:
         """Starts the decoder process, unless it runs, and opens an input in it; raises `InputError`."""
-        self._row_builder.read_executor.submit(self.reader.probe, self.path_of(video_id)).result()
+        self._row_builder.read(self.reader.probe, self.path_of(video_id))
 
     def process_family(self, family: Sequence[Entry], unit: Unit) -> Iterator[ProcessedInput]:
         """Processes one input after the other; raises `StoppedError` for failures that are no input's fault."""
@@ -221,8 +221,8 @@ class InputPipeline:
         """
         if self._closed:
             return
-        reading = self._row_builder.read_executor.submit(self._length_seconds, self.path_of(video_id))
-        length, end = reading.result(), max(end for _, end in segments)
+        length = self._row_builder.read(self._length_seconds, self.path_of(video_id))
+        end = max(end for _, end in segments)
         if length and end > _SEGMENTS_OVERSHOOT * length + _SEGMENTS_OVERSHOOT_SECONDS:
             raise InputError(
                 "wrong_segments",
@@ -300,9 +300,7 @@ class InputPipeline:
         if self._closed:
             return None
         try:
-            path = self.path_of(video_id)
-            executor = self._row_builder.read_executor
-            return executor.submit(self.reader.times, path, self._job.options.sampling).result()
+            return self._row_builder.read(self.reader.times, self.path_of(video_id), self._job.options.sampling)
         except InputError as error:
             if error.reason in PASSING_REASONS:
                 raise

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Literal
 
 from ..console import plural
 from ..errors import PASSING_REASONS, InputError, Reason
@@ -17,8 +17,6 @@ from ..planning.options import JobSpec, Options
 from ..sources import Entry
 from ..video import DecodeSummary, FrameTimes, MediaInfo, MediaReader, Sampling
 from .row_builder import RowBuilder
-
-T = TypeVar("T")
 
 OwnMaskProblem = Reason | Literal["missing_frames", "other_length", "other_shape", "too_dark"]
 """Why an own mask is not used, or not for all sampled frames.
@@ -72,7 +70,8 @@ class OwnMaskLoader:
         self, job: JobSpec, reader: MediaReader, row_builder: RowBuilder, path_of: Callable[[str], Path]
     ) -> None:
         self._sampling, self._folder = job.options.sampling, job.paths.temporary
-        self._reader, self._row_builder, self._path_of = reader, row_builder, path_of
+        self._reader, self._path_of = reader, path_of
+        self._read, self._prefetched = row_builder.read, row_builder.prefetched
 
     def load(self, entry: Entry, on_error: Callable[[InputError], None]) -> OwnMask:
         """Decodes the mask of `entry` at the frames that are sampled; no frames where the input itself is unreadable.
@@ -84,23 +83,23 @@ class OwnMaskLoader:
             return OwnMask()
         try:
             path = self._path_of(entry.video_id)
-            info, times = self._call(self._reader.probe, path), self._call(self._reader.times, path, self._sampling)
+            info, times = self._read(self._reader.probe, path), self._read(self._reader.times, path, self._sampling)
         except InputError as error:
             if error.reason in PASSING_REASONS:  # its own rows may be built without this error, and then lack the mask
                 raise
             return OwnMask()  # the reason is recorded when its own rows are built
         try:
-            return self._read(self._path_of(entry.mask_id), info, times)
+            return self._load(self._path_of(entry.mask_id), info, times)
         except InputError as error:
             on_error(error)
             return OwnMask(problem=error.reason, detail=error.detail)
 
-    def _read(self, mask_path: Path, info: MediaInfo, times: FrameTimes) -> OwnMask:
-        mask_info = self._call(self._reader.probe, mask_path)
+    def _load(self, mask_path: Path, info: MediaInfo, times: FrameTimes) -> OwnMask:
+        mask_info = self._read(self._reader.probe, mask_path)
         if not has_same_aspect((mask_info.height, mask_info.width), (info.height, info.width)):
             sizes = f"{mask_info.width} x {mask_info.height} px for {info.width} x {info.height} px"
             return OwnMask(problem="other_shape", detail=sizes)
-        mask_times = self._call(self._reader.times, mask_path, self._sampling)
+        mask_times = self._read(self._reader.times, mask_path, self._sampling)
         matches = match_frames(times, mask_times)
         has_numbers = times.numbers is not None and mask_times.numbers is not None
         missing = [index for index in times.wanted_indices.tolist() if index not in matches]
@@ -119,10 +118,6 @@ class OwnMaskLoader:
             return OwnMask(frames, "decode_error", damage)
         return replace(own_mask, frames=frames)
 
-    def _call(self, read: Callable[..., T], *arguments: object) -> T:
-        """Calls the reader on the thread that owns its decoder process."""
-        return self._row_builder.read_executor.submit(read, *arguments).result()
-
     def _decode(self, mask_path: Path, num_frames: int, matches: Mapping[int, int]) -> tuple[OwnMaskFrames, str]:
         """Decodes the matching frames; returns them, and why some are absent.
 
@@ -133,7 +128,7 @@ class OwnMaskLoader:
         frames, summary = OwnMaskFrames(self._folder, matches), DecodeSummary()
         try:
             decoded = self._reader.frames(mask_path, sampling, frames.needed_indices, summary)
-            with closing(self._row_builder.prefetched(decoded)) as mask_frames:
+            with closing(self._prefetched(decoded)) as mask_frames:
                 for frame in mask_frames:
                     frames.add(frame)
         except BaseException:

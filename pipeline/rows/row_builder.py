@@ -7,12 +7,12 @@ decoder process, detecting faces, and building the rows, which runs on the calle
 from __future__ import annotations
 
 import zlib
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, repeat
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -41,6 +41,8 @@ from .prefetch import prefetch_one
 
 _BATCH_FRAMES = 16
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FrameFaces:
@@ -53,8 +55,7 @@ class _FrameFaces:
 class RowBuilder:
     """Builds the rows of inputs, one input after the other; holds the models, so one serves a whole process.
 
-    `read_executor`: its one thread reads the frames of all inputs, since a decoder process ends with the thread that
-    started it.
+    `read_executor`: its one thread reads all inputs, since a decoder process ends with the thread that started it.
     """
 
     def __init__(self, job: JobSpec) -> None:
@@ -71,6 +72,10 @@ class RowBuilder:
         """Shuts the threads down once their current items are done, without waiting for that."""
         self.read_executor.shutdown(wait=False)
         self._detect_executor.shutdown(wait=False)
+
+    def read(self, function: Callable[..., T], *arguments: object) -> T:
+        """Calls a function of a reader on the thread that reads."""
+        return self.read_executor.submit(function, *arguments).result()
 
     def prefetched(self, frames: Iterator[Frame]) -> Generator[Frame, None, None]:
         """Yields `frames`, each of them read while the one before is processed."""

@@ -72,7 +72,9 @@ class DFDC:
             if use_folders
             else "take `split` out of each metadata.json",
             giving_labels=f"no metadata.json or {TABLE} names them, or gives them a label",
-            recognised_by=_recognised_by([*(part / "metadata.json" for part in parts), *tables], src),
+            recognised_by=first_names(
+                [file.relative_to(src).as_posix() for file in (*(part / "metadata.json" for part in parts), *tables)], 2
+            ),
         )  # fmt: skip
         listing = _each_file_once(listing, {file.relative for file in files})
         copies = copied_names(entry.video_id for entry in listing.entries)
@@ -226,11 +228,6 @@ def _table_labels(path: Path, on_disk: Collection[str], prefix: str) -> dict[str
         in_videos = f"videos/{name}"
         labels[name if f"{prefix}{name}" in on_disk else in_videos] = ("REAL", "FAKE")[int(label)]
     return labels
-
-
-def _recognised_by(files: Sequence[Path], src: Path) -> str:
-    names = [file.relative_to(src).as_posix() for file in files]
-    return ", ".join(names[:2]) + (f" and {len(names) - 2:,} more" if len(names) > 2 else "")
 
 
 def _prefix(part: Path, src: Path) -> str:

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path
 
-from ...console import plural
+from ...console import first_names, plural
 from ...errors import UsageError
 from ..folder_names import class_of_folder
 from ..layout import Layout
@@ -51,9 +51,8 @@ def unread_sets(listing: Listing, src: Path, layouts: Iterable[Layout]) -> Itera
     tops = {name.partition("/")[0] for name, _ in sets}
     if unread := [name for name in listing.unread_folders if name not in tops]:
         counts = [f"{name!r} ({plural(listing.ignored.get(f'in {name}/', 0), 'file')})" for name in unread]
-        more = f" and {len(unread) - _MAX_LISTED:,} more" if len(unread) > _MAX_LISTED else ""
         yield (
-            f"folders that belong to no {listing.layout} set are not read: {', '.join(counts[:_MAX_LISTED])}{more}; "
+            f"folders that belong to no {listing.layout} set are not read: {first_names(counts, _MAX_LISTED)}; "
             "read them in runs of their own, or all together with --layout folder"
         )
 
