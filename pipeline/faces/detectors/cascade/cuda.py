@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
@@ -86,10 +85,8 @@ class DeviceEngine:
         batch_size = _frames_at_once(height, width)
         detections: list[Detections] = []
         for first in range(0, len(frames), batch_size):
-            own_rois = rois[(rois.frame_indices >= first) & (rois.frame_indices < first + batch_size)]
-            own_rois = replace(own_rois, frame_indices=own_rois.frame_indices - first)
             batch = DeviceRoiBatch(list(frames[first : first + batch_size]), self._networks)
-            detections += detect_in_rois(batch, own_rois, min_face_px)
+            detections += detect_in_rois(batch, rois.in_frames(first, first + batch_size), min_face_px)
         return detections
 
 

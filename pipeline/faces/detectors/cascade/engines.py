@@ -7,7 +7,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import cache
 from queue import Empty, SimpleQueue
 from typing import Final, Protocol
@@ -116,12 +115,10 @@ class CpuEngine:
     ) -> list[Detections]:
         if not len(share):
             return []
-        own_rois = rois[(rois.frame_indices >= share[0]) & (rois.frame_indices <= share[-1])]
-        own_rois = replace(own_rois, frame_indices=own_rois.frame_indices - share[0])
+        first, end = share[0], share[-1] + 1
+        own_rois = rois.in_frames(first, end)
         with self._borrow_networks() as networks:
-            return detect_in_rois(
-                CpuRoiBatch([frames[index] for index in share], own_rois, networks), own_rois, min_face_px
-            )
+            return detect_in_rois(CpuRoiBatch(frames[first:end], own_rois, networks), own_rois, min_face_px)
 
     def _detect_frame(self, rgb: Rgb, min_face_px: int) -> Detections:
         with self._borrow_networks() as networks:

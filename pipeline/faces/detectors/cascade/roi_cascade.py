@@ -12,19 +12,20 @@ from typing import Any, Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from .boxes import apply_offsets, apply_pnet_offsets, cell_boxes, clip_to_frame, points_in_frame, to_squares
+from .boxes import apply_pnet_offsets, cell_boxes, to_squares
 from .pyramid import WINDOW_PX, pyramid_scales
 from .rois import Rois, RoiSearch, Tiles, tiles_for
 from .stages import (
-    ONET_SCORE,
     PNET_SCORE,
-    RNET_SCORE,
     Detections,
     WindowBatch,
     face_scores,
     level_sizes,
     no_detections,
+    run_onet,
+    run_rnet,
     suppress_nested,
+    windows_of,
 )
 from .suppression import grouped_nms
 
@@ -57,54 +58,42 @@ def detect_in_rois(batch: RoiBatch, rois: Rois, min_face_px: int) -> list[Detect
     retried, *added = _run_stages(batch, rois[missed], min_face_px, _THOROUGH_SEARCH)
     frame_indices = rois.frame_indices[np.concatenate([roi_indices, missed[retried]])]
     arrays = [np.concatenate(array) for array in zip(detections, added, strict=True)]
-    return [
-        suppress_nested(*(array[frame_indices == frame_index] for array in arrays))
-        for frame_index in range(batch.count)
-    ]
+    return suppress_nested(batch.count, frame_indices, arrays)
 
 
 def _run_stages(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> list[Array]:
     """Run the cascade; return ROI indices (N,), boxes (N, 4), scores (N,) and landmarks (N, 5, 2)."""
-    roi_indices, boxes, windows = _run_rnet(batch, rois, *_run_pnet(batch, rois, min_face_px, search), search)
+    roi_indices, boxes = _run_rnet(batch, rois, *_run_pnet(batch, rois, min_face_px, search), search)
     if not len(roi_indices):
         return [np.empty(0, np.int64), *no_detections()]
     # The best candidate per ROI first, the others only if its score is low: ONet takes most of the time.
     rank = _rank_in_group(roi_indices)
-    detections = _run_onet(batch, rois, roi_indices[rank == 0], boxes[rank == 0], windows[rank == 0])
+    detections = _run_onet(batch, rois, roi_indices[rank == 0], boxes[rank == 0])
     needs_more = np.ones(len(rois), bool)
     found_rois, found_boxes, found_scores, _ = detections
     is_near = rois.are_near(found_rois, found_boxes)
     needs_more[found_rois[(found_scores > _SINGLE_CANDIDATE_SCORE) & is_near]] = False
     remaining = (rank > 0) & needs_more[roi_indices]
     if remaining.any():
-        added = _run_onet(batch, rois, roi_indices[remaining], boxes[remaining], windows[remaining])
+        added = _run_onet(batch, rois, roi_indices[remaining], boxes[remaining])
         detections = [np.concatenate(array) for array in zip(detections, added, strict=True)]
     return detections
 
 
-def _run_rnet(
-    batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array, search: RoiSearch
-) -> tuple[Array, Array, Array]:
-    """Return the best candidates per ROI that pass RNet, as square boxes by descending score, and their windows."""
-    roi_indices, boxes, windows = _clip_candidates(batch, roi_indices, boxes)
-    if not len(roi_indices):
-        return roi_indices, boxes, windows
+def _run_rnet(batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array, search: RoiSearch) -> tuple[Array, Array]:
+    """Return the best candidates per ROI that pass RNet: ROI indices, and square boxes by descending score."""
     frame_indices = rois.frame_indices[roi_indices]
-    scores, offsets = batch.rnet(frame_indices, windows)
-    passed = np.flatnonzero(scores > RNET_SCORE)
-    passed = passed[grouped_nms(boxes[passed], scores[passed], frame_indices[passed], 0.7)]
-    boxes = to_squares(apply_offsets(boxes[passed], offsets[passed]))
+    passed, boxes, scores = run_rnet(batch, frame_indices, boxes)
     roi_indices = _nearest_rois(rois, frame_indices[passed], boxes)
-    keep = _top_per_group(roi_indices, scores[passed], search.max_refined)
-    return _clip_candidates(batch, roi_indices[keep], boxes[keep])
+    keep = _top_per_group(roi_indices, scores, search.max_refined)
+    inside, _ = windows_of(batch, boxes[keep])
+    return roi_indices[keep[inside]], boxes[keep[inside]]
 
 
-def _run_onet(batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array, windows: Array) -> list[Array]:
+def _run_onet(batch: RoiBatch, rois: Rois, roi_indices: Array, boxes: Array) -> list[Array]:
     """Return ROI indices, boxes, scores and landmarks of the candidates that pass ONet."""
-    scores, offsets, points = batch.onet(rois.frame_indices[roi_indices], windows)
-    passed = np.flatnonzero(scores > ONET_SCORE)
-    landmarks = points_in_frame(boxes[passed], points[passed])
-    return [roi_indices[passed], apply_offsets(boxes[passed], offsets[passed]), scores[passed], landmarks]
+    passed, *detections = run_onet(batch, rois.frame_indices[roi_indices], boxes)
+    return [roi_indices[passed], *detections]
 
 
 def _run_pnet(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) -> tuple[Array, Array]:
@@ -128,13 +117,6 @@ def _run_pnet(batch: RoiBatch, rois: Rois, min_face_px: int, search: RoiSearch) 
     roi_indices = _nearest_rois(rois, frame_indices[keep], boxes)
     keep = _top_per_group(roi_indices, scores[keep], search.max_proposals)
     return roi_indices[keep], boxes[keep]
-
-
-def _clip_candidates(batch: RoiBatch, roi_indices: Array, boxes: Array) -> tuple[Array, Array, Array]:
-    """Return the candidates that overlap their frame, and their windows in it."""
-    windows = clip_to_frame(boxes, batch.width, batch.height)
-    is_inside = (windows[:, 2:] > windows[:, :2]).all(axis=1)
-    return roi_indices[is_inside], boxes[is_inside], windows[is_inside]
 
 
 def _nearest_rois(rois: Rois, frame_indices: Array, boxes: Array) -> Array:

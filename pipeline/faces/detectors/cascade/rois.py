@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,11 @@ class Rois:
 
     def __getitem__(self, index: NDArray[Any]) -> Rois:
         return Rois(self.frame_indices[index], self.boxes[index], self.is_required[index])
+
+    def in_frames(self, first: int, end: int) -> Rois:
+        """Return the ROIs of frames from `first` on and before `end`, with frame indices that begin there."""
+        own = self[(self.frame_indices >= first) & (self.frame_indices < end)]
+        return replace(own, frame_indices=own.frame_indices - first)
 
     def are_near(self, index: NDArray[Any], boxes: NDArray[np.float32]) -> NDArray[np.bool_]:
         """Return whether each box (B, 4) is near the centre of the ROI `index` (B,), rather than a neighbour's face."""

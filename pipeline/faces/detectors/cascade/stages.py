@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
@@ -59,40 +60,28 @@ class FrameBatch(WindowBatch, Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class _Candidates:
-    frame_indices: Array
-    boxes: Array
-
-    def __getitem__(self, index: Array) -> _Candidates:
-        return _Candidates(self.frame_indices[index], self.boxes[index])
-
-
 Detections = tuple[Array, Array, Array]
 """Of one frame: boxes (N, 4), scores (N,), landmarks (N, 5, 2), float32, as facenet's `MTCNN.detect` returns them."""
 
 
 def run_cascade(batch: FrameBatch, min_face_px: int) -> list[Detections]:
     """Return the faces of each frame, in the order of facenet's last non-maximum suppression."""
-    candidates = _run_pnet(batch, min_face_px)
-    if candidates is not None:
-        candidates = _run_rnet(batch, candidates)
-    if candidates is None or not len(candidates.boxes):
-        return [no_detections() for _ in range(batch.count)]
-    return _run_onet(batch, candidates)
+    frame_indices, boxes = _run_pnet(batch, min_face_px)
+    passed, boxes, _ = run_rnet(batch, frame_indices, boxes)
+    frame_indices = frame_indices[passed]
+    passed, *detections = run_onet(batch, frame_indices, boxes)
+    return suppress_nested(batch.count, frame_indices[passed], detections)
 
 
-def _run_pnet(batch: FrameBatch, min_face_px: int) -> _Candidates | None:
-    """Return PNet's candidates of all levels as square boxes."""
+def _run_pnet(batch: FrameBatch, min_face_px: int) -> tuple[Array, Array]:
+    """Return PNet's candidates of all levels: frame indices (M,) and square boxes (M, 4)."""
     levels = pyramid_scales(batch.height, batch.width, min_face_px)
     cells = batch.pnet(level_sizes(batch.height, batch.width, levels))
-    if not len(cells.scores):
-        return None
     boxes = cell_boxes(cells.rows, cells.columns, np.array(levels, np.float32)[cells.levels])
     keep = grouped_nms(boxes, cells.scores, cells.frame_indices * len(levels) + cells.levels, 0.5)
     keep = keep[cells.levels[keep].argsort(kind="stable")]  # facenet's order, which decides between equal scores
     keep = keep[grouped_nms(boxes[keep], cells.scores[keep], cells.frame_indices[keep], 0.7)]
-    return _Candidates(cells.frame_indices[keep], to_squares(apply_pnet_offsets(boxes[keep], cells.offsets[keep])))
+    return cells.frame_indices[keep], to_squares(apply_pnet_offsets(boxes[keep], cells.offsets[keep]))
 
 
 def level_sizes(height: int, width: int, levels: list[float]) -> list[tuple[int, int]]:
@@ -100,47 +89,47 @@ def level_sizes(height: int, width: int, levels: list[float]) -> list[tuple[int,
     return [(int(height * scale + 1), int(width * scale + 1)) for scale in levels]
 
 
-def _run_rnet(batch: FrameBatch, candidates: _Candidates) -> _Candidates | None:
-    """Return the candidates that pass RNet, as square boxes."""
-    candidates, windows = _clip_candidates(batch, candidates)
-    if not len(windows):
-        return None
-    scores, offsets = batch.rnet(candidates.frame_indices, windows)
+def run_rnet(batch: WindowBatch, frame_indices: Array, boxes: Array) -> tuple[Array, Array, Array]:
+    """Return which of the candidates (M,) pass RNet, their square boxes (N, 4) and scores (N,), best first."""
+    inside, windows = windows_of(batch, boxes)
+    if not len(inside):
+        return inside, boxes[inside], np.empty(0, np.float32)
+    scores, offsets = batch.rnet(frame_indices[inside], windows)
     passed = np.flatnonzero(scores > RNET_SCORE)
-    passed = passed[grouped_nms(candidates.boxes[passed], scores[passed], candidates.frame_indices[passed], 0.7)]
-    survivors = candidates[passed]
-    return _Candidates(survivors.frame_indices, to_squares(apply_offsets(survivors.boxes, offsets[passed])))
+    passed = passed[grouped_nms(boxes[inside[passed]], scores[passed], frame_indices[inside[passed]], 0.7)]
+    return inside[passed], to_squares(apply_offsets(boxes[inside[passed]], offsets[passed])), scores[passed]
 
 
-def _run_onet(batch: FrameBatch, candidates: _Candidates) -> list[Detections]:
-    """Return the candidates that pass ONet, per frame."""
-    candidates, windows = _clip_candidates(batch, candidates)
-    if not len(windows):
-        return [no_detections() for _ in range(batch.count)]
-    scores, offsets, points = batch.onet(candidates.frame_indices, windows)
+def run_onet(batch: WindowBatch, frame_indices: Array, boxes: Array) -> tuple[Array, Array, Array, Array]:
+    """Return which of the candidates (M,) pass ONet, their boxes (N, 4), scores (N,) and landmarks (N, 5, 2)."""
+    inside, windows = windows_of(batch, boxes)
+    if not len(inside):
+        return inside, *no_detections()
+    scores, offsets, points = batch.onet(frame_indices[inside], windows)
     passed = np.flatnonzero(scores > ONET_SCORE)
-    survivors = candidates[passed]
-    landmarks = points_in_frame(survivors.boxes, points[passed])
-    arrays = apply_offsets(survivors.boxes, offsets[passed]), scores[passed], landmarks
-    return [
-        suppress_nested(*(array[survivors.frame_indices == frame_index] for array in arrays))
-        for frame_index in range(batch.count)
-    ]
+    boxes = boxes[inside[passed]]
+    landmarks = points_in_frame(boxes, points[passed])
+    return inside[passed], apply_offsets(boxes, offsets[passed]), scores[passed], landmarks
 
 
-def _clip_candidates(batch: FrameBatch, candidates: _Candidates) -> tuple[_Candidates, Array]:
-    """Return the candidates that overlap their frame, and their windows in it; facenet fails at the others."""
-    windows = clip_to_frame(candidates.boxes, batch.width, batch.height)
-    is_inside = np.all(windows[:, 2:] > windows[:, :2], axis=1)
-    return candidates[is_inside], windows[is_inside]
+def windows_of(batch: WindowBatch, boxes: Array) -> tuple[Array, Array]:
+    """Return which boxes (M, 4) overlap their frame, and their windows in it (N, 4); facenet fails at the others."""
+    windows = clip_to_frame(boxes, batch.width, batch.height)
+    inside = np.flatnonzero((windows[:, 2:] > windows[:, :2]).all(axis=1))
+    return inside, windows[inside]
 
 
-def suppress_nested(boxes: Array, scores: Array, landmarks: Array) -> Detections:
-    """Apply facenet's last non-maximum suppression to one frame: of nested boxes, the best-scoring is kept."""
-    if len(boxes) < 2:
-        return boxes, scores, landmarks
-    keep = nested_nms(boxes, scores, 0.7)
-    return boxes[keep], scores[keep], landmarks[keep]
+def suppress_nested(num_frames: int, frame_indices: Array, detections: Sequence[Array]) -> list[Detections]:
+    """Return the detections of each frame after facenet's last suppression: of nested boxes, the best-scoring is kept.
+
+    `detections`: boxes, scores and landmarks of all frames.
+    """
+    by_frame = []
+    for frame_index in range(num_frames):
+        boxes, scores, landmarks = (array[frame_indices == frame_index] for array in detections)
+        keep = nested_nms(boxes, scores, 0.7) if len(boxes) > 1 else slice(None)
+        by_frame.append((boxes[keep], scores[keep], landmarks[keep]))
+    return by_frame
 
 
 def face_scores(logits: Array) -> Array:
