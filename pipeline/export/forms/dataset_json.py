@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -89,32 +88,35 @@ def write_dataset_json(path: Path, dataset: str, labels: Sequence[str], videos: 
     Every class has all splits and, where the dataset has grades of compression, all of its grades: the loader looks
     them up.
     """
-    by_class: dict[str, dict[str, dict[str, list[ExportedVideo]]]] = {
-        label: {split: defaultdict(list) for split in SPLITS} for label in labels
-    }
-    grades = set()
+    groups: defaultdict[tuple[str, str, str], list[ExportedVideo]] = defaultdict(list)
     for video in videos:
-        if video.place.label in by_class:
+        if video.place.label in labels:
             grade = video.grade if dataset in WITH_COMPRESSION else ""
-            by_class[video.place.label][video.split][grade].append(video)
-            grades.add(grade)
+            groups[video.place.label, video.split, grade].append(video)
+    grades = sorted({grade for *_, grade in groups})
+
+    def of_split(label: str, split: str) -> _Nested:
+        of_grade = {grade: groups[label, split, grade] for grade in grades}
+        return of_grade[""] if grades == [""] else of_grade
+
+    classes = {label: {split: of_split(label, split) for split in SPLITS} for label in labels}
     with path.open("w", encoding="utf-8") as file:
-        _write_object(file, {dataset: partial(_write_classes, file, by_class, sorted(grades))})
+        _write_nested(file, {dataset: classes})
 
 
-def _write_classes(
-    file: TextIO, by_class: Mapping[str, Mapping[str, Mapping[str, list[ExportedVideo]]]], grades: Sequence[str]
-) -> None:
-    def write_split(by_grade: Mapping[str, list[ExportedVideo]]) -> None:
-        if grades == [""]:
-            _write_videos(file, by_grade.get("", []))
-        else:
-            _write_object(file, {grade: partial(_write_videos, file, by_grade.get(grade, [])) for grade in grades})
+_Nested = Mapping[str, Any] | list[ExportedVideo]
 
-    def write_class(by_split: Mapping[str, Mapping[str, list[ExportedVideo]]]) -> None:
-        _write_object(file, {split: partial(write_split, by_grade) for split, by_grade in by_split.items()})
 
-    _write_object(file, {label: partial(write_class, by_split) for label, by_split in by_class.items()})
+def _write_nested(file: TextIO, value: _Nested) -> None:
+    """Writes JSON objects in one another; the innermost have the videos of a list."""
+    if isinstance(value, list):
+        _write_videos(file, value)
+        return
+    file.write("{")
+    for number, (key, inner) in enumerate(value.items()):
+        file.write(f"{',' if number else ''}\n{json.dumps(key)}: ")
+        _write_nested(file, inner)
+    file.write("}")
 
 
 def _write_videos(file: TextIO, videos: Sequence[ExportedVideo]) -> None:
@@ -129,13 +131,4 @@ def _write_videos(file: TextIO, videos: Sequence[ExportedVideo]) -> None:
         f"{',' if number else ''}\n{json.dumps(key)}: {json.dumps(video.entry())}"
         for number, (key, video) in enumerate(by_key)
     )
-    file.write("}")
-
-
-def _write_object(file: TextIO, members: Mapping[str, Callable[[], None]]) -> None:
-    """Writes a JSON object whose values write themselves."""
-    file.write("{")
-    for number, (key, write_value) in enumerate(members.items()):
-        file.write(f"{',' if number else ''}\n{json.dumps(key)}: ")
-        write_value()
     file.write("}")
