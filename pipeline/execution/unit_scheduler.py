@@ -332,9 +332,10 @@ class UnitScheduler:
             self._abandon(attempt.unit, reason)
 
     def _can_split(self, unit: Unit) -> bool:
+        """Whether it has several inputs, and no attempt has published its file."""
         paths = self._job.paths
-        is_published = paths.files.size_bytes(paths.unit_file(unit.split, unit.unit_id)) is not None
-        return len(unit.inputs) > 1 and not is_published
+        file = paths.unit_file(unit.split, unit.unit_id)
+        return len(unit.inputs) > 1 and paths.files.size_bytes(file) is None
 
     def _split(self, attempt: Attempt, reason: str) -> None:
         """Halves a unit, to isolate the input at fault in the end; writes the receipt before the halves run."""
