@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Sequence
 from enum import IntEnum
 from pathlib import Path
 from typing import Any
@@ -95,22 +94,6 @@ def unpack_times(payload: bytearray) -> FrameTimes:
     return times
 
 
-def pack_request(
-    operation: str,
-    path: Path,
-    sampling: dict[str, Any],
-    limits: dict[str, Any],
-    *,
-    extra_indices: Sequence[int] = (),
-    roots: Sequence[Path] = (),
-) -> bytes:
+def pack_request(operation: str, path: Path, **fields: Any) -> bytes:
     """Return a request as one line of JSON. File names that are not UTF-8 are sent as escaped surrogates."""
-    fields = {
-        "operation": operation,
-        "path": str(path),
-        "sampling": sampling,
-        "extra_indices": list(extra_indices),
-        "limits": limits,
-        "roots": [str(root) for root in roots],
-    }
-    return json.dumps(fields).encode("ascii") + b"\n"
+    return json.dumps({"operation": operation, "path": str(path), **fields}).encode("ascii") + b"\n"

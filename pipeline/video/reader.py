@@ -83,7 +83,7 @@ class MediaReader:
         count as failed, the caller must discard those. Raises RuntimeError if another file was begun meanwhile.
         """
         summary = summary or DecodeSummary()
-        self._send_request("frames", path, sampling.as_dict(), extra_indices, summary)
+        self._send_request("frames", path, summary, sampling=sampling.as_dict(), extra_indices=list(extra_indices))
         request_number = self._request_number
         try:
             while self._is_reading:
@@ -109,11 +109,8 @@ class MediaReader:
 
         Cheap, and no proof that the frames after the first can be decoded.
         """
-        self._send_request("probe", path, {})
-        while True:
-            kind, payload = self._next_message()
-            if kind is MessageKind.INFO:
-                return MediaInfo(**payload)
+        self._send_request("probe", path)
+        return MediaInfo(**self._answer(MessageKind.INFO))
 
     def times(self, path: Path, sampling: Sampling) -> FrameTimes:
         """Read the presentation times of a video's frames and which of them are sampled; an image is one frame at 0 s.
@@ -121,33 +118,22 @@ class MediaReader:
         Reads packets without decoding, except in formats whose frames can be counted only by decoding. Raises
         InputError where `frames` would, except for errors that only decoding can find.
         """
-        self._send_request("times", path, sampling.as_dict())
-        while True:
-            _, payload = self._next_message()
-            if isinstance(payload, FrameTimes):
-                return payload
+        self._send_request("times", path, sampling=sampling.as_dict())
+        times: FrameTimes = self._answer(MessageKind.TIMES)
+        return times
 
     def close(self) -> None:
         """Kill the child; the reader may be used again."""
         self._request_number += 1
         self._kill_child()
 
-    def _send_request(
-        self,
-        operation: str,
-        path: Path,
-        sampling: dict[str, Any],
-        extra_indices: Sequence[int] = (),
-        summary: DecodeSummary | None = None,
-    ) -> None:
+    def _send_request(self, operation: str, path: Path, summary: DecodeSummary | None = None, **fields: Any) -> None:
         if self._is_reading:  # an iterator was abandoned half-way and not yet collected
             self._kill_child()
         self._request_number += 1
         self._summary = summary or DecodeSummary()
-        limits = self.limits.for_child()
-        request = pack_request(
-            operation, Path(path).absolute(), sampling, limits, extra_indices=extra_indices, roots=self._roots
-        )
+        fields |= {"limits": self.limits.for_child(), "roots": [*map(str, self._roots)]}
+        request = pack_request(operation, Path(path).absolute(), **fields)
         try:
             self._ensure_child().send_request(request)
         except OSError:  # it died while idle, for instance with the thread that started it
@@ -176,6 +162,13 @@ class MediaReader:
         if self._finalizer is not None:
             self._finalizer()
             self._finalizer = None
+
+    def _answer(self, kind: MessageKind) -> Any:
+        """The payload of the next message of a kind."""
+        while True:
+            received, payload = self._next_message()
+            if received is kind:
+                return payload
 
     def _next_message(self) -> tuple[MessageKind, Any]:
         try:
