@@ -1,10 +1,12 @@
-"""`facefeed precompute --cluster slurm` whose workers wait at a gate in mid-unit.
+"""`facefeed ... --cluster slurm` whose workers wait at a gate in mid-unit.
 
-Each worker preloads this file: before a unit it notes its begin and, while the gate is closed, waits.
+Each worker preloads this file: before it computes or checks a unit it notes its begin and, while the gate is closed,
+waits.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -20,13 +22,14 @@ OPTIONS = ("--every", "1")
 
 
 class GatedRun:
-    """Runs the command in `folder`, on the videos in `source`. `out`: by default the folder `jobs` there."""
+    """Runs a command of facefeed in `folder`, where OUT, if it is written there, is named `jobs`."""
 
     process: subprocess.Popen[bytes]
 
-    def __init__(self, slurm: Slurm, source: Path, folder: Path, out: str = "jobs") -> None:
-        self._slurm, self._source, self._folder, self._out = slurm, source, folder, out
+    def __init__(self, slurm: Slurm, folder: Path, *command: str) -> None:
+        self._slurm, self._folder, self._command = slurm, folder, command
         self._gate, self._stderr = folder / "gate", folder / "stderr.txt"
+        self._stdout = self._gate / "stdout.txt"
         self._gate.mkdir()
 
     def __enter__(self) -> Self:
@@ -50,12 +53,9 @@ class GatedRun:
             "DASK_JOBQUEUE__SLURM__WORKER_EXTRA_ARGS": f"['--preload', {__file__!r}]",
             **variables,
         }
-        command = [str(Path(sys.executable).with_name("facefeed")), "precompute"]
-        command += [str(self._source / "videos"), self._out]
-        with self._stderr.open("ab") as stderr:
-            self.process = subprocess.Popen(
-                [*command, *OPTIONS, "--cluster", "slurm", *options], cwd=self._folder, env=variables, stderr=stderr
-            )
+        command = [str(Path(sys.executable).with_name("facefeed")), *self._command, "--cluster", "slurm", *options]
+        with self._stdout.open("ab") as stdout, self._stderr.open("ab") as stderr:
+            self.process = subprocess.Popen(command, cwd=self._folder, env=variables, stdout=stdout, stderr=stderr)
 
     def wait(self) -> int:
         """Waits until the command has ended; returns its exit code."""
@@ -73,6 +73,10 @@ class GatedRun:
     def stderr(self) -> str:
         """What the command has written to standard error so far."""
         return self._stderr.read_text()
+
+    def figures(self) -> dict[str, Any]:
+        """What it has printed with `--json`."""
+        return json.loads(self._stdout.read_text().splitlines()[-1])  # type: ignore[no-any-return]
 
     def certificates(self) -> list[Path]:
         """Certificates that are in OUT or, with OUT in a store, in a folder of the working directory."""
@@ -93,14 +97,24 @@ class GatedRun:
 def dask_setup(_worker: object) -> None:
     """Called by Dask in each worker."""
     from facefeed.pipeline.execution.unit_worker import UnitWorker  # noqa: PLC0415 (in workers alone)
+    from facefeed.pipeline.verify import unit_check  # noqa: PLC0415
 
-    gate, run = Path(os.environ["FACEFEED_TEST_GATE"]), UnitWorker.run
+    run, check = UnitWorker.run, unit_check._check_unit
 
     def gated_run(self: UnitWorker, unit: Any, *arguments: Any) -> Any:
-        number = len(list(gate.glob("*@*")))
-        (gate / f"{unit.unit_id}@{os.environ['SLURM_JOB_ID']}").touch()
-        while number >= int((gate / "passes").read_text()) and not (gate / "open").exists():
-            time.sleep(0.05)
+        _pass_gate(unit.unit_id)
         return run(self, unit, *arguments)
 
-    UnitWorker.run = gated_run  # type: ignore[method-assign]
+    def gated_check(paths: Any, schema: Any, unit: Any) -> Any:
+        _pass_gate(unit.receipt.unit)
+        return check(paths, schema, unit)
+
+    UnitWorker.run, unit_check._check_unit = gated_run, gated_check  # type: ignore[method-assign]
+
+
+def _pass_gate(unit: str) -> None:
+    gate = Path(os.environ["FACEFEED_TEST_GATE"])
+    number = len(list(gate.glob("*@*")))
+    (gate / f"{unit}@{os.environ['SLURM_JOB_ID']}").touch()
+    while number >= int((gate / "passes").read_text()) and not (gate / "open").exists():
+        time.sleep(0.05)

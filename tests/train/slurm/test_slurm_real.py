@@ -19,9 +19,7 @@ import pyarrow.dataset as pads
 import pytest
 from assets_dataset import make_dataset
 from assets_jobs import OPTIONS, GatedRun
-from assets_paths import needs_program
-from assets_slurm import FaceRecorder, Slurm, running_slurm
-from assets_stores import s3_server
+from assets_slurm import FaceRecorder, Slurm
 from assets_video import write_video
 from click.testing import CliRunner
 from facefeed.data.portraits import load_portrait
@@ -35,32 +33,6 @@ TINY = (
     "--recipe", "quick", "--set", "model.backbone=test_resnet", "--set", "data.image_size=32", "--set",
     "data.batch_size=8", "--set", "data.num_workers=0", "--set", f"steps={STEPS}", "--set", "epochs=2",
 )  # fmt: skip
-
-
-@pytest.fixture(scope="module")
-def slurm() -> Iterator[Slurm]:
-    for program in assets_slurm.PROGRAMS:
-        needs_program(program)
-    with running_slurm() as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder that must be quoted, as the one where scripts are written."""
-    folder = tmp_path / 'it\'s $HOME "here" #1'
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def bucket() -> Iterator[str]:
-    """A bucket of a store that this process is; its address and the credentials are in the environment."""
-    with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
-        patch.setenv("AWS_ENDPOINT_URL", server.url)
-        fsspec.filesystem("s3", skip_instance_cache=True).mkdir("slurm")
-        yield "slurm"
 
 
 def aws_variables() -> dict[str, str]:
@@ -140,25 +112,42 @@ def test_precompute_runs_on_both_nodes_and_leaves_nothing_running(
     assert slurm.run("squeue", "-h", "--steps") == ""
 
 
+@pytest.mark.parametrize("in_store", [False, True])
 def test_an_array_of_parts_of_which_one_is_requeued_in_mid_unit_makes_the_rows_of_one_run(
-    slurm: Slurm, place: Path
+    slurm: Slurm, bucket: str, place: Path, *, in_store: bool
 ) -> None:
-    """On both nodes, of which one takes no more of them in the middle; without `facefeed slurm` and any scheduler."""
+    """On both nodes, of which one takes no more of them in the middle; without `facefeed slurm` and any scheduler.
+
+    With SRC and OUT in a store, nodes share no folder of these.
+    """
     face = load_portrait("astronaut").image[::2, ::2, ::-1].copy()
     for number in range(6):
         path = place / f"videos/{('real', 'fake')[number % 2]}/{number}.mp4"
         path.parent.mkdir(parents=True, exist_ok=True)
         write_video(path, [face] * (60 + number))
-    command = [str(Path(sys.executable).with_name("facefeed")), "precompute", "videos", "parts", "--every", "1"]
+    where = f"s3://{bucket}/array" if in_store else str(place)
+    files, folder = fsspec.url_to_fs(where, use_listings_cache=False)
+    if in_store:
+        files.put(str(place / "videos"), f"{where}/videos", recursive=True)
+    command = [str(Path(sys.executable).with_name("facefeed")), "precompute", f"{where}/videos", f"{where}/parts"]
+    options = ["--every", "1", "--workers", "1"]
     script = place / "parts.sh"
     share = '"$SLURM_ARRAY_TASK_ID"/4'
-    script.write_text(f"#!/bin/bash\nexec {shlex.join([*command, '--workers', '1'])} --part {share}\n")
-    array = slurm.submit(script, "--array=1-4", "--requeue", "--partition", "spare", "--output", "parts-%a.log")
+    script.write_text(f"#!/bin/bash\nexec {shlex.join([*command, *options])} --part {share}\n")
+    array = slurm.submit(
+        script, "--array=1-4", "--requeue", "--partition", "spare", "--output", "parts-%a.log",
+        **aws_variables(), XDG_CACHE_HOME=str(place / "cache"),
+    )  # fmt: skip
     tasks = [f"{array}_{number}" for number in range(1, 5)]
     log = place / "parts-1.log"
 
-    slurm.until(lambda: any((place / "parts/_tmp").glob("*.inprogress")), "no unit is begun")
-    before = {path.name: path.stat().st_mtime_ns for path in (place / "parts/receipts").iterdir()}
+    def receipts() -> dict[str, bytes]:
+        """They say how long each video took, so those of two attempts differ."""
+        return {name: files.cat_file(name) for name in files.find(f"{folder}/parts/receipts")}
+
+    attempts = "cache/facefeed/working/*/_tmp" if in_store else "parts/_tmp"
+    slurm.until(lambda: any(place.glob(f"{attempts}/*.inprogress")), "no unit is begun")
+    before = receipts()
     slurm.run("scontrol", "requeue", tasks[0])
     slurm.run("scontrol", "update", "nodename=n2", "state=drain", "reason=test")
     try:
@@ -168,17 +157,15 @@ def test_an_array_of_parts_of_which_one_is_requeued_in_mid_unit_makes_the_rows_o
     assert [end["JobState"] for end in ends] == ["COMPLETED"] * 4, log.read_text()
     assert ends[0]["Restarts"] == "1"
 
-    after = {path.name: path.stat().st_mtime_ns for path in (place / "parts/receipts").iterdir()}
-    assert before.items() <= after.items(), "what had a receipt is not done again"
-    whole = CliRunner().invoke(main, ["precompute", "videos", "whole", *command[4:], "--workers", "1"])
+    assert before.items() <= receipts().items(), "what had a receipt is not done again"
+    whole = CliRunner().invoke(main, ["precompute", "videos", "whole", *options])
     assert whole.exit_code == 0, whole.stderr
-    parts, expected = (
-        pads.dataset(place / name / "faces").to_table().sort_by("face_id") for name in ("parts", "whole")
-    )
+    parts = pads.dataset(f"{folder}/parts/faces", filesystem=files).to_table().sort_by("face_id")
     assert parts.num_rows >= sum(60 + number for number in range(6))
-    assert parts.equals(expected)
-    assert json.loads((place / "parts/manifest.json").read_text())["inputs"]["ok"] == 6
-    assert list((place / "parts").glob("part-*.lease")) == []
+    assert parts.equals(pads.dataset(place / "whole/faces").to_table().sort_by("face_id"))
+    assert json.loads(files.cat_file(f"{folder}/parts/manifest.json"))["inputs"]["ok"] == 6
+    assert [name for name in files.find(f"{folder}/parts") if "part-" in name] == [], "no lease of a part is left"
+    assert list(place.glob("cache/facefeed/working/*")) == []
 
 
 def test_only_what_was_cut_short_comes_back_by_itself(slurm: Slurm, place: Path) -> None:
@@ -217,7 +204,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def gated(slurm: Slurm, place: Path, source: Path) -> Iterator[GatedRun]:
-    with GatedRun(slurm, source, place) as run:
+    with GatedRun(slurm, place, "precompute", str(source / "videos"), "jobs", *OPTIONS) as run:
         yield run
 
 
@@ -256,7 +243,7 @@ def test_precompute_into_a_store_loses_a_job_and_its_driver_and_makes_the_files_
         names = [name for each in below for name in files.find(f"{bucket}/faces/{each}")]
         return {name.partition("/faces/")[2]: files.cat_file(name) for name in names}
 
-    with GatedRun(slurm, source, place, out=f"s3://{bucket}/faces") as run:
+    with GatedRun(slurm, place, "precompute", str(source / "videos"), f"s3://{bucket}/faces", *OPTIONS) as run:
         jobs = {**aws_variables(), "DASK_JOBQUEUE__SLURM__DEATH_TIMEOUT": "3"}
         run.start("--workers", "2", passes=1, **jobs)
         slurm.until(lambda: len(run.begun()) == 3 and len(stored("receipts")) == 1, "one of three units is not done")
@@ -308,3 +295,34 @@ def test_precompute_goes_on_with_new_jobs_where_the_walltime_ends_in_mid_unit(
     assert "JobState=TIMEOUT" in slurm.history()
     assert gated.stderr().count("its job has ended") == 2
     assert gated.rows(place / "jobs") == gated.rows(source / "rows")
+
+
+@pytest.mark.parametrize("in_store", [False, True])
+def test_verify_loses_a_job_in_mid_check_and_finds_what_one_process_finds(
+    slurm: Slurm, bucket: str, place: Path, *, in_store: bool
+) -> None:
+    out = place / "out"
+    make_dataset(out)
+    first, second, *_ = sorted((out / "faces").rglob("*.parquet"))
+    content = first.read_bytes()
+    first.write_bytes(content[:1000] + bytes([content[1000] ^ 1]) + content[1001:])
+    second.unlink()
+    where = f"s3://{bucket}/verified" if in_store else str(out)
+    if in_store:
+        fsspec.filesystem("s3").put(str(out), where, recursive=True)
+        shutil.rmtree(out)
+    alone = CliRunner().invoke(main, ["verify", where, "--workers", "1", "--json"])
+    assert alone.exit_code == 1, alone.stderr
+
+    with GatedRun(slurm, place, "verify", where, "--json") as run:
+        run.start("--workers", "2", passes=1, **aws_variables())
+        slurm.until(lambda: len(run.begun()) == 2, "the second unit is not begun")
+        job = run.begun()[-1][1]
+        slurm.run("scancel", job)
+        slurm.until(lambda: len(run.begun()) > 2, "no unit is begun by another job")
+        run.open()
+        assert run.wait() == 1, run.stderr()
+        assert run.figures() == json.loads(alone.stdout.splitlines()[-1])
+        assert len(run.figures()["findings"]) > 1
+    assert job not in {each for _, each in run.begun()[2:]}
+    assert (run.certificates(), slurm.run(*WORKER_JOBS)) == ([], "")
