@@ -18,6 +18,8 @@ from ..dataset.index import Index
 from ..dataset.manifest import Manifest
 from ..dataset.out import OutPaths
 from ..dataset.schema import SPLITS, WHOLE_FRAME_HULL
+from ..dataset.stores.address import is_address, without_credentials
+from ..dataset.stores.opening import StoreOptions, open_store
 from ..errors import InputError, UsageError
 from ..faces import FaceDetector, Faces
 from ..faces.detectors.by_name import whole_frame_detector
@@ -57,7 +59,8 @@ class OnTheFlyFaces:
     one frame alone; that a video of the wild may be broken in ways that take its decoder down does not count here,
     since rows come of sound frames alone.
 
-    `src`: as it was given to `precompute`. `split`: None for all. `detector`: None for MTCNN as OUT's settings have it,
+    `src`: as it was given to `precompute`. `out`: a folder, or the address of a store.
+    `split`: None for all. `detector`: None for MTCNN as OUT's settings have it,
     on the CPU: processes that torch forks cannot use CUDA. With `multiprocessing_context="spawn"` or no workers it may
     be `MTCNNDetector(device="cuda")`. Where another found OUT's faces, give that one, as `YuNetDetector("FILE.onnx")`.
 
@@ -78,14 +81,16 @@ class OnTheFlyFaces:
             raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}, or None for all")
         if image_size < 1:
             raise UsageError(f"image_size={image_size}: must be at least 1 px; try 224")
-        self.src, self.out = Path(src).resolve(), Path(out).resolve()
+        self.src, self.out = Path(src).resolve(), without_credentials(out if is_address(out) else Path(out).resolve())
         if not self.src.exists():
-            raise UsageError(f"{src}: must be the source that {out} was made from; it is not there")
+            raise UsageError(f"{src}: must be the source that {self.out} was made from; it is not there")
         self.split, self.image_size = split, image_size
-        config = Manifest.read(self.out).config
+        self._store = open_store(str(out), StoreOptions()) if is_address(out) else None
+        folder = Path(out).resolve() if self._store is None else self._store.folder
+        config = Manifest.read(folder).config
         self.detector_fingerprint = str(config["detector"])
-        self.index = Index(self.out)
-        self.src = _root_of(self.src, self.out, self._video(0))
+        self.index = Index(folder) if self._store is None else self._store.index
+        self.src = _root_of(self.src, folder, self._video(0))
         self.labels = self.index.labels
         self.margin, self.align, self.smooth = float(config["margin"]), bool(config["align"]), bool(config["smooth"])
         self.detector = detector or MTCNNDetector(min_face_px=max(config["min_face_px"], 12), device="cpu")
@@ -155,10 +160,10 @@ def _root_of(src: Path, out: Path, video_id: str) -> Path:
     """The folder that ids of inputs, such as `video_id`, are relative to.
 
     It is `src`, or what a table lies in. For a part of FaceForensics++ and for a dataset JSON it is another folder,
-    which the plan states.
+    which the plan states; of a dataset in a store, the plan is not here.
     """
     folder = src if src.is_dir() else src.parent
-    if path_exists(folder / video_id):
+    if path_exists(folder / video_id) or not OutPaths(out).plan.is_dir():
         return folder
     for part in reversed(Plan.load(OutPaths(out)).parts):
         root = Path(part.source)

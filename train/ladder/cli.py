@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ...pipeline.dataset.stores.argument import DatasetArgument
 from ...pipeline.files import can_create_files_in
 from ..config.recipes import RECIPES
 
@@ -31,7 +32,7 @@ class _Steps(click.ParamType):  # type: ignore[type-arg]
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path), required=False)
+@click.argument("out", type=DatasetArgument(), required=False)
 @click.option("--videos", type=click.Path(path_type=Path, exists=True), metavar="SRC",
               help="What OUT was made from, for the naive rung.")  # fmt: skip
 @click.option("--levers", multiple=True, metavar="TEXT",
@@ -55,8 +56,8 @@ class _Steps(click.ParamType):  # type: ignore[type-arg]
               help="Where the page is written.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True,
               help="End with one JSON object on standard output; progress in a pipe is JSON lines.")  # fmt: skip
-def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> None:
-    """Measure what each lever is worth on this machine, on the faces of OUT.
+def ladder(out: str | Path | None, *, page: Path, as_json: bool, **options: Any) -> None:
+    """Measure what each lever is worth on this machine, on the faces of OUT, a folder or s3://bucket/faces.
 
     Trains a little with batches made from the videos, from OUT, with each lever alone and with those that pay
     together, each in a process of its own, in turn. What cannot run here is listed with the reason. Exits with 1 if
@@ -71,7 +72,7 @@ def ladder(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> No
     sys.exit(_run(out, page=page, as_json=as_json, **options))
 
 
-def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
+def _run(out: str | Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
     from ...pipeline.console import stderr_console  # noqa: PLC0415
     from .page.html import write_page  # noqa: PLC0415
     from .report import as_plain_values, show  # noqa: PLC0415
@@ -90,8 +91,8 @@ def _run(out: Path | None, *, page: Path, as_json: bool, **options: Any) -> int:
 
 
 def _report(
-    out: Path | None, console: Any, *, videos: Path | None, levers: tuple[str, ...], repeats: int, steps: int | str,
-    recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
+    out: str | Path | None, console: Any, *, videos: Path | None, levers: tuple[str, ...], repeats: int,
+    steps: int | str, recipe: str | None, changes: tuple[str, ...], module: str | None, patience: float,
     as_json: bool,
 ) -> Report:  # fmt: skip
     from ..levers.registry import LADDER_TEXTS, NO_RUNG  # noqa: PLC0415

@@ -10,6 +10,7 @@ from typing import Any
 from rich import filesize
 
 from ...pipeline.console import duration_text
+from ...pipeline.dataset.stores.address import without_credentials
 from .messages import Subject
 from .results import PeakMemory, RungResult, Spread
 from .rungs import BEST
@@ -18,6 +19,11 @@ from .scheduler import ONE_REPEAT, Ladder
 UNKNOWN = "-"
 ACCURACY, AUC, LOSS = ("accuracy", "acc"), ("auc", "auroc"), "loss"
 """Names under which modules log these metrics."""
+
+
+def place_of(subject: Subject) -> str | None:
+    """Returns OUT as it is shown, without the credentials of an address; None where there is none."""
+    return None if subject.out is None else without_credentials(subject.out)
 
 
 def rung_label(row: RungResult) -> str:
@@ -172,7 +178,7 @@ def next_step(ladder: Ladder, subject: Subject) -> str:
     if subject.module is not None:
         return f"module, trainer = levers.trainer(module, levers.parse({levers!r}))"
     changes = [*(change for change in subject.changes if not change.startswith("levers=")), f"levers={levers}"]
-    parts = ["facefeed", "train", str(subject.out), "--recipe", str(subject.recipe)]
+    parts = ["facefeed", "train", str(place_of(subject)), "--recipe", str(subject.recipe)]
     return shlex.join([*parts, *(part for change in changes for part in ("--set", change))])
 
 
@@ -234,7 +240,7 @@ def context_rows(subject: Subject, machine: Mapping[str, Any]) -> dict[str, str]
     """Returns what was trained, on which data and on which machine."""
     gpus = ", ".join(machine.get("gpus", ()))
     rows = {
-        "faces": subject.out or "none: the module's own batches",
+        "faces": place_of(subject) or "none: the module's own batches",
         "videos": subject.videos or "not given",
         "module": subject.module or "FaceClassifier",
         "recipe": str(subject.recipe),

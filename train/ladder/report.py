@@ -56,7 +56,7 @@ def as_plain_values(report: Report) -> dict[str, Any]:
         "repeats": report.repeats,
         "seconds": report.seconds,
         "complete": report.complete,
-        "subject": asdict(report.subject),
+        "subject": {**asdict(report.subject), "out": formatting.place_of(report.subject)},
         "parameters": report.parameters,
         "machine": {**report.machine, "python": platform.python_version(), "architecture": platform.machine()},
         "exit": report.exit_code,

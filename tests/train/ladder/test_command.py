@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from facefeed.pipeline.console import stderr_console
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.ladder.cli import ladder
+from facefeed.train.ladder.formatting import place_of
 from facefeed.train.ladder.messages import Grid, Reference, Subject
 from facefeed.train.ladder.progress import Progress
 from facefeed.train.ladder.results import Measurement
@@ -88,6 +89,24 @@ def test_settings_that_no_rung_depends_on_are_said_to_be_those_of_the_next_comma
     assert isinstance(result.exception, UsageError)
     stated = " ".join(result.stderr.split())
     assert "steps=5, save_every_minutes=2: for the next command alone; rungs train as long as --steps says" in stated
+
+
+def test_an_address_is_measured_as_it_is_and_shown_without_its_credentials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from facefeed.train.ladder.runner import SubprocessRunner  # noqa: PLC0415
+
+    seen: list[Subject] = []
+
+    def refuse(runner: SubprocessRunner, *_: Any, **__: Any) -> None:
+        seen.append(runner.subject)
+        raise UsageError("no process is started")
+
+    monkeypatch.setattr("facefeed.train.ladder.runner.measure_ladder", refuse)
+    address = "s3://key:secret@bucket/faces"
+    CliRunner().invoke(ladder, [address, "--page", str(tmp_path / "ladder.html")])
+    assert [subject.out for subject in seen] == [address]
+    assert "secret" not in str(place_of(seen[0]))
 
 
 def _refuse(*_: Any, **__: Any) -> None:

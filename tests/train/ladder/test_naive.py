@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import cv2
+import fsspec
 import numpy as np
 import pytest
 import torch
 from assets_dataset import finish_dataset
+from assets_stores import uploaded
 from assets_video import write_video
 from facefeed.data.portraits import load_portrait
 from facefeed.pipeline.commit.publish import make_folders
@@ -89,6 +91,19 @@ def test_it_trains_a_few_steps_on_faces_made_from_the_videos_and_extrapolates_th
     assert (result["steps"], result["samples"]) == (4, 8)
     assert result["steps_per_epoch"] == 2 * FRAMES / 2  # OUT's, not that of its own endless sampler
     assert result["stall_share"] is not None
+
+
+@pytest.mark.parametrize("data", ["naive", "precomputed"])
+def test_the_faces_may_lie_in_a_store(
+    subject: Subject, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: str
+) -> None:
+    from facefeed.train.ladder.rung.measure import measure  # noqa: PLC0415
+
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    uploaded(Path(str(subject.out)), fsspec.filesystem("memory"), "/ladder")
+    request = RungRequest(subject=replace(subject, out="memory://ladder"), task="measure", data=data, steps=4)
+    result = measure(request, tmp_path, lambda *_: None)
+    assert (result["steps"], result["steps_per_epoch"]) == (4, 2 * FRAMES / 2)
 
 
 def test_the_wrong_videos_are_refused(subject: Subject, tmp_path: Path) -> None:
