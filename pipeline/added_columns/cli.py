@@ -7,9 +7,11 @@ from pathlib import Path
 
 import click
 
+from ..dataset.stores.argument import DatasetArgument
+
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.argument("columns")
 @click.option(
     "--workers",
@@ -18,8 +20,10 @@ import click
     help="Processes on this machine.  [default: one per GPU (landmarks use none), else per core and 2 GB]",
 )
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def add(out: Path, columns: str, *, workers: int | None, as_json: bool) -> int:
+def add(out: str | Path, columns: str, *, workers: int | None, as_json: bool) -> int:
     """Compute columns for the finished dataset OUT from its stored crops, without its videos.
+
+    OUT may lie in a store: s3://bucket/faces.
 
     COLUMNS: landmarks, for what `precompute --landmarks mesh` gives (facefeed models fetch face-mesh), or
     FILE.py:Class, columns of your own: an embedding, a quality score. Run the same command again to resume, and after
@@ -39,10 +43,10 @@ def add(out: Path, columns: str, *, workers: int | None, as_json: bool) -> int:
 
 
 @click.command()
-@click.argument("out", type=click.Path(path_type=Path))
+@click.argument("out", type=DatasetArgument())
 @click.argument("name")
 @click.option("--json", "as_json", is_flag=True, help="End with one JSON object on standard output.")
-def remove(out: Path, name: str, *, as_json: bool) -> int:
+def remove(out: str | Path, name: str, *, as_json: bool) -> int:
     """Remove the columns NAME, which `facefeed add` has added to the dataset OUT.
 
     Run the same command again if it was interrupted. Columns that `precompute` has stored cannot be removed.

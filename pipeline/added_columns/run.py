@@ -4,32 +4,31 @@ from __future__ import annotations
 
 import shutil
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from ..commit.file_system import limits_of_file_system
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
-from ..dataset.added_columns import ColumnSet, IncompleteSet, read_column_sets
+from ..dataset.added_columns import ColumnSet, IncompleteSet, names_of_sets, read_column_sets, units_of_set
 from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OtherVersionError
 from ..dataset.out import OutPaths
 from ..dataset.schema import DENSE_COLUMNS
+from ..dataset.stores.writing import open_out
 from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
 from ..execution.cluster import exit_if_imported_by_worker
 from ..files import (
     make_folder,
-    refuse_address,
     stop_on_any_disk_error,
     stop_on_disk_error,
     sync_folder,
-    write_durably,
 )
 from ..planning.run_state import RunState, finished_run_state
 from ..verify.unfinished import UnfinishedRun, finished_manifest
@@ -85,46 +84,47 @@ def add_columns(
     workers: int | None = None,
     on_progress: OnProgress = lambda *_: None,
     on_wait: Callable[[str], object] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
 ) -> AddSummary:
     """Computes columns for all rows of the finished dataset `out` from its stored crops; called again, it resumes.
 
     Args:
-        out: the dataset.
+        out: the folder of the dataset, or its address in a store, such as "s3://bucket/faces".
         maker: "landmarks", "FILE.py:Class", or a `ColumnMaker`.
         workers: processes on this machine; None: one per GPU (of landmarks: none is used), else one per core as far as
             memory allows. One works in this process.
         on_progress: called with the rows that are done and all rows.
         on_wait: called with a sentence before a wait for a run that may have been killed.
+        storage_options: of the fsspec file system of `out` in a store; never printed.
 
     Raises:
         UsageError: `out` is no finished dataset, or the maker cannot be used; nothing was written.
         RefusedError: the set exists with another fingerprint, or another run is at work on `out`.
         CorruptDataError: an image is damaged.
-        StoppedError: the maker failed, a worker died, the disk is full, files of finished units were not found again;
-            finished units are kept, the same call resumes.
+        StoppedError: the maker failed, a worker died, the disk is full, the store does not answer, files of finished
+            units were not found again; finished units are kept, the same call resumes.
 
     """
     exit_if_imported_by_worker()
     started = time.monotonic()
     if workers is not None and workers < 1:
         raise UsageError(f"workers={workers}: must be at least 1; leave it out for one per core")
-    out = Path(out)
-    refuse_address(out, "columns are added in a folder: mount the store, or copy from and to it")
     load: LoadMaker
     if isinstance(maker, str):
         source, load = absolute_source(maker), partial(load_column_maker, maker)
     else:
         source, load = f"{describe(maker)}(...)", partial(_identity, maker)
     loaded = load()
-    with _claimed(out, "facefeed add", on_wait) as (run_state, manifest, lease):
-        column_set = _begin(out, loaded, source, manifest, run_state)
+    with _claimed(out, "facefeed add", on_wait, storage_options) as (run_state, manifest, lease):
+        files, root = run_state.paths.files, run_state.paths.root
+        column_set = _begin(loaded, source, manifest, run_state)
         units = [receipt for _, _, receipt in run_state.finished_units() if receipt.file]
         pending = [unit for unit in units if not column_set.has_file_for(unit)]
         rows = sum(unit.rows for unit in units)
         if rows != manifest.rows:
             raise CorruptDataError(
-                f"{out}: its receipts account for {rows:,} rows, its manifest for {manifest.rows:,}; run `facefeed "
-                f"verify {out}`"
+                f"{root}: its receipts account for {rows:,} rows, its manifest for {manifest.rows:,}; run `facefeed "
+                f"verify {root}`"
             )
         rows_before = done = rows - sum(unit.rows for unit in pending)
         if pending:
@@ -135,44 +135,61 @@ def add_columns(
                     done += unit.rows
                     on_progress(done, rows)
         lease.check()
+        if pending:
+            files.refresh()  # other processes may have written
         if pending or not _is_indexed(column_set):
             incomplete = {each.column_set.name: each for each in _renew_index(run_state, manifest)}
             if column_set.name in incomplete:  # on a network mount, what one look finds another may miss
                 raise StoppedError(f"{column_set.folder}: files are not there any more: {incomplete[column_set.name]}")
-        elif current_index_path(out) == run_state.paths.next_index:  # a run ended before it had installed that
+        elif current_index_path(root) == run_state.paths.next_index:  # a run ended before it had installed that
             install_index(run_state.paths)
         return AddSummary(
             name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
             indexed=[field.name for field in column_set.indexed_fields], units=len(pending),
             rows=rows - rows_before, units_before=len(units) - len(pending), rows_before=rows_before,
-            size_bytes=sum(column_set.unit_file(unit.unit).stat().st_size for unit in units),
+            size_bytes=sum(files.size_bytes(column_set.unit_file(unit.unit)) or 0 for unit in units),
             seconds=time.monotonic() - started,
         )  # fmt: skip
 
 
-def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], object] = lambda _: None) -> int:
+def remove_columns(
+    out: str | Path,
+    name: str,
+    *,
+    on_wait: Callable[[str], object] = lambda _: None,
+    storage_options: Mapping[str, Any] | None = None,
+) -> int:
     """Removes the set `name` of added columns from the dataset `out`; returns the number of its files.
 
-    A call that was killed leaves a valid dataset; called again, it completes. `on_wait`: see `add_columns`.
+    A call that was killed leaves a valid dataset; called again, it completes.
     From a dataset that is unfinished, or whose manifest is damaged, only a set is removed whose record cannot be read:
     with it, no run can finish, and the end of a run writes the manifest and the index.
-    Raises `UsageError` where there is no such set, `RefusedError` where another run is at work on `out`.
+
+    Args:
+        out: the folder of the dataset, or its address in a store.
+        name: of the set.
+        on_wait: called with a sentence before a wait for a run that may have been killed.
+        storage_options: of the fsspec file system of `out` in a store; never printed.
+
+    Raises:
+        UsageError: there is no such set.
+        RefusedError: another run is at work on `out`.
+
     """
-    out = Path(out)
-    paths = OutPaths(out)
-    with stop_on_any_disk_error(out):
-        if _is_set(paths, name) and _is_unreadable(out, name) and _needs_a_run(out):
+    with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
+        if name in names_of_sets(paths) and _is_unreadable(paths, name) and _needs_a_run(paths):
             refuse_read_only(paths)
             with hold_lease(paths, on_wait, work="facefeed remove"):
                 paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
                 return _remove_folder(paths, name)
-    with _claimed(out, "facefeed remove", on_wait) as (run_state, manifest, _):
-        if not _is_set(paths, name):
-            raise _no_such_set(out, name, manifest)
-        column_set = None if _is_unreadable(out, name) else ColumnSet.read(out, name)
+    with _claimed(out, "facefeed remove", on_wait, storage_options) as (run_state, manifest, _):
+        paths = run_state.paths
+        if name not in names_of_sets(paths):
+            raise _no_such_set(paths, name, manifest)
+        column_set = None if _is_unreadable(paths, name) else ColumnSet.read(paths, name)
         if column_set is not None:
             record = replace(column_set, is_being_removed=True).to_json()
-            write_durably(column_set.record, record, paths.temporary)
+            paths.files.write(column_set.record, record, paths.temporary)
             _renew_index(run_state, manifest)
         files = _remove_folder(paths, name)
         if column_set is None:  # what the index had of it is not known
@@ -180,22 +197,17 @@ def remove_columns(out: str | Path, name: str, *, on_wait: Callable[[str], objec
     return files
 
 
-def _is_set(paths: OutPaths, name: str) -> bool:
-    folder = paths.columns / name
-    return folder.parent == paths.columns and name != ".." and folder.is_dir()
-
-
-def _is_unreadable(out: Path, name: str) -> bool:
+def _is_unreadable(paths: OutPaths, name: str) -> bool:
     try:
-        ColumnSet.read(out, name)
+        ColumnSet.read(paths, name)
     except CorruptDataError:
         return True
     return False
 
 
-def _needs_a_run(out: Path) -> bool:
+def _needs_a_run(paths: OutPaths) -> bool:
     try:
-        return UnfinishedRun.find(out) is not None
+        return UnfinishedRun.find(paths) is not None
     except OtherVersionError:  # its sets may be sound
         raise
     except CorruptDataError:
@@ -204,16 +216,13 @@ def _needs_a_run(out: Path) -> bool:
 
 def _remove_folder(paths: OutPaths, name: str) -> int:
     """Removes the folder of a set; returns how many files of columns it had."""
-    folder, removed = paths.columns / name, paths.temporary / f"{name}.{uuid.uuid4().hex}.removed"
-    with stop_on_disk_error(folder):
-        files = len(list(folder.glob("*.parquet")))
-        folder.rename(removed)
-        sync_folder(paths.columns)
-        if not any(paths.columns.iterdir()):
+    num_files = len(units_of_set(paths, name))
+    paths.files.remove_folder(paths.columns / name, paths.temporary, last=paths.columns_record(name))
+    if not paths.files.is_remote and not any(paths.columns.iterdir()):
+        with stop_on_disk_error(paths.columns):
             paths.columns.rmdir()
             sync_folder(paths.root)
-        shutil.rmtree(removed)
-    return files
+    return num_files
 
 
 def _default_num_workers(maker: ColumnMaker) -> int:
@@ -226,16 +235,18 @@ def _identity(maker: ColumnMaker) -> ColumnMaker:
 
 
 @contextmanager
-def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator[tuple[RunState, Manifest, Lease]]:
+def _claimed(
+    out: str | Path, work: str, on_wait: Callable[[str], object], storage_options: Mapping[str, Any] | None
+) -> Iterator[tuple[RunState, Manifest, Lease]]:
     """Holds the lease of a finished dataset; yields its state, its manifest and the lease.
 
     Raises `UsageError` where it may not be written to.
     """
-    paths = OutPaths(out)
-    with stop_on_any_disk_error(out):
+    with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
         finished_manifest(paths)  # refuses before it waits for another run
         refuse_read_only(paths)
         with hold_lease(paths, on_wait, work=work) as lease:
+            paths.files.refresh()
             manifest = finished_manifest(paths)
             paths.temporary.mkdir(exist_ok=True)  # a copy of a dataset may lack it
             for folder in paths.temporary.glob("*.removed"):
@@ -244,39 +255,43 @@ def _claimed(out: Path, work: str, on_wait: Callable[[str], object]) -> Iterator
             yield finished_run_state(paths, manifest), manifest, lease
 
 
-def _begin(out: Path, maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunState) -> ColumnSet:
-    """The set of the maker, as it is on disk or newly begun; refuses one of another fingerprint that has files."""
-    faces = manifest.face_schema()
-    is_dense = isinstance(maker, LandmarkColumns)
+def _begin(maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunState) -> ColumnSet:
+    """The set of the maker, as it is there or newly begun; refuses one of another fingerprint that has files."""
+    faces, paths = manifest.face_schema(), run_state.paths
+    is_dense, root = isinstance(maker, LandmarkColumns), paths.root
     if is_dense and not {*DENSE_COLUMNS}.isdisjoint(faces.names):
-        raise UsageError(f"{out}: has dense landmarks already, from `precompute --landmarks mesh`; nothing to add")
-    check_maker(maker, faces, read_column_sets(out), {*REPLACED, *DENSE_COLUMNS} if is_dense else set())
+        raise UsageError(f"{root}: has dense landmarks already, from `precompute --landmarks mesh`; nothing to add")
+    check_maker(maker, faces, read_column_sets(paths), {*REPLACED, *DENSE_COLUMNS} if is_dense else set())
     wanted = ColumnSet(
-        root=out, name=maker.name, fingerprint=maker.fingerprint, source=source, schema=maker.columns.remove_metadata()
-    )
-    existing = ColumnSet.read(out, maker.name)
+        paths=paths, name=maker.name, fingerprint=maker.fingerprint, source=source,
+        schema=maker.columns.remove_metadata(),
+    )  # fmt: skip
+    existing = ColumnSet.read(paths, maker.name)
     if existing is not None and existing.is_being_removed:
-        raise RefusedError(f"{out}: {maker.name!r} is half removed; run `facefeed remove {out} {maker.name}` first")
+        raise RefusedError(f"{root}: {maker.name!r} is half removed; run `facefeed remove {root} {maker.name}` first")
     if existing is not None and (existing.fingerprint, existing.schema) == (wanted.fingerprint, wanted.schema):
         return existing
-    # Not `glob`, which finds nothing in a folder that cannot be read.
-    if existing is not None and any(path.suffix == ".parquet" for path in existing.folder.iterdir()):
+    if existing is not None and units_of_set(paths, maker.name):
         was, now = existing.fingerprint, maker.fingerprint
         what = f"fingerprint {was!r} there, {now!r} now" if was != now else "other columns there than now"
         raise RefusedError(
-            f"{out}: has added columns {maker.name!r} of another maker ({what}); nothing was written; run `facefeed "
-            f"remove {out} {maker.name}` first, or give the maker another name"
+            f"{root}: has added columns {maker.name!r} of another maker ({what}); nothing was written; run `facefeed "
+            f"remove {root} {maker.name}` first, or give the maker another name"
         )
+    if paths.files.is_remote:
+        limits_of_file_system(paths)  # refuses a store that overwrites what is to be created
     with stop_on_disk_error(wanted.folder):
         for folder in (wanted.folder.parent, wanted.folder, wanted.folder / "_receipts"):
             make_folder(folder)
-    write_durably(wanted.record, wanted.to_json(), run_state.paths.temporary)
+    paths.files.write(wanted.record, wanted.to_json(), paths.temporary)
     return wanted
 
 
 def _is_indexed(column_set: ColumnSet) -> bool:
+    paths = column_set.paths
+    paths.files.fetch([paths.index, paths.next_index])
     try:
-        return Index(column_set.root).added.get(column_set.name) == column_set.fingerprint
+        return Index(paths.root).added.get(column_set.name) == column_set.fingerprint
     except FacefeedError:
         return False
 
@@ -288,9 +303,9 @@ def _renew_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]
     return incomplete
 
 
-def _no_such_set(out: Path, name: str, manifest: Manifest) -> UsageError:
-    names: Sequence[str] = [column_set.name for column_set in read_column_sets(out)]
+def _no_such_set(paths: OutPaths, name: str, manifest: Manifest) -> UsageError:
+    names: Sequence[str] = [column_set.name for column_set in read_column_sets(paths)]
     there = f"it has {', '.join(names)}" if names else "it has none"
     stored = name in manifest.face_schema().names
     stays = f"; the column {name!r}, stored by precompute, cannot be removed: a new OUT could lack it" if stored else ""
-    return UsageError(f"{out}: has no added columns {name!r}; {there}{stays}")
+    return UsageError(f"{paths.root}: has no added columns {name!r}; {there}{stays}")

@@ -39,7 +39,7 @@ def add_to_unit(column_set: ColumnSet, maker: ColumnMaker, unit: Receipt, on_fac
     if adopt_columns(column_set, unit):
         on_faces(unit.rows)
         return
-    attempt = attempt_path(OutPaths(column_set.root), f"{column_set.name}.{unit.unit}")
+    attempt = attempt_path(column_set.paths, f"{column_set.name}.{unit.unit}")
     try:
         options = column_writer_options(column_set.file_schema)
         with stop_on_disk_error(attempt), pq.ParquetWriter(attempt, column_set.file_schema, **options) as writer:
@@ -53,8 +53,8 @@ def add_to_unit(column_set: ColumnSet, maker: ColumnMaker, unit: Receipt, on_fac
 
 def _computed(column_set: ColumnSet, maker: ColumnMaker, unit: Receipt, on_faces: OnFaces) -> Iterator[pa.Table]:
     """The set's columns for each row group of the unit's file."""
-    path = column_set.root / str(unit.file)
-    for stored in _row_groups(path):
+    paths, path = column_set.paths, column_set.paths.root / str(unit.file)
+    for stored in _row_groups(paths, path):
         batches = []
         for start in range(0, len(stored), FACES_AT_ONCE):
             rows = stored.slice(start, FACES_AT_ONCE)
@@ -65,9 +65,9 @@ def _computed(column_set: ColumnSet, maker: ColumnMaker, unit: Receipt, on_faces
         yield pa.concat_tables(batches).combine_chunks()
 
 
-def _row_groups(path: Path) -> Iterator[pa.Table]:
+def _row_groups(paths: OutPaths, path: Path) -> Iterator[pa.Table]:
     try:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with paths.files.local(path) as local, pq.ParquetFile(local, page_checksum_verification=True) as file:
             for number in range(file.num_row_groups):
                 yield file.read_row_group(number)
     except (OSError, ValueError, pa.ArrowException) as error:

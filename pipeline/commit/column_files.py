@@ -9,11 +9,10 @@ import pyarrow as pa
 
 from ..dataset.added_columns import ColumnReceipt, ColumnSet
 from ..dataset.manifest import Receipt
-from ..dataset.out import OutPaths
 from ..dataset.schema import leaf_paths
-from ..errors import CorruptDataError
-from ..files import sha256_of, stop_on_disk_error, write_durably
-from .publish import check_unit_file, publish, unit_file_metadata
+from ..errors import CorruptDataError, StoppedError
+from ..files import sha256_of, stop_on_disk_error
+from .publish import check_unit_file, publish, read_unit_file, unit_file_metadata
 
 
 def column_writer_options(schema: pa.Schema) -> dict[str, Any]:
@@ -46,49 +45,70 @@ def column_file_metadata(column_set: ColumnSet, unit: Receipt) -> dict[str, str]
 def adopt_columns(column_set: ColumnSet, unit: Receipt) -> bool:
     """Writes the receipt of a file that was published without one; returns whether there was such a file."""
     path = column_set.unit_file(unit.unit)
-    if not path.exists():
+    if column_set.paths.files.size_bytes(path) is None:
         return False
     with stop_on_disk_error(path):
         try:
-            check_unit_file(path, unit.unit, column_set.state_of(unit), unit.rows)
-        except CorruptDataError:
+            with column_set.paths.files.local(path) as local:
+                check_unit_file(local, unit.unit, column_set.state_of(unit), unit.rows)
+                size_bytes, digest = local.stat().st_size, sha256_of(local)
+        except (CorruptDataError, FileNotFoundError):
             return False  # `publish_columns` replaces it
-        _write_receipt(column_set, unit)
+    _write_receipt(column_set, unit, size_bytes, digest)
     return True
 
 
 def publish_columns(column_set: ColumnSet, unit: Receipt, attempt: Path) -> None:
-    """Publishes an attempt at the columns of a unit's rows; a file of another attempt, if it is intact, stays."""
-    publish(attempt, column_set.unit_file(unit.unit), unit.unit, column_set.state_of(unit), unit.rows)
-    _write_receipt(column_set, unit)
+    """Publishes an attempt at the columns of a unit's rows; a file of another attempt, if it is intact, stays.
+
+    Raises `StoppedError` where the disk fails, or that file is gone again.
+    """
+    path, state, size_bytes = column_set.unit_file(unit.unit), column_set.state_of(unit), attempt.stat().st_size
+    digest = publish(attempt, path, unit.unit, state, unit.rows, files=column_set.paths.files)
+    if digest is not None:
+        _write_receipt(column_set, unit, size_bytes, digest)
+    elif not adopt_columns(column_set, unit):
+        raise StoppedError(f"{path}: another run has replaced it; run the same command again")
 
 
-def _write_receipt(column_set: ColumnSet, unit: Receipt) -> None:
-    path = column_set.unit_file(unit.unit)
-    with stop_on_disk_error(path):
-        receipt = ColumnReceipt(
-            unit=unit.unit, state=column_set.state_of(unit), rows=unit.rows, bytes=path.stat().st_size,
-            sha256=sha256_of(path),
-        )  # fmt: skip
-        target = column_set.receipt_file(unit.unit)
-        write_durably(target, receipt.to_json(), OutPaths(column_set.root).temporary)
+def _write_receipt(column_set: ColumnSet, unit: Receipt, size_bytes: int, digest: str) -> None:
+    receipt = ColumnReceipt(
+        unit=unit.unit, state=column_set.state_of(unit), rows=unit.rows, bytes=size_bytes, sha256=digest
+    )
+    paths = column_set.paths
+    paths.files.write(column_set.receipt_file(unit.unit), receipt.to_json(), paths.temporary)
 
 
-def check_columns(column_set: ColumnSet, unit: Receipt) -> None:
-    """Reads a column file as a whole; raises `CorruptDataError` where it is not the one that its receipt vouches for.
+def check_columns(column_set: ColumnSet, unit: Receipt) -> pa.ChunkedArray:
+    """Reads a column file as a whole; returns the ids of its faces.
 
-    Raises `OSError` where the disk fails.
+    Raises `CorruptDataError` where it is not the one that its receipt vouches for, `OSError` where the disk fails.
     """
     path, receipt = column_set.unit_file(unit.unit), column_set.receipt(unit.unit)
-    name = path.relative_to(column_set.root)
-    if not path.is_file():
-        raise CorruptDataError(f"{name}: missing")
-    if receipt is None:
-        raise CorruptDataError(f"{name}: its receipt is missing")
-    if receipt.state != column_set.state_of(unit):
-        raise CorruptDataError(f"{name}: was computed for other rows: {unit.file} was written again after it")
-    if (size_bytes := path.stat().st_size) != receipt.bytes:
-        raise CorruptDataError(f"{name}: is {size_bytes} bytes, its receipt says {receipt.bytes}")
-    if sha256_of(path) != receipt.sha256:
-        raise CorruptDataError(f"{name}: its SHA-256 is not its receipt's")
-    check_unit_file(path, unit.unit, receipt.state, unit.rows)
+    name = column_set.paths.name_of(path)
+    try:
+        with column_set.paths.files.local(path) as local:
+            if receipt is None:
+                raise CorruptDataError(f"{name}: its receipt is missing")
+            if receipt.state != column_set.state_of(unit):
+                raise CorruptDataError(f"{name}: was computed for other rows: {unit.file} was written again after it")
+            if (size_bytes := local.stat().st_size) != receipt.bytes:
+                raise CorruptDataError(f"{name}: is {size_bytes} bytes, its receipt says {receipt.bytes}")
+            if sha256_of(local) != receipt.sha256:
+                raise CorruptDataError(f"{name}: its SHA-256 is not its receipt's")
+            return _faces_of(column_set, local, receipt)
+    except FileNotFoundError as error:
+        raise CorruptDataError(f"{name}: missing") from error
+
+
+def _faces_of(column_set: ColumnSet, local: Path, receipt: ColumnReceipt) -> pa.ChunkedArray:
+    """The ids of the faces of a file, or of a copy of it, which is read as a whole."""
+    path, faces = column_set.unit_file(receipt.unit), []
+    try:
+        for table in read_unit_file(local, receipt.unit, receipt.state, receipt.rows):
+            if not table.schema.equals(column_set.file_schema):
+                raise CorruptDataError(f"{path.name}: is not of the schema of its _set.json")
+            faces += table.column("face_id").chunks
+    except CorruptDataError as error:
+        raise CorruptDataError(str(error).replace(local.name, path.name)) from error
+    return pa.chunked_array(faces, pa.string())

@@ -20,10 +20,10 @@ from ..console import plural
 from ..dataset.added_columns import (
     ColumnSet,
     IncompleteSet,
+    column_files,
     complete_sets,
     read_column_sets,
     remove_files_of,
-    units_with_columns,
 )
 from ..dataset.index import Index, index_schema
 from ..dataset.index_builder import IndexBuilder
@@ -56,7 +56,7 @@ def quarantine_orphans(run_state: RunState) -> list[str]:
             if path.stem not in known:
                 move_to_quarantine(path, paths)
                 moved.append(paths.name_of(path))
-        remove_files_of(paths.root, sorted(units_with_columns(paths.root) - known))
+        remove_files_of(paths, sorted({path.stem for path in column_files(paths)} - known))
     return moved
 
 
@@ -89,7 +89,7 @@ def quarantine_damaged(run_state: RunState) -> list[str]:
 def quarantine_damaged_columns(run_state: RunState) -> list[str]:
     """Moves every file of added columns that contradicts its receipt to `_tmp`, so that it is computed again."""
     moved = []
-    for column_set in read_column_sets(run_state.paths.root):
+    for column_set in read_column_sets(run_state.paths):
         for _, _, unit in run_state.finished_units():
             if not column_set.has_file_for(unit):
                 continue
@@ -99,8 +99,8 @@ def quarantine_damaged_columns(run_state: RunState) -> list[str]:
                     check_columns(column_set, unit)
                 except CorruptDataError:
                     move_to_quarantine(path, run_state.paths)
-                    column_set.receipt_file(unit.unit).unlink()
-                    moved.append(path.relative_to(run_state.paths.root).as_posix())
+                    run_state.paths.files.remove(column_set.receipt_file(unit.unit))
+                    moved.append(run_state.paths.name_of(path))
     return moved
 
 
@@ -128,7 +128,7 @@ def remove_superseded(run_state: RunState) -> int:
     with stop_on_disk_error(paths.faces):
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
-        remove_files_of(paths.root, [unit.unit_id for unit in (*superseded, *without_rows)])
+        remove_files_of(paths, [unit.unit_id for unit in (*superseded, *without_rows)])
         unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
         for unit in superseded:
             path = paths.unit_file(unit.split, unit.unit_id)
@@ -213,7 +213,7 @@ def write_index(
 
 def write_dataset_index(run_state: RunState, manifest: Manifest) -> list[IncompleteSet]:
     """Builds the next index of a dataset with its added columns; returns the sets that lack files and so stay out."""
-    added, incomplete = complete_sets(run_state.paths.root, (receipt for _, _, receipt in run_state.finished_units()))
+    added, incomplete = complete_sets(run_state.paths, (receipt for _, _, receipt in run_state.finished_units()))
     files, faces = files_to_index(run_state), manifest.face_schema()
     write_index(
         run_state.paths, files, faces, manifest.fingerprint, added=added, incomplete=incomplete,
@@ -228,7 +228,7 @@ def write_index_or_quarantine(run_state: RunState, manifest: Manifest, *, redoes
     `redoes_units`: whether the same command, run again, computes units, as `precompute` does, or added columns alone:
     what it would not compute stays. Raises `StoppedError` where files were moved, `CorruptDataError` where none was.
     """
-    read_column_sets(run_state.paths.root)  # a damaged one is named with its remedy
+    read_column_sets(run_state.paths)  # a damaged one is named with its remedy
     try:
         return write_dataset_index(run_state, manifest)
     except CorruptDataError as error:
@@ -252,7 +252,7 @@ def is_published(run_state: RunState, manifest: Manifest) -> bool:
         is_same = paths.files.read(paths.manifest) == manifest.to_json().encode()
     except FileNotFoundError:
         return False
-    if not is_same or paths.files.size_bytes(paths.next_index) is not None or read_column_sets(paths.root):
+    if not is_same or paths.files.size_bytes(paths.next_index) is not None or read_column_sets(paths):
         return False
     if paths.files.is_remote:
         return paths.files.size_bytes(paths.index) is not None

@@ -9,6 +9,7 @@ from ..commit.column_files import check_columns
 from ..console import plural
 from ..dataset.added_columns import ColumnSet
 from ..dataset.manifest import Receipt
+from ..dataset.stores.concurrent import MAX_REQUESTS
 from ..errors import CorruptDataError, RefusedError
 from ..files import stop_on_disk_error
 from ..planning.run_state import RunState
@@ -46,13 +47,21 @@ def check_files(
         with stop_on_disk_error(paths.root / str(receipt.file)):
             if next(digests) != receipt.sha256:
                 raise _damaged(run_state, f"{receipt.file}: its SHA-256 is not its receipt's")
-        for column_set in sets:
-            check()
-            try:
-                with stop_on_disk_error(column_set.unit_file(receipt.unit)):
-                    check_columns(column_set, receipt)
-            except CorruptDataError as error:
-                raise _damaged(run_state, str(error)) from error
+    for column_set in sets:
+        for start in range(0, len(with_file), MAX_REQUESTS):
+            some = with_file[start : start + MAX_REQUESTS]
+            with paths.files.fetched([column_set.unit_file(receipt.unit) for receipt in some]):
+                for receipt in some:
+                    check()
+                    _check_columns(run_state, column_set, receipt)
+
+
+def _check_columns(run_state: RunState, column_set: ColumnSet, receipt: Receipt) -> None:
+    try:
+        with stop_on_disk_error(column_set.unit_file(receipt.unit)):
+            check_columns(column_set, receipt)
+    except CorruptDataError as error:
+        raise _damaged(run_state, str(error)) from error
 
 
 def _damaged(run_state: RunState, what: str) -> CorruptDataError:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,11 +24,13 @@ from ..commit.finalize import (
     renewed_manifest,
     write_index_or_quarantine,
 )
+from ..commit.index_parts import files_to_index
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
 from ..console import plural
 from ..dataset.added_columns import ColumnSet, IncompleteSet, complete_sets, read_column_sets
 from ..dataset.index import current_index_path
+from ..dataset.index_builder import faces_of
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
 from ..dataset.stores.writing import open_out
@@ -107,7 +110,7 @@ def compact(
         storage_options: of the fsspec file system of `out` in a store; never printed.
 
     Raises:
-        UsageError: `out` is no finished dataset, or has added columns in a store; nothing was written.
+        UsageError: `out` is no finished dataset; nothing was written.
         RefusedError: another run is at work on `out`, or did not come to its end, added columns lack rows of small
             files, or the disk lacks room: for a copy of these or, with `out` in a store, for what each thread merges
             and the file that it makes of that; nothing was written.
@@ -259,16 +262,18 @@ class _Compaction:
                 if current_index_path(self._paths.root) == self._paths.next_index:
                     install_index(self._paths)
             receipts = (receipt for _, _, receipt in self.run_state.finished_units())
-            _, incomplete = complete_sets(self._paths.root, receipts)
+            _, incomplete = complete_sets(self._paths, receipts)
         return manifest, incomplete, remove_superseded(self.run_state)
 
     def _column_sets(self) -> list[ColumnSet]:
-        return [each for each in read_column_sets(self._paths.root) if not each.is_being_removed]
+        return [each for each in read_column_sets(self._paths) if not each.is_being_removed]
 
     def _merge_columns(self) -> None:
         sets = self._column_sets()
         own = {unit.unit_id for part in self._begun for unit in part.units}
+        indexed = {name: path for path, name in files_to_index(self.run_state)} if sets else {}
         for planned, unit, receipt in self.run_state.finished_units() if sets else ():
             if planned.unit_id in own and receipt.file:
+                read_faces = partial(faces_of, indexed[receipt.file])
                 for column_set in sets:
-                    merge_columns(self.run_state, column_set, unit, receipt)
+                    merge_columns(self.run_state, column_set, unit, receipt, read_faces)

@@ -23,7 +23,7 @@ from typing import Any, Self
 import pyarrow as pa
 
 from ..errors import CorruptDataError
-from ..files import raise_unless_damage, read_stored, stop_on_disk_error, sync_folder
+from ..files import raise_unless_damage, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
 from .manifest import Receipt
 from .out import OutPaths
@@ -69,11 +69,11 @@ class ColumnReceipt:
 class ColumnSet:
     """One set of added columns: what its ``_set.json`` records.
 
-    `root`: OUT. `fingerprint`: of the maker. `source`: what `facefeed add OUT` takes for it, an absolute path; of an
-    object, "Class(...)". `schema`: its columns, without `face_id`. `is_being_removed`: `facefeed remove` has begun.
+    `paths`: of OUT. `fingerprint`: of the maker. `source`: what `facefeed add OUT` takes for it, an absolute path; of
+    an object, "Class(...)". `schema`: its columns, without `face_id`. `is_being_removed`: `facefeed remove` has begun.
     """
 
-    root: Path
+    paths: OutPaths
     name: str
     fingerprint: str
     source: str
@@ -83,12 +83,12 @@ class ColumnSet:
     @property
     def folder(self) -> Path:
         """Folder of its files."""
-        return OutPaths(self.root).columns / self.name
+        return self.paths.columns / self.name
 
     @property
     def record(self) -> Path:
         """The file that says what the set is."""
-        return self.folder / "_set.json"
+        return self.paths.columns_record(self.name)
 
     def unit_file(self, unit: str) -> Path:
         """Its Parquet file for the rows of a unit."""
@@ -103,12 +103,12 @@ class ColumnSet:
         """What computes what is missing of it: a command or, where the maker was an object, a call."""
         if self.source.endswith("(...)"):
             return f"add_columns(OUT, {self.source})"
-        return f"{_add_to(self.root)}{shlex.quote(self.source)}"
+        return f"{_add_to(self.paths.place)}{shlex.quote(self.source)}"
 
     @property
     def remove_command(self) -> str:
         """The command that removes it."""
-        return f"facefeed remove {shlex.quote(str(self.root))} {self.name}"
+        return f"facefeed remove {shlex.quote(self.paths.place)} {self.name}"
 
     @cached_property
     def file_schema(self) -> pa.Schema:
@@ -130,19 +130,17 @@ class ColumnSet:
         """The receipt for a unit, None where there is none; raises `CorruptDataError` where it is damaged."""
         path = self.receipt_file(unit)
         try:
-            return ColumnReceipt.from_json(read_stored(path), where=str(path))
+            return ColumnReceipt.from_json(self.paths.files.read(path), where=str(path))
         except FileNotFoundError:
             return None
 
     def has_file_for(self, unit: Receipt) -> bool:
         """Whether it has a complete file for the rows of a unit as they are now, by receipt and size."""
-        path = self.unit_file(unit.unit)
         try:
             receipt = self.receipt(unit.unit)
-            with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
-                size_bytes = path.stat().st_size
-        except (CorruptDataError, FileNotFoundError, NotADirectoryError):
+        except CorruptDataError:
             return False
+        size_bytes = self.paths.files.size_bytes(self.unit_file(unit.unit))
         return receipt is not None and (receipt.state, receipt.bytes) == (self.state_of(unit), size_bytes)
 
     def to_json(self) -> str:
@@ -159,20 +157,19 @@ class ColumnSet:
         return json.dumps(data, indent=1)
 
     @classmethod
-    def read(cls, out: Path, name: str) -> Self | None:
+    def read(cls, paths: OutPaths, name: str) -> Self | None:
         """The set `name` of OUT; None where there is none, or it has not begun. Raises `CorruptDataError` on damage."""
-        path = OutPaths(out).columns / name / "_set.json"
-        remedy = f"run `facefeed remove {shlex.quote(str(out))} {shlex.quote(name)}`"
+        path = paths.columns_record(name)
+        remedy = f"run `facefeed remove {shlex.quote(paths.place)} {shlex.quote(name)}`"
         try:
-            data: dict[str, Any] = parse_json(read_stored(path))
+            data: dict[str, Any] = parse_json(paths.files.read(path))
             if data["version"] != SET_VERSION or data["name"] != name:
                 raise ValueError(f"is of version {data['version']} and of {data['name']!r}")
             schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(data["arrow_schema"])))
             texts = {key: data[key] for key in ("fingerprint", "source", "is_being_removed")}
-            return cls(root=out, name=name, schema=schema, **asdict(record_of(_SetTexts, texts)))
+            return cls(paths=paths, name=name, schema=schema, **asdict(record_of(_SetTexts, texts)))
         except FileNotFoundError as error:
-            folder = path.parent
-            if folder.is_dir() and any(file.suffix == ".parquet" for file in folder.iterdir()):  # it had begun
+            if units_of_set(paths, name):  # it had begun
                 raise CorruptDataError(f"{path}: not there, but files of its columns are; {remedy}") from error
             return None
         except (AttributeError, KeyError, TypeError, ValueError, OSError, pa.ArrowException) as error:
@@ -207,36 +204,44 @@ class IncompleteSet:
     @property
     def portable(self) -> str:
         """The same with the word OUT for the folder, for a file within it, which may be moved."""
-        return str(replace(self, column_set=replace(self.column_set, root=Path("OUT"))))
+        return str(replace(self, column_set=replace(self.column_set, paths=OutPaths(Path("OUT")))))
 
 
 def with_folder(portable: str, out: Path) -> str:
     """A text of `IncompleteSet.portable` for the dataset in `out`."""
-    return portable.replace(_add_to(Path("OUT")), _add_to(out), 1)
+    return portable.replace(_add_to("OUT"), _add_to(str(out)), 1)
 
 
-def read_column_sets(out: Path) -> list[ColumnSet]:
+def read_column_sets(paths: OutPaths) -> list[ColumnSet]:
     """The sets of added columns of OUT, by name; raises `CorruptDataError` where one does not say what it is."""
-    sets = (ColumnSet.read(out, folder.name) for folder in _folders_of_sets(out))
+    sets = (ColumnSet.read(paths, name) for name in names_of_sets(paths))
     return [column_set for column_set in sets if column_set is not None]
 
 
-def _folders_of_sets(out: Path) -> list[Path]:
-    # Not `glob`, which finds nothing in a folder that cannot be read.
-    folder = OutPaths(out).columns
+def names_of_sets(paths: OutPaths) -> list[str]:
+    """Names of the folders of added columns, sorted, whatever is in them."""
+    with stop_on_disk_error(paths.columns):
+        names = sorted(paths.files.names(paths.columns))
+        return [name for name in names if paths.files.is_remote or (paths.columns / name).is_dir()]
+
+
+def units_of_set(paths: OutPaths, name: str) -> list[str]:
+    """Ids of the units for which a set has files of columns, sorted, whether or not its record can be read."""
+    folder = paths.columns / name
     with stop_on_disk_error(folder):
-        return sorted(path for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else []
+        files = paths.files.names(folder) if paths.files.is_remote or folder.is_dir() else set()
+        return sorted(file.removesuffix(".parquet") for file in files if file.endswith(".parquet"))
 
 
 def complete_sets(
-    out: Path, units: Iterable[Receipt], *, other_than: Container[str] = ()
+    paths: OutPaths, units: Iterable[Receipt], *, other_than: Container[str] = ()
 ) -> tuple[list[ColumnSet], list[IncompleteSet]]:
     """The sets of OUT that have a file for each of `units` with rows, which the index has, and those that do not.
 
     One that is being removed is neither. `other_than`: names of sets to leave out.
     """
     complete, incomplete = [], []
-    sets = [each for each in read_column_sets(out) if not each.is_being_removed and each.name not in other_than]
+    sets = [each for each in read_column_sets(paths) if not each.is_being_removed and each.name not in other_than]
     receipts = [unit for unit in units if unit.file] if sets else []
     for column_set in sets:
         missing = [unit for unit in receipts if not column_set.has_file_for(unit)]
@@ -261,25 +266,26 @@ def keeps_columns(schema: pa.Schema, origins: Mapping[str, str]) -> bool:
     return origins.items() <= current.items() and not has_new_in_place_of_stored
 
 
-def units_with_columns(out: Path) -> set[str]:
-    """Ids of the units, or of former ones, for which there is a file of added columns."""
-    return {path.stem for folder in _folders_of_sets(out) for path in folder.iterdir() if path.suffix == ".parquet"}
+def column_files(paths: OutPaths) -> list[Path]:
+    """All files of added columns, also those for former units."""
+    names = names_of_sets(paths)
+    return [paths.columns / name / f"{unit}.parquet" for name in names for unit in units_of_set(paths, name)]
 
 
-def remove_files_of(out: Path, units: Sequence[str]) -> None:
+def remove_files_of(paths: OutPaths, units: Sequence[str]) -> None:
     """Removes receipts and files of added columns for units that are no longer part of the dataset.
 
     Durably: a file that came back after a power failure would be of rows that are not there.
     """
-    for folder in _folders_of_sets(out) if units else ():
-        for unit in units:
-            (folder / "_receipts" / f"{unit}.json").unlink(missing_ok=True)
-            (folder / f"{unit}.parquet").unlink(missing_ok=True)
-        sync_folder(folder)
+    for name in names_of_sets(paths) if units else ():
+        folder = paths.columns / name
+        paths.files.remove_all([[folder / "_receipts" / f"{unit}.json", folder / f"{unit}.parquet"] for unit in units])
+        if not paths.files.is_remote:
+            sync_folder(folder)
 
 
-def _add_to(out: Path) -> str:
-    return f"facefeed add {shlex.quote(str(out))} "
+def _add_to(place: str) -> str:
+    return f"facefeed add {shlex.quote(place)} "
 
 
 def _is_indexed(field: pa.Field) -> bool:

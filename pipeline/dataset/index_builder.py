@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from .added_columns import ColumnSet
 from .index import INDEX_COLUMNS, layout
 from .index.part import PART_SUFFIX, location_columns, read_columns, read_part
 from .schema import UNINDEXED_COLUMNS, recorded_schema
+from .stores.concurrent import MAX_REQUESTS
 
 _MOST_TABLES = 256
 """Of files with few rows, before they become one: a table of one row takes as much memory as one of a hundred."""
@@ -36,7 +38,7 @@ class UnitRows:
         for column_set in self._added:
             if fields := [field for field in column_set.indexed_fields if field.name in names]:
                 added_path = column_set.unit_file(path.stem)
-                added = read_columns(added_path, [column_set.file_schema.field("face_id"), *fields])
+                added = _read_added(column_set, added_path, [column_set.file_schema.field("face_id"), *fields])
                 if "face_id" in names and not added.column("face_id").equals(table.column("face_id")):
                     raise CorruptDataError(f"{added_path}: its faces are not those of {path.name}, in their order")
                 for field in fields:
@@ -62,19 +64,31 @@ class IndexBuilder:
     def __init__(self, schema: pa.Schema, files: Sequence[tuple[Path, str]], added: Sequence[ColumnSet] = ()) -> None:
         self._schema = schema
         self._files = files
+        self._added = added
         self._unit_rows = UnitRows(schema, added)
         self._dictionaries = self._build_dictionaries()
 
     def _build_dictionaries(self) -> dict[str, pa.Array]:
         names = [field.name for field in self._schema if pa.types.is_dictionary(field.type) and field.name != "file"]
         distinct: dict[str, dict[str, None]] = {name: {} for name in names}
-        for path, _ in self._files:
+        for path, _ in self._files_with_added(names):
             table = self._unit_rows.read(path, names)
             for name, values in distinct.items():
                 unique = table.column(name).unique().to_pylist()
                 values.update(dict.fromkeys(value for value in unique if value is not None))
         distinct["file"] = dict.fromkeys(name for _, name in self._files)
         return {name: pa.array(values, pa.string()) for name, values in distinct.items()}
+
+    def _files_with_added(self, names: Collection[str]) -> Iterator[tuple[Path, str]]:
+        """All files; those of added columns among `names`, of a store, are fetched some at a time and then removed."""
+        sets = [each for each in self._added if any(field.name in names for field in each.indexed_fields)]
+        for start in range(0, len(self._files), MAX_REQUESTS):
+            files = self._files[start : start + MAX_REQUESTS]
+            with ExitStack() as stack:
+                for column_set in sets:
+                    added = [column_set.unit_file(path.stem) for path, _ in files]
+                    stack.enter_context(column_set.paths.files.fetched(added))
+                yield from files
 
     def _encode(self, table: pa.Table) -> pa.RecordBatch:
         columns = []
@@ -91,7 +105,7 @@ class IndexBuilder:
         """All rows, in batches of equal length but the last."""
         buffered: list[pa.Table] = []
         count = 0
-        for path, name in self._files:
+        for path, name in self._files_with_added(self._schema.names):
             table = self._unit_rows.read_all(path, name)
             buffered.append(table)
             count += len(table)
@@ -114,9 +128,17 @@ class IndexBuilder:
         return total
 
 
-def num_rows_of(path: Path) -> int:
-    """Number of rows of a unit; `path`: of its file, or of its part of the index. Raises `CorruptDataError`."""
-    return len(_read_unit(path, [pa.field("face_id", pa.string(), nullable=False)]))
+def faces_of(path: Path) -> pa.ChunkedArray:
+    """Ids of the faces of a unit; `path`: of its file, or of its part of the index. Raises `CorruptDataError`."""
+    return _read_unit(path, [pa.field("face_id", pa.string(), nullable=False)]).column(0)
+
+
+def _read_added(column_set: ColumnSet, path: Path, columns: Sequence[pa.Field]) -> pa.Table:
+    try:
+        with column_set.paths.files.local(path) as local:
+            return read_columns(local, columns)
+    except FileNotFoundError as error:
+        raise CorruptDataError(f"{path}: missing") from error
 
 
 def _read_unit(path: Path, columns: Sequence[pa.Field]) -> pa.Table:

@@ -60,7 +60,7 @@ class StoredRows:
 
     def incomplete_sets(self) -> list[IncompleteSet]:
         """The sets of added columns of OUT that the index lacks; raises `CorruptDataError` where one is damaged."""
-        complete, incomplete = complete_sets(self.index.out, self._units(), other_than=self.index.added)
+        complete, incomplete = complete_sets(OutPaths(self.index.out), self._units(), other_than=self.index.added)
         return [*incomplete, *(IncompleteSet(column_set, 0, 0) for column_set in complete)]
 
     def _units(self) -> Iterator[Receipt]:

@@ -31,7 +31,7 @@ def plan_to_continue(paths: OutPaths) -> Plan:
         pass
     else:
         _refuse_lost_parts(paths, plan, manifest)
-    read_column_sets(paths.root)
+    read_column_sets(paths)
     return plan
 
 

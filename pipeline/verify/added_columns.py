@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
-import pyarrow.parquet as pq
-
 from ..commit.column_files import check_columns
 from ..console import plural
-from ..dataset.added_columns import ColumnSet
+from ..dataset.added_columns import ColumnSet, names_of_sets, units_of_set
 from ..dataset.index import Index
 from ..dataset.manifest import Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..files import raise_unless_damage
-from .findings import Finding
+from .findings import Finding, digest_of
 from .ordered import OrderedMap
 
 _CHUNK_FILES: Final = 32
@@ -28,26 +26,26 @@ _CHUNK_FILES: Final = 32
 
 
 def check_added_columns(
-    out: Path, units: Sequence[Receipt], intact: Container[str], replaced: Container[str], run: OrderedMap
+    paths: OutPaths, units: Sequence[Receipt], intact: Mapping[str, str], replaced: Container[str], run: OrderedMap
 ) -> Iterator[Finding]:
     """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows; `run`: reads files.
 
-    `intact`: ids of the units whose own file has no finding; with that of another, added columns cannot be compared.
+    `intact`: `digest_of` the faces of each unit whose own file has no finding, by its id; with that of another, added
+    columns cannot be compared.
     `replaced`: ids of units that later ones replace; what is left of these is not reported here.
     A set that the index has must be complete; what one lacks that it has not is reported once, with the command that
     completes it.
     """
-    indexed, quoted = _indexed_sets(out), shlex.quote(str(out))
-    folder = OutPaths(out).columns
-    present = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+    indexed, quoted, folder = _indexed_sets(paths.root), shlex.quote(paths.place), paths.columns
+    present = sorted(paths.files.names(folder)) if paths.files.is_remote or folder.is_dir() else []
     for name in sorted(indexed.keys() - set(present)):
         rebuild = f"run `facefeed verify {quoted} --rebuild-index`, and add them again"
         yield Finding("columns", f"columns/{name}", "missing, although the index has its columns", rebuild)
     for name in present:
         location = f"columns/{name}"
-        remove = f"run `facefeed remove {quoted} {name}`" if (folder / name).is_dir() else "delete it"
+        remove = f"run `facefeed remove {quoted} {name}`" if name in names_of_sets(paths) else "delete it"
         try:
-            column_set = ColumnSet.read(out, name)
+            column_set = ColumnSet.read(paths, name)
         except CorruptDataError as error:
             yield Finding("columns", location, str(error), remove)
             continue
@@ -79,21 +77,21 @@ def _indexed_sets(out: Path) -> dict[str, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class _ColumnFile:
-    """A file of added columns. `unit`: whose rows it is of; `is_intact`: whether that one's file has no finding."""
+    """A file of added columns. `unit`: whose rows it is of; `faces`: `digest_of` these, if its own file is intact."""
 
     location: str
     unit: Receipt
-    is_intact: bool
+    faces: str | None
 
 
 def _check_set(
-    column_set: ColumnSet, units: Sequence[Receipt], intact: Container[str], run: OrderedMap
+    column_set: ColumnSet, units: Sequence[Receipt], intact: Mapping[str, str], run: OrderedMap
 ) -> Iterator[Finding]:
     files = [
         _ColumnFile(
-            location=column_set.unit_file(unit.unit).relative_to(column_set.root).as_posix(),
+            location=column_set.paths.name_of(column_set.unit_file(unit.unit)),
             unit=unit,
-            is_intact=unit.unit in intact,
+            faces=intact.get(unit.unit),
         )
         for unit in units
     ]
@@ -102,43 +100,31 @@ def _check_set(
         yield from findings
 
 
-def _check_files(
-    column_set: ColumnSet,
-    paths: OutPaths,  # noqa: ARG001 (a set has its own)
-    files: Sequence[_ColumnFile],
-) -> list[list[Finding]]:
-    return [[*_check_file(column_set, file)] for file in files]
+def _check_files(column_set: ColumnSet, paths: OutPaths, files: Sequence[_ColumnFile]) -> list[list[Finding]]:
+    return [[*_check_file(replace(column_set, paths=paths), file)] for file in files]
 
 
 def _check_file(column_set: ColumnSet, file: _ColumnFile) -> Iterator[Finding]:
     path, unit, location = column_set.unit_file(file.unit.unit), file.unit, file.location
     remedy = f"delete the file and run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
     try:
-        check_columns(column_set, unit)
-        with pq.ParquetFile(path) as opened:
-            if not opened.schema_arrow.equals(column_set.file_schema):
-                yield Finding("columns", location, "is not of the schema of its _set.json", remedy)
-            elif file.is_intact and not _same_faces(path, column_set.root / str(unit.file)):
-                yield Finding("columns", location, f"its faces are not those of {unit.file}, in their order", remedy)
+        faces = check_columns(column_set, unit)
+        if file.faces is not None and digest_of(faces) != file.faces:
+            yield Finding("columns", location, f"its faces are not those of {unit.file}, in their order", remedy)
     except StoppedError:
         raise
     except Exception as error:  # whatever a parser raises on damaged bytes
         raise_unless_damage(path, error)
         detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
-        if not path.exists():
+        if column_set.paths.files.size_bytes(path) is None:
             remedy = f"run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
         yield Finding("columns", location, detail if isinstance(error, FacefeedError) else repr(error), remedy)
 
 
-def _same_faces(path: Path, unit_path: Path) -> bool:
-    own, expected = (pq.read_table(each, columns=["face_id"], partitioning=None) for each in (path, unit_path))
-    return bool(own.column("face_id").equals(expected.column("face_id")))
-
-
 def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt], replaced: Container[str]) -> Iterator[Finding]:
     known = {unit.unit for unit in units}
-    for path in sorted(column_set.folder.iterdir()):  # not `glob`, which finds nothing where it cannot read
-        if path.suffix == ".parquet" and path.stem not in known and path.stem not in replaced:
-            location = path.relative_to(column_set.root).as_posix()
+    for unit in units_of_set(column_set.paths, column_set.name):
+        if unit not in known and unit not in replaced:
+            location = column_set.paths.name_of(column_set.unit_file(unit))
             detail = "is of no unit of this dataset; other readers would see its rows"
             yield Finding("columns", location, detail, "delete the file")

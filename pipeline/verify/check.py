@@ -16,16 +16,17 @@ import pyarrow as pa
 
 from ..commit.finalize import renewed_manifest, superseded_units
 from ..console import plural
+from ..dataset.added_columns import column_files
 from ..dataset.index import current_index_path
 from ..dataset.index.part import PART_SUFFIX
-from ..dataset.index_builder import num_rows_of
+from ..dataset.index_builder import faces_of
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
 from ..dataset.stores.address import is_address
 from ..dataset.stores.writing import open_out
 from ..errors import CorruptDataError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
-from ..files import files_below, raise_unless_damage, refuse_unmapped, stop_on_any_disk_error
+from ..files import raise_unless_damage, refuse_unmapped, stop_on_any_disk_error
 from ..planning.options import hash_config
 from ..planning.plan import Plan, Unit
 from ..planning.receipts import lists_inputs_of
@@ -133,7 +134,7 @@ class _Verification:
     ) -> None:
         self._paths, self._parts, self._start, self._on_file = paths, parts, start, on_file
         self._units: list[Receipt] = []  # with rows, and without their inputs
-        self._intact: set[str] = set()  # ids of those without findings
+        self._intact: dict[str, str] = {}  # of those without findings, a digest of the ids of their faces
 
     def result(self) -> VerifyResult:
         """Checks the files, and then all that is said of them."""
@@ -169,8 +170,8 @@ class _Verification:
                 continue
             result.add(checked)
             self._units.append(checked.receipt)
-            if not checked.findings:
-                self._intact.add(checked.receipt.unit)
+            if checked.faces is not None:
+                self._intact[checked.receipt.unit] = checked.faces
             if checked.index_part is not None:
                 self._part(checked.receipt).write_bytes(checked.index_part)
 
@@ -193,7 +194,7 @@ class _Verification:
         if not has_lost_parts:
             findings += _unaccounted_files(paths, {str(unit.file) for unit in self._units}, unaccounted | replaced)
         is_accounted = not (unaccounted or has_lost_parts)
-        of_columns = list(check_added_columns(out, self._units, self._intact, replaced, run)) if is_accounted else []
+        of_columns = list(check_added_columns(paths, self._units, self._intact, replaced, run)) if is_accounted else []
         findings += of_columns
         files = self._files_to_index() if is_accounted and not of_columns else None
         if paths.files.is_remote:  # parts of the index are here
@@ -211,7 +212,7 @@ class _Verification:
         for unit in sorted(self._units, key=lambda unit: str(unit.file)):
             path = self._part(unit) if self._paths.files.is_remote else self._paths.root / str(unit.file)
             try:
-                rows = unit.rows if unit.unit in self._intact else num_rows_of(path)
+                rows = unit.rows if unit.unit in self._intact else len(faces_of(path))
             except CorruptDataError:
                 return None
             files.append(IndexedFile(path=path, location=str(unit.file), first_row=first_row, rows=rows))
@@ -306,9 +307,8 @@ def _files_of_faces(paths: OutPaths) -> list[Path]:
 def _files_left_of(replaced: Container[str], run_state: RunState) -> Iterator[Finding]:
     """One finding on the files of replaced units, which the end of a run removes last."""
     paths = run_state.paths
-    columns = files_below(paths.columns) if paths.columns.is_dir() else []
-    files = (*_files_of_faces(paths), *(path for path in columns if path.suffix == ".parquet"))
-    left = [path.relative_to(paths.root).as_posix() for path in files if path.stem in replaced]
+    files = (*_files_of_faces(paths), *column_files(paths))
+    left = [paths.name_of(path) for path in files if path.stem in replaced]
     if left:
         is_compaction = run_state.plan.parts[-1].is_compaction
         command = f"run `facefeed compact {shlex.quote(paths.place)}`" if is_compaction else RERUN

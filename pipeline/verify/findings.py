@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import pyarrow as pa
 
 from ..dataset.manifest import Receipt
 from ..errors import FacefeedError, StoppedError
@@ -45,14 +49,20 @@ class Finding:
 class CheckedUnit:
     """Result of the check of a unit.
 
-    `has_file`: whether there is one. `index_part`: of an OUT in a store, the unit's part of the index; None where the
-    file has findings that leave it unread.
+    `has_file`: whether there is one. `faces`: `digest_of` their ids, where it has no finding. `index_part`: of an OUT
+    in a store, the unit's part of the index; None where the file has findings that leave it unread.
     """
 
     receipt: Receipt
     has_file: bool
     findings: Sequence[Finding]
+    faces: str | None = None
     index_part: bytes | None = None
+
+
+def digest_of(face_ids: pa.ChunkedArray) -> str:
+    """A hash, 32 hex digits, of the ids of faces in their order."""
+    return hashlib.sha256(json.dumps(face_ids.to_pylist()).encode()).hexdigest()[:32]
 
 
 @dataclass(kw_only=True)

@@ -67,7 +67,7 @@ def check_index(
     if files is None:
         return
     try:
-        added = [column_set for name in index.added if (column_set := ColumnSet.read(out, name)) is not None]
+        added = [column_set for name in index.added if (column_set := ColumnSet.read(paths, name)) is not None]
     except CorruptDataError:
         return
     schema = index_schema(manifest.face_schema(), manifest.fingerprint, added)

@@ -21,7 +21,7 @@ from ..dataset.schema import labels_of
 from ..errors import CorruptDataError
 from ..files import sha256_of
 from ..planning.plan import Unit
-from .findings import CheckedUnit, Finding, errors_as_findings
+from .findings import CheckedUnit, Finding, digest_of, errors_as_findings
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,11 +70,12 @@ def _check_unit(paths: OutPaths, schema: pa.Schema, unit: UnitToCheck) -> Checke
     if paths.files.size_bytes(path) is None:
         return CheckedUnit(receipt=unit.receipt, has_file=False, findings=[Finding("file", unit.location, "missing")])
     parts: list[bytes] = []
+    rows = _Rows(unit)
 
     def check() -> Iterator[Finding]:
         with paths.files.local(path) as local:
             try:
-                yield from _check_file(local, schema, unit)
+                yield from _check_file(local, schema, rows)
                 if paths.files.is_remote:
                     parts.append(part_of(local, str(unit.receipt.sha256)))
             except CorruptDataError as error:
@@ -83,17 +84,17 @@ def _check_unit(paths: OutPaths, schema: pa.Schema, unit: UnitToCheck) -> Checke
     findings = list(errors_as_findings("content", paths.root, unit.location, check))
     has_file = paths.files.size_bytes(path) is not None
     return CheckedUnit(
-        receipt=unit.receipt, has_file=has_file, findings=findings, index_part=parts[0] if parts else None
-    )
+        receipt=unit.receipt, has_file=has_file, findings=findings, faces=None if findings else rows.digest,
+        index_part=parts[0] if parts else None,
+    )  # fmt: skip
 
 
-def _check_file(path: Path, schema: pa.Schema, unit: UnitToCheck) -> Iterator[Finding]:
-    receipt = unit.receipt
+def _check_file(path: Path, schema: pa.Schema, rows: _Rows) -> Iterator[Finding]:
+    unit, receipt = rows.unit, rows.unit.receipt
     if (size_bytes := path.stat().st_size) != receipt.bytes:
         yield Finding("size", unit.location, f"is {size_bytes} bytes, the receipt says {receipt.bytes}")
     if sha256_of(path) != receipt.sha256:
         yield Finding("hash", unit.location, "its SHA-256 is not the receipt's")
-    rows = _Rows(unit)
     for table in read_unit_file(path, receipt.unit, receipt.config_hash, receipt.rows):
         if table.schema.equals(schema):
             rows.add(table)
@@ -117,6 +118,11 @@ class _Rows:
         is_stored_crc = _crcs(table["image"]) == table["image_crc32"].to_numpy()
         self.changed_images += table["face_id"].filter(pa.array(~is_stored_crc)).to_pylist()
         self.ids.append(table.select(["face_id", "video_id", "split"]))
+
+    @property
+    def digest(self) -> str:
+        """`digest_of` the ids of all rows."""
+        return digest_of(pa.chunked_array([chunk for ids in self.ids for chunk in ids["face_id"].chunks], pa.string()))
 
     def findings(self) -> Iterator[Finding]:
         """Once all rows were added."""

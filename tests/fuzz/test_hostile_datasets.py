@@ -41,7 +41,7 @@ class Files:
 def add_columns(out: Path) -> str:
     """A set of added columns that lacks all of its files but says what it is; returns its folder's name."""
     schema = pa.schema([pa.field("mood", pa.float32()), pa.field("added", pa.list_(pa.float32(), 4))])
-    column_set = ColumnSet(root=out, name="moods", fingerprint="m", source="/makers/moods.py", schema=schema)
+    column_set = ColumnSet(paths=OutPaths(out), name="moods", fingerprint="m", source="/makers/moods.py", schema=schema)
     column_set.receipt_file("x").parent.mkdir(parents=True)
     column_set.record.write_text(column_set.to_json())
     for unit in Plan.load(OutPaths(out)).units():

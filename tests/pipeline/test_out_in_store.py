@@ -18,6 +18,7 @@ from socket import gethostname
 from typing import Any
 
 import pytest
+from assets_columns import FILE
 from assets_in_process import in_process, new_folder
 from assets_out_in_store import (
     BUCKET,
@@ -34,6 +35,7 @@ from assets_stores import MisbehavingServer, opened, without_delays
 from assets_task_pool import TasksInProcess, checked_by
 from assets_tiny_source import TinySource
 from assets_worker_in_process import worker_in_process
+from facefeed.pipeline.added_columns.run import add_columns
 from facefeed.pipeline.commit import store_lock
 from facefeed.pipeline.commit.store_lock import StoreLocks
 from facefeed.pipeline.compaction.run import compact
@@ -391,11 +393,34 @@ def test_rows_of_other_settings_are_not_mixed_in(store: Store, source: TinySourc
     assert store.contents() == before
 
 
-def test_added_columns_are_not_left_behind_the_rows(store: Store, source: TinySource) -> None:
-    store.precompute(source)
-    store.write("columns/mine/_set.json", b"{}")
-    with pytest.raises(UsageError, match=rf"^{URL}: has added columns"):
-        store.precompute(source)
+def test_a_dataset_with_added_columns_is_continued_as_in_a_folder(store: Store, source: TinySource) -> None:
+    out = new_folder() / "out"
+
+    def run() -> Summary:
+        with in_process():
+            precompute(source.folder, out, **SETTINGS)
+        store.on_another_machine()
+        return store.precompute(source)
+
+    def add() -> int:
+        local = add_columns(out, f"{FILE}:Colour", workers=1)
+        store.on_another_machine()
+        stored = add_columns(URL, f"{FILE}:Colour", workers=1, storage_options=store.server.options)
+        assert (stored.units, stored.units_before) == (local.units, local.units_before)
+        return stored.units
+
+    run()
+    assert add() > 1
+    assert store.contents() == contents_of(out)
+    change(source)
+    (incomplete,) = run().incomplete_columns
+    assert f"run `facefeed add {URL} " in str(incomplete)
+    assert {name for name in store.names() if name.startswith("columns/")} == {
+        path.relative_to(out).as_posix() for path in out.glob("columns/**/*.*")
+    }
+    assert add() > 0
+    assert store.contents() == contents_of(out)
+    assert store.is_whole()
 
 
 def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: Store, source: TinySource) -> None:

@@ -19,6 +19,7 @@ from ...json_records import brief, parse_json
 from ..added_columns import ADDED, column_origins, keeps_columns, read_column_sets, with_folder
 from ..index_like import OutdatedIndex
 from ..manifest import check_unit_files
+from ..out import OutPaths
 from ..schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of
 from . import arrays, layout
 from .batches import Batches
@@ -103,7 +104,7 @@ class Index:
             large = [name for name in DENSE_COLUMNS if name in UNINDEXED_COLUMNS]
             stored = {name: f"{name} {too_large.format(self.out / 'faces')}" for name in large}
         try:
-            sets = read_column_sets(self.out)
+            sets = read_column_sets(OutPaths(self.out))
         except (CorruptDataError, OSError):  # `facefeed verify` reports it
             return stored
         for column_set in sets:

@@ -5,6 +5,6 @@ Must not know: what is in the files.
 """
 
 from .files import FolderFiles, OutFiles
-from .paths import OutPaths
+from .paths import RECEIPT_FOLDERS, OutPaths
 
-__all__ = ["FolderFiles", "OutFiles", "OutPaths"]
+__all__ = ["RECEIPT_FOLDERS", "FolderFiles", "OutFiles", "OutPaths"]

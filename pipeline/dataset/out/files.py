@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -41,8 +43,8 @@ class OutFiles(Protocol):
     def fetch(self, paths: Sequence[Path]) -> None:
         """Makes small files of a store local, if they are there."""
 
-    def names(self, root: Path) -> set[str]:
-        """Names of the files and folders in OUT itself, which is at `root`; raises `OSError`."""
+    def names(self, folder: Path) -> set[str]:
+        """Names of the files and folders in a folder of OUT, or in OUT itself; raises `OSError`."""
 
     def unlisted(self) -> OutFiles:
         """The same files, as they are now and not as they were when they were listed."""
@@ -89,6 +91,9 @@ class OutFiles(Protocol):
     def remove_all(self, sequences: Sequence[Sequence[Path]]) -> None:
         """Removes files, those of one sequence in its order; of a store, those of several sequences at a time."""
 
+    def remove_folder(self, folder: Path, temporary: Path, *, last: Path) -> None:
+        """Removes a folder with its files: at once, by way of `temporary`; in a store one by one, and `last` last."""
+
     def rename(self, path: Path, target: Path) -> None:
         """Gives a file another name, in place of the one that has it; raises `FileNotFoundError` where it is gone."""
 
@@ -109,9 +114,9 @@ class FolderFiles:
     def fetch(self, paths: Sequence[Path]) -> None:
         """See `OutFiles`: all files are local."""
 
-    def names(self, root: Path) -> set[str]:
+    def names(self, folder: Path) -> set[str]:
         """See `OutFiles`."""
-        return {path.name for path in root.iterdir()} if root.exists() else set()
+        return {path.name for path in folder.iterdir()} if folder.exists() else set()
 
     def unlisted(self) -> Self:
         """See `OutFiles`: nothing is listed before it is asked for."""
@@ -185,6 +190,14 @@ class FolderFiles:
         for paths in sequences:
             for path in paths:
                 self.remove(path)
+
+    def remove_folder(self, folder: Path, temporary: Path, *, last: Path) -> None:  # noqa: ARG002 (a store needs it)
+        """See `OutFiles`."""
+        removed = temporary / f"{folder.name}.{uuid.uuid4().hex}.removed"
+        with stop_on_disk_error(folder):
+            folder.rename(removed)
+            sync_folder(folder.parent)
+            shutil.rmtree(removed)
 
     def rename(self, path: Path, target: Path) -> None:
         """See `OutFiles`; not synced: whoever needs the new name to survive a power failure does that."""

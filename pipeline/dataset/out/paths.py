@@ -8,6 +8,9 @@ from typing import Self
 
 from .files import FolderFiles, OutFiles
 
+RECEIPT_FOLDERS = ("receipts", "_receipts")
+"""Names of folders of small files, of which either none or nearly all are read: of units, and of added columns."""
+
 
 @dataclass(frozen=True)
 class OutPaths:
@@ -58,6 +61,10 @@ class OutPaths:
     def columns(self) -> Path:
         """Added columns, one folder per set; see `added_columns`."""
         return self.root / "columns"
+
+    def columns_record(self, name: str) -> Path:
+        """The file that says what a set of added columns is."""
+        return self.columns / name / "_set.json"
 
     @property
     def lease(self) -> Path:

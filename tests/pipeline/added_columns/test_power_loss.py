@@ -13,6 +13,7 @@ from assets_recorded_commands import RecordedCommand
 from facefeed.pipeline.added_columns.run import add_columns, remove_columns
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.errors import UsageError
 from facefeed.pipeline.verify.check import verify
 
@@ -76,7 +77,7 @@ class Adding(Columns):
         add_columns(self.out, MAKER, workers=1, on_progress=self.note_progress)
 
     def finished_steps(self) -> int:
-        column_set = ColumnSet.read(self.out, "colour")
+        column_set = ColumnSet.read(OutPaths(self.out), "colour")
         units = [receipt for _, _, receipt in open_run_state(self.out).finished_units()]
         return 0 if column_set is None else sum(map(column_set.has_file_for, units))
 

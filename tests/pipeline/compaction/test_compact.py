@@ -400,7 +400,7 @@ def test_what_was_not_removed_at_the_end_is_removed_by_the_next_run(out: Path, m
 
 def file_of_colour(out: Path) -> Path:
     """Its file for a unit of val, whose small file has 31 rows."""
-    column_set = ColumnSet.read(out, "colour")
+    column_set = ColumnSet.read(OutPaths(out), "colour")
     assert column_set is not None
     receipt = next(each for _, unit, each in open_run_state(out).finished_units() if unit.split == "val" and each.file)
     return column_set.unit_file(receipt.unit)

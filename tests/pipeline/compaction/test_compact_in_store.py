@@ -245,14 +245,6 @@ def test_a_store_that_overwrites_what_is_to_be_created_is_refused(small: StoredO
     assert small.contents() == before
 
 
-def test_added_columns_are_not_left_behind_the_rows(small: StoredOut) -> None:
-    small.write("columns/mine/_set.json", b"{}")
-    before = small.contents()
-    with pytest.raises(UsageError, match=rf"^{URL}: has added columns .* copy the dataset to a folder, or remove"):
-        compacting(small)
-    assert small.contents() == before
-
-
 def test_a_dataset_on_which_another_run_is_at_work_is_refused(small: StoredOut) -> None:
     locks, before = StoreLocks(WritableFiles(StoreAddress(URL, small.server.options), StoreCounter())), small.contents()
     with locks.hold("driver.lease", work="facefeed precompute"), pytest.raises(RefusedError, match="is working on it"):

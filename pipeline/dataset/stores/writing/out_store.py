@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from ....errors import StoppedError, UsageError
 from ....files import read_stored, stop_on_disk_error, write_durably
-from ...out import OutPaths
+from ...out import RECEIPT_FOLDERS, OutPaths
 from ..blocks import BLOCK_BYTES
 from ..concurrent import MAX_REQUESTS, map_on_threads
 from ..fetching import fetch_latest
@@ -40,7 +40,7 @@ class StoreFiles:
         self.remote, self._paths = remote, OutPaths(root)
         self._stored: dict[str, StoredFile] = {}
         self._listed: dict[str, int] | None = None  # sizes by name, with what was written since
-        self._has_receipts = False
+        self._fetched_receipts: set[Path] = set()  # folders of receipts, all of which were fetched
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreFiles, (self.remote, self._paths.root)
@@ -60,23 +60,19 @@ class StoreFiles:
         return StoreFiles(self.remote, self._paths.root)
 
     def refresh(self) -> None:
-        """See `OutFiles`; also fetches what is new or has changed of plan and manifest.
-
-        Raises `UsageError` where there are added columns, which are not continued in a store.
-        """
+        """See `OutFiles`; also fetches what is new or has changed of plan, manifest and records of added columns."""
         self._stored = {each.name: each for each in self._list()}
-        if columns := next((name for name in self._stored if name.startswith("columns/")), None):
-            raise UsageError(
-                f"{self.remote.address}: has added columns ({columns}), which only commands on folders keep up to "
-                "date: copy the dataset to a folder, or remove columns/ from the store and add them again later"
-            )
         self._listed = {name: each.size_bytes for name, each in self._stored.items()}
-        self._has_receipts = False
-        self.fetch([*self._listed_in(self._paths.plan), self._paths.manifest])
+        self._fetched_receipts.clear()
+        records = [path for path in self._listed_in(self._paths.columns) if self._is_record(path)]
+        self.fetch([*self._listed_in(self._paths.plan), self._paths.manifest, *records])
         with stop_on_disk_error(self._paths.plan):
             for path in self._paths.plan.iterdir():
                 if self._paths.name_of(path) not in self._stored:
                     path.unlink(missing_ok=True)
+
+    def _is_record(self, path: Path) -> bool:
+        return path == self._paths.columns_record(path.parent.name)
 
     def _list(self, below: str = "") -> Iterator[StoredFile]:
         """Files in the store, without those by which some tools mark folders."""
@@ -103,6 +99,8 @@ class StoreFiles:
             return
         if self._is_fetched(path):
             return
+        with stop_on_disk_error(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
         if self._is_large(path):
             with stop_on_disk_error(path), suppress(FileNotFoundError), self.local(path) as fetched:
                 fetched.replace(path)
@@ -125,10 +123,11 @@ class StoreFiles:
             return False
         return wanted is not None and (status.st_size, status.st_mtime_ns) == (wanted.size_bytes, wanted.mtime_ns)
 
-    def names(self, root: Path) -> set[str]:  # noqa: ARG002 (a folder needs it)
+    def names(self, folder: Path) -> set[str]:
         """See `OutFiles`; `refresh` was called before."""
         assert self._listed is not None
-        return {name.partition("/")[0] for name in self._listed}
+        below = "" if folder == self._paths.root else f"{self._paths.name_of(folder)}/"
+        return {name.removeprefix(below).partition("/")[0] for name in self._listed if name.startswith(below)}
 
     def _stat(self, name: str) -> StoredFile | None:
         try:
@@ -142,9 +141,10 @@ class StoreFiles:
         if self._listed is not None:
             if name not in self._listed:
                 raise FileNotFoundError(str(path))
-            if path.parent == self._paths.receipts and not self._has_receipts:  # where one is read, all are
-                self.fetch(self._listed_in(self._paths.receipts))
-                self._has_receipts = True
+            folder = path.parent
+            if folder.name in RECEIPT_FOLDERS and folder not in self._fetched_receipts:  # where one is read, all are
+                self.fetch(self._listed_in(folder))
+                self._fetched_receipts.add(folder)
             with suppress(FileNotFoundError):  # removed from the store since it was listed
                 return read_stored(path)
         try:
@@ -181,9 +181,6 @@ class StoreFiles:
     @contextmanager
     def fetched(self, paths: Sequence[Path]) -> Iterator[None]:
         """See `OutFiles`: as they were listed; those that are not there are left out."""
-        with stop_on_disk_error(self._paths.faces):
-            for folder in {path.parent for path in paths}:
-                folder.mkdir(parents=True, exist_ok=True)
         try:
             self.fetch(paths)
             yield
@@ -230,6 +227,8 @@ class StoreFiles:
                     raise
         if self._listed is not None:
             self._listed[name] = len(content)
+            with stop_on_disk_error(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
             write_durably(path, text, temporary)
 
     def _holds(self, name: str, content: bytes) -> bool:
@@ -280,6 +279,14 @@ class StoreFiles:
                 self.remove(path)
 
         map_on_threads(remove, sequences)
+
+    def remove_folder(self, folder: Path, temporary: Path, *, last: Path) -> None:  # noqa: ARG002 (a folder needs it)
+        """See `OutFiles`."""
+        assert self._listed is not None
+        name = self._paths.name_of(folder)
+        names = [each for each in self._listed if each == name or each.startswith(f"{name}/")]
+        self.remove_all([[path] for each in names if (path := self._paths.root / each) != last])
+        self.remove(last)
 
     def rename(self, path: Path, target: Path) -> None:
         """See `OutFiles`: a copy within the store, then the removal of the other name."""

@@ -12,6 +12,7 @@ from assets_out_model import OutModel
 from facefeed.pipeline.dataset.added_columns import ColumnSet
 from facefeed.pipeline.dataset.index import Index
 from facefeed.pipeline.dataset.open_dataset import open_dataset
+from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.stored_images import StoredImages
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.findings import Finding
@@ -41,7 +42,7 @@ def check_sound(out: Path, model: OutModel) -> None:
 
 def check_columns_are_complete(out: Path) -> None:
     """The index has the added columns where each file of rows, as it is now, has a file of them."""
-    column_set = ColumnSet.read(out, Colour.name)
+    column_set = ColumnSet.read(OutPaths(out), Colour.name)
     if column_set is None or is_half_removed(out):
         return
     run_state = run_state_of(out)
@@ -52,7 +53,7 @@ def check_columns_are_complete(out: Path) -> None:
 
 def is_half_removed(out: Path) -> bool:
     """Whether the removal of the added columns was killed."""
-    column_set = ColumnSet.read(out, Colour.name)
+    column_set = ColumnSet.read(OutPaths(out), Colour.name)
     return column_set is not None and column_set.is_being_removed
 
 
