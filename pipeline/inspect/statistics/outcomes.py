@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ...console import plural
+from ...dataset.added_columns import column_files
 from ...dataset.index import current_index_path
 from ...dataset.manifest import InputOutcome, Manifest
 from ...dataset.out import OutPaths
@@ -106,7 +107,7 @@ class Outcomes:
     @cached_property
     def size_bytes(self) -> int:
         """Size of the files of rows, of those of added columns, and of the index together."""
-        of_columns = sum(path.stat().st_size for path in self.paths.columns.rglob("*.parquet"))
+        of_columns = sum(self.paths.files.size_bytes(path) or 0 for path in column_files(self.paths))
         return self.manifest.bytes + of_columns + current_index_path(self.index_out).stat().st_size
 
 

@@ -33,8 +33,9 @@ from facefeed.pipeline.commit.store_lock import StoreLocks
 from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.dataset.stores.address import StoreAddress
 from facefeed.pipeline.dataset.stores.counts import StoreCounter
-from facefeed.pipeline.dataset.stores.writing import WritableFiles
+from facefeed.pipeline.dataset.stores.writing import WritableFiles, open_out
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
+from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
@@ -154,6 +155,12 @@ def test_columns_that_are_too_large_for_the_index_are_in_their_files(plain: Stor
     (tmp_path / "columns.parquet").write_bytes(plain.read(column_files(plain)[0]))
     assert pq.read_schema(tmp_path / "columns.parquet").names == ["face_id", "vector_513", "vector_512"]
     assert plain.is_whole()
+
+
+def test_inspect_counts_their_bytes_as_in_a_folder(with_columns: StoredOut, coloured: Path) -> None:
+    with open_out(URL, with_columns.server.options) as paths:
+        stored = inspect_dataset(paths).outcomes.size_bytes
+    assert stored == inspect_dataset(coloured).outcomes.size_bytes
 
 
 def test_removed_they_leave_the_dataset_as_it_was(with_columns: StoredOut, out: Path) -> None:
