@@ -26,6 +26,7 @@ TOO_MANY_FILES = {errno.EMFILE, errno.ENFILE}
 
 RAISE_FILES_LIMIT = "raise the limit of open files (ulimit -n)"
 
+_PART_BYTES = 1 << 16
 _STORE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 _MEMORY_ASKED = re.compile(r"of size (\d+) failed")
 """In Arrow's errors."""
@@ -136,6 +137,18 @@ def read_stored(path: Path) -> bytes:
         with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
             refuse_non_file(path)
             return path.read_bytes()
+    except NotADirectoryError as error:
+        raise FileNotFoundError(*error.args) from error
+
+
+def read_stored_in_parts(path: Path) -> Iterator[bytes]:
+    """The bytes of a file of any size, in parts; raises what `read_stored` does, once they are read."""
+    try:
+        with stop_on_disk_error(path, unless=(FileNotFoundError, NotADirectoryError)):
+            refuse_non_file(path)
+            with path.open("rb") as file:
+                while part := file.read(_PART_BYTES):
+                    yield part
     except NotADirectoryError as error:
         raise FileNotFoundError(*error.args) from error
 

@@ -8,12 +8,13 @@ is for JSON that others read.
 
 from __future__ import annotations
 
+import codecs
 import json
 import math
 import re
 import reprlib
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -35,16 +36,15 @@ def parse_json(text: str | bytes | bytearray) -> Any:
     return value
 
 
-def parse_json_list_by_list(text: str | bytes, convert: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
+def parse_json_list_by_list(parts: Iterable[bytes], convert: Mapping[str, Callable[[Any], Any]]) -> dict[str, Any]:
     """The object of a JSON text, each element of some of its lists converted once it is parsed.
 
-    So the plain values of a long list, which take three times the memory of its text, are never there all at once.
-    `convert`: by the name of the list, what makes a value of an element. Raises `ValueError` as `parse_json` does,
-    where the text is no object, and what `convert` raises.
+    So neither the text nor the plain values of a long list, which take three times its memory, are there all at once.
+    `parts`: the text, in parts of any size, but the first of four bytes at least, if there are as many. `convert`: by
+    the name of the list, what makes a value of an element. Raises `ValueError` as `parse_json` does, where the text is
+    no object, and what `convert` raises.
     """
-    if isinstance(text, bytes):
-        text = text.decode(json.detect_encoding(text), "surrogatepass")
-    cursor = _Cursor(text)
+    cursor = _Cursor(_decoded(parts))
     values: dict[str, Any] = {}
     for _ in cursor.items("{", "}"):
         name = cursor.value()
@@ -59,23 +59,54 @@ def parse_json_list_by_list(text: str | bytes, convert: Mapping[str, Callable[[A
     return values
 
 
-class _Cursor:
-    """A position in a JSON text."""
+def _decoded(parts: Iterable[bytes]) -> Iterator[str]:
+    """The text of the parts, in any encoding that JSON may have."""
+    decoder: codecs.IncrementalDecoder | None = None
+    for part in parts:
+        if decoder is None:
+            decoder = codecs.getincrementaldecoder(json.detect_encoding(part))("surrogatepass")
+        yield decoder.decode(part)
+    if decoder is not None:
+        yield decoder.decode(b"", final=True)
 
-    def __init__(self, text: str) -> None:
-        self._text, self._position, self._depth = text, 0, 0
+
+class _Cursor:
+    """A position in a JSON text, of which only what is not parsed yet is in memory; its `parts` are read as needed."""
+
+    def __init__(self, parts: Iterator[str]) -> None:
+        self._parts, self._text, self._position, self._depth = parts, "", 0, 0
+        self._num_passed = 0  # characters before `_text`
         self._decode = json.JSONDecoder().raw_decode
+
+    def _read_on(self) -> bool:
+        """Reads at least as much as is there, so that a long value is tried a few times; False at the end of all."""
+        wanted = max(len(self._text) - self._position, 1)
+        parts: list[str] = []
+        while wanted > 0 and (part := next(self._parts, None)) is not None:
+            parts.append(part)
+            wanted -= len(part)
+        if not any(parts):
+            return False
+        self._num_passed += self._position
+        self._text, self._position = "".join([self._text[self._position :], *parts]), 0
+        return True
 
     def is_at(self, character: str) -> bool:
         """Whether this character is the next one that is no space."""
-        match = _SPACE.match(self._text, self._position)
-        self._position = match.end() if match else self._position
+        self._skip_spaces()
         return self._text.startswith(character, self._position)
+
+    def _skip_spaces(self) -> None:
+        while True:
+            match = _SPACE.match(self._text, self._position)
+            self._position = match.end() if match else self._position
+            if self._position < len(self._text) or not self._read_on():
+                return
 
     def skip(self, character: str) -> None:
         """Moves past the character; raises `ValueError` where another one is next."""
         if not self.is_at(character):
-            raise ValueError(f"no {character!r} at character {self._position:,}")
+            raise ValueError(f"no {character!r} at character {self._num_passed + self._position:,}")
         self._position += 1
 
     def items(self, first: str, last: str) -> Iterator[None]:
@@ -92,19 +123,28 @@ class _Cursor:
 
     def value(self) -> Any:
         """The value that begins here; moves past it."""
-        self.is_at("")  # past spaces
-        try:
-            value, self._position = self._decode(self._text, self._position)
-        except RecursionError:
-            raise ValueError(_TOO_DEEP) from None
+        self._skip_spaces()
+        while True:
+            try:
+                value, end = self._decode(self._text, self._position)
+            except RecursionError:
+                raise ValueError(_TOO_DEEP) from None
+            except json.JSONDecodeError as error:
+                if self._read_on():
+                    continue
+                where = self._num_passed + error.pos
+                raise ValueError(f"{error.msg} at character {where:,}") from None
+            if len(self._text) - end >= _NUMBER_GOES_ON or not self._read_on():
+                break
+        self._position = end
         refuse_deep(value, MAX_DEPTH - self._depth)
         return value
 
     def end(self) -> None:
         """Raises `ValueError` where there is more."""
-        self.is_at("")
+        self._skip_spaces()
         if self._position != len(self._text):
-            raise ValueError(f"more than one value, from character {self._position:,} on")
+            raise ValueError(f"more than one value, from character {self._num_passed + self._position:,} on")
 
 
 def refuse_deep(value: Any, max_depth: int = MAX_DEPTH) -> None:
@@ -153,6 +193,7 @@ def record_of(cls: type[Record], data: object) -> Record:
 
 _CONTAINERS = {dict, list}
 _SPACE = re.compile(r"[ \t\n\r]*")
+_NUMBER_GOES_ON = 3  # characters after a number, such as "e-", of which more must be seen: 1.5 may become 1.5e-3
 _TOO_DEEP = f"lists and objects are nested more than {MAX_DEPTH} deep"
 _BRIEF = reprlib.Repr()
 _BRIEF.maxlevel = 3
@@ -259,6 +300,7 @@ _GENERICS: dict[Any, Callable[[tuple[Any, ...]], _Converter]] = {
     Union: _union,
     types.UnionType: _union,
     list: lambda arguments: partial(_list_of, _converter(arguments[0])),
+    Sequence: lambda arguments: partial(_list_of, _converter(arguments[0])),
     tuple: _tuple,
     dict: lambda arguments: partial(_dict_of, _converter(arguments[1])),
     Mapping: lambda arguments: partial(_dict_of, _converter(arguments[1])),

@@ -265,7 +265,7 @@ class _Run:
         """
         job = self.job
         self.paths.files.refresh()  # another run may have written to it since it was opened
-        plan = plan_to_continue(self.paths)
+        plan = plan_to_continue(self.paths, self.listing.entries)
         RecordedDataset(self.paths, plan).refuse_other(self.config)
         # It may have begun without clips of images, which this one has: then only the config's hash differs.
         if plan.parts and hash_config(plan.parts[0].config) != job.config_hash:
@@ -286,12 +286,13 @@ class _Run:
         changes = compare_with_plan(run_state, listing, job, self.progress.comparing)
         for text in (
             *absence_warnings(run_state, listing, changes),
-            *divided_recordings(run_state.plan.planned_videos(), changes.relinked),
+            *divided_recordings(run_state.plan, changes.relinked),
             *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
         ):
             self.progress.warn(text)
-        known = {*run_state.plan.planned_videos(), *(entry.video_id for entry in listing.entries)}
-        refuse_known_failures(collect_failures((), changes.refused), len(known), self.failure_limit, self.job_share)
+        planned = run_state.unit_of_video
+        total = len(planned) + sum(entry.video_id not in planned for entry in listing.entries)
+        refuse_known_failures(collect_failures((), changes.refused), total, self.failure_limit, self.job_share)
         return changes
 
     def extend_plan(self, run_state: RunState, changes: Changes, lease: Lease) -> RunState:

@@ -121,7 +121,7 @@ def _dry_run(
     `called`: when the dry run began, on the monotonic clock.
     """
     listed = time.monotonic()
-    run_state = RunState(paths, plan_to_continue(paths), job.config_hash)
+    run_state = RunState(paths, plan_to_continue(paths, listing.entries), job.config_hash)
     changes = compare_with_plan(run_state, listing, job, progress.comparing)
     run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
     compared = time.monotonic()
@@ -132,7 +132,7 @@ def _dry_run(
         *([conflicting_content_text(equal.conflicting)] if equal.conflicting else []),
         *([repeated_content_text(equal.repeated)] if equal.repeated else []),
         *absence_warnings(run_state, listing, changes),
-        *divided_recordings(run_state.plan.planned_videos(), changes.relinked),
+        *divided_recordings(run_state.plan, changes.relinked),
         *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, retry),
     ]
     plan_next = partial(

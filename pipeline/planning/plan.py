@@ -10,14 +10,16 @@ import hashlib
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 from ..dataset.manifest import check_units
 from ..dataset.out import OutPaths
 from ..dataset.schema import SPLITS, check_config
 from ..errors import CorruptDataError
-from ..files import read_stored, stop_on_disk_error
+from ..files import read_stored_in_parts, stop_on_disk_error
 from ..json_records import brief, parse_json_list_by_list, record_of
 from ..sources import Entry
 from .job_share import JobShare
@@ -127,10 +129,11 @@ class PlanPart:
         yield f"], {json.dumps(tail)[1:]}"
 
     @classmethod
-    def read(cls, path: Path) -> Self:
-        """Reads one part; raises `CorruptDataError` where the file is not one."""
+    def read(cls, path: Path, listed: Mapping[str, Entry] = MappingProxyType({})) -> Self:
+        """Reads one part; raises `CorruptDataError` where the file is not one. `listed`: see `Plan.load`, by id."""
         try:
-            data = parse_json_list_by_list(read_stored(path), {"units": _parse_unit})
+            parse_unit = partial(_parse_unit, listed=listed)
+            data = parse_json_list_by_list(read_stored_in_parts(path), {"units": parse_unit})
             if data.pop("version") != PLAN_VERSION:
                 raise ValueError("unknown version")
             if not isinstance(units := data.pop("units"), list):
@@ -183,13 +186,17 @@ def _stored_unit(unit: Unit) -> dict[str, Any]:
             "inputs": inputs}  # fmt: skip
 
 
-def _parse_unit(data: object) -> Unit:
+def _parse_unit(data: object, listed: Mapping[str, Entry]) -> Unit:
     stored = record_of(_StoredUnit, data)
     check_units([stored.unit, *stored.supersedes])
     if stored.split not in SPLITS:
         raise ValueError(f"split {brief(stored.split)} is none of {', '.join(SPLITS)}")
     texts: dict[str, str] = {}
-    inputs = tuple(_parse_entry(each, texts) for each in stored.inputs)
+    parsed = (_parse_entry(each, texts) for each in stored.inputs)
+    inputs = tuple(
+        same if (same := listed.get(entry.video_id)) is not None and _is_stored_alike(same, entry) else entry
+        for entry in parsed
+    )
     return Unit(
         unit_id=stored.unit, split=stored.split, supersedes=stored.supersedes, reuses=stored.reuses, inputs=inputs
     )
@@ -237,6 +244,11 @@ def _parse_entry(data: dict[str, Any], texts: dict[str, str]) -> Entry:
     return entry
 
 
+def _is_stored_alike(entry: Entry, other: Entry) -> bool:
+    """Whether both are equal and have the same JSON text, which ids of units depend on: 1 and 1.0 have not."""
+    return entry == other and repr((entry.values, entry.fake_segments)) == repr((other.values, other.fake_segments))
+
+
 @dataclass
 class Plan:
     """All parts of a plan, in order; where several units contain a video, the last one owns it."""
@@ -244,8 +256,11 @@ class Plan:
     parts: list[PlanPart] = field(default_factory=list)
 
     @classmethod
-    def load(cls, paths: OutPaths) -> Self:
+    def load(cls, paths: OutPaths, listed: Iterable[Entry] = ()) -> Self:
         """Reads all parts.
+
+        `listed`: what a source holds now. Inputs that are as they were planned are these objects, and not others that
+        take as much memory again.
 
         Raises `CorruptDataError` where one is damaged or missing, `StoppedError` where the disk fails.
         """
@@ -263,7 +278,8 @@ class Plan:
                 f"{paths.plan}: holds {unexpected}, but not {missing}: parts are numbered from 0 without a gap; "
                 "restore the missing one from a backup, or move away what is no part"
             )
-        return cls([PlanPart.read(paths.plan / name) for name in names])
+        by_id = {entry.video_id: entry for entry in listed}
+        return cls([PlanPart.read(paths.plan / name, by_id) for name in names])
 
     def units(self, job_share: JobShare | None = None) -> Iterator[Unit]:
         """Every unit that no later one supersedes, or the share of `job_share` in them.

@@ -8,40 +8,41 @@ from pathlib import Path
 from typing import Any
 
 from ..dataset.out import OutPaths
-from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION
+from ..dataset.schema import READABLE_VERSIONS, SCHEMA_VERSION, real_class
 from ..errors import RefusedError, UsageError
 from ..manipulation import own_masks
 from ..sources import Entry, Listing
+from ..sources.media.suffixes import is_image
 from .options import CLIP_SETTINGS, Options, config_differences
 from .plan import Plan
 
 
 class RecordedDataset:
-    """The plan that OUT holds, `plan` where it was read already; none in a new OUT.
+    """What a listing and a config must continue of the plan that OUT holds, `plan` where it was read already.
+
+    `config`: of its rows, whose hash units and receipts bear; None in a new OUT. `clip_settings`: what holds for its
+    clips of images; None as long as no run had any. They stand in the part of the plan that had the first one: OUT may
+    have begun with videos alone. `has_given_splits`: whether the split of any input was given when it was planned.
+    `entries`: the planned inputs that decide how others are listed: clips and images, and real inputs that are compared
+    with an original.
 
     Raises `UsageError` or `RefusedError` where OUT is something else.
     """
 
     def __init__(self, paths: OutPaths, plan: Plan | None = None) -> None:
         self._paths = paths
-        self._plan = _load_plan(paths) if plan is None else plan
-
-    @property
-    def config(self) -> dict[str, Any] | None:
-        """The config of its rows, whose hash units and receipts bear; None in a new OUT."""
-        return self._plan.parts[0].config if self._plan.parts else None
-
-    @property
-    def clip_settings(self) -> dict[str, Any] | None:
-        """What holds for its clips of images; None as long as no run had any.
-
-        It stands in the part of the plan that had the first one: OUT may have begun with videos alone.
-        """
-        for part in self._plan.parts:
-            settings = {key: part.config[key] for key in CLIP_SETTINGS if key in part.config}
-            if settings or any(entry.num_images for unit in part.units for entry in unit.inputs):
-                return settings
-        return None
+        plan = _load_plan(paths) if plan is None else plan  # not kept: a million inputs of it take half a gigabyte
+        self.config: dict[str, Any] | None = plan.parts[0].config if plan.parts else None
+        self.clip_settings = _clip_settings_of(plan)
+        self.has_given_splits = any(entry.split for unit in plan.all_units() for entry in unit.inputs)
+        real = real_class(self.config["labels"]) if self.config else None
+        self.entries = [
+            entry
+            for entry in _inputs(plan)
+            if entry.num_images
+            or is_image(entry.video_id)
+            or (entry.label == real and entry.compared and entry.source_id is not None)
+        ]
 
     @property
     def later_clip_settings(self) -> dict[str, Any] | None:
@@ -50,14 +51,9 @@ class RecordedDataset:
             key: value for key, value in (self.clip_settings or {}).items() if key not in (self.config or {})
         } or None
 
-    def entries(self) -> Iterator[Entry]:
-        """All planned inputs."""
-        return (entry for unit in self._plan.units() for entry in unit.inputs)
-
-    @property
-    def has_given_splits(self) -> bool:
-        """Whether the split of any input was given when it was planned."""
-        return any(entry.split for unit in self._plan.all_units() for entry in unit.inputs)
+    def video_ids(self) -> set[str]:
+        """Ids of all planned inputs; reads the plan."""
+        return {entry.video_id for entry in _inputs(Plan.load(self._paths))}
 
     def in_stored_order(self, columns: Sequence[str]) -> Sequence[str]:
         """The names of own columns in the order that they have in OUT, if it has the same ones."""
@@ -96,6 +92,18 @@ class RecordedDataset:
             f"OUT={str(self._paths.root)!r}: was made with other settings ({'; '.join(lines)}); rows of two settings "
             f"are never mixed: name a new OUT, or use the settings it was made with{remedy}"
         )
+
+
+def _inputs(plan: Plan) -> Iterator[Entry]:
+    return (entry for unit in plan.units() for entry in unit.inputs)
+
+
+def _clip_settings_of(plan: Plan) -> dict[str, Any] | None:
+    for part in plan.parts:
+        settings = {key: part.config[key] for key in CLIP_SETTINGS if key in part.config}
+        if settings or any(entry.num_images for unit in part.units for entry in unit.inputs):
+            return settings
+    return None
 
 
 def _load_plan(paths: OutPaths) -> Plan:

@@ -12,19 +12,20 @@ from ..dataset.added_columns import read_column_sets
 from ..dataset.manifest import InputOutcome, Manifest, Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, StoppedError, UsageError
+from ..sources import Entry
 from .job_share import JobShare
 from .options import hash_config
 from .plan import Plan, PlanPart, Unit
 from .receipts import ReceiptReader, lists_inputs_of
 
 
-def plan_to_continue(paths: OutPaths) -> Plan:
-    """The plan of OUT, which a run may continue.
+def plan_to_continue(paths: OutPaths, listed: Iterable[Entry]) -> Plan:
+    """The plan of OUT, which a run may continue; `listed`: see `Plan.load`.
 
     Raises `CorruptDataError` where it is damaged or lacks a part, or a set of added columns does not say what it is:
     the run would end with that after all of its work.
     """
-    plan = Plan.load(paths)
+    plan = Plan.load(paths, listed)
     try:
         manifest = Manifest.read(paths.root)
     except (CorruptDataError, UsageError):  # none yet, or a damaged one, which that of the run replaces

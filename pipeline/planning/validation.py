@@ -131,11 +131,11 @@ def _list_inputs(
     separable = separable_frames_warning(listing.entries, listing.labels)  # of those that are given no split by now
     listing = replace(listing, warnings=(*listing.warnings, *separable))
     listing = with_columns(listing, recorded.in_stored_order(columns))
-    listing = with_clips(listing, recorded.entries(), (listing.root, *allowed))
+    listing = with_clips(listing, recorded.entries, (listing.root, *allowed))
     listing = replace(listing, labels=listing.stored_labels or listing.labels)
     if splits is None and recorded.has_given_splits:
         listing = _with_warning_of_draws(listing, recorded)
-    listing = without_comparisons_of_real(with_masks(listing, allowed), recorded.entries())
+    listing = without_comparisons_of_real(with_masks(listing, allowed), recorded.entries)
     if masks == "source":
         listing = replace(listing, entries=[entry.without_mask() for entry in listing.entries])
     return listing
@@ -202,9 +202,11 @@ def _resolved(src: Path) -> Path:
 
 def _with_warning_of_draws(listing: Listing, recorded: RecordedDataset) -> Listing:
     """Warns of new inputs where the source gives no splits, as those of OUT were: by a file, or a column since gone."""
-    planned = {entry.video_id for entry in recorded.entries()}
+    if any(entry.split for entry in listing.entries):
+        return listing
+    planned = recorded.video_ids()
     added = [entry.video_id for entry in listing.entries if not entry.problem and entry.video_id not in planned]
-    if not added or any(entry.split for entry in listing.entries):
+    if not added:
         return listing
     warning = (
         f"splits of OUT were given, but none is for {plural(len(added), 'new input')} ({first_names(added, 3)}): they "

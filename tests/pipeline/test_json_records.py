@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 import pytest
+from assets_memory import peak_bytes
 from facefeed.pipeline.json_records import MAX_DEPTH, brief, parse_json, parse_json_list_by_list, record_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -128,18 +129,29 @@ _TEXTS = [
     "{}", ' { } ', '{"a": 1}', '{"units": []}', '{"units": [ ]}', '{"units": [1, [2], {"units": [3]}]}',
     '\n{ "a" : {"units": [0]} , "units" : [ "x" , null ] , "b" : [1] }\t', '{"units": 7}', '{"units": {"c": 1}}',
     '{"units": [1], "units": [2]}', '{"u\\u006eits": ["\u00e9", "\\ud800"]}', '{"a": NaN, "units": [Infinity]}',
+    '{"units": [12345, -1.5e-3, 0.25, true, "\\ud83d\\ude00", {"long name": [1.25E+2]}], "a": -Infinity}',
 ]  # fmt: skip
+
+
+def _parts(text: str, size: int = 1 << 20, encoding: str = "utf-8") -> list[bytes]:
+    """The encoded text in parts of so many bytes, the first of four at least."""
+    data = text.encode(encoding)
+    first = max(size, 4)
+    return [data[:first], *(data[start : start + size] for start in range(first, len(data), size))]
 
 
 @pytest.mark.parametrize("text", _TEXTS)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16"])
-def test_an_object_is_the_same_where_its_lists_are_read_element_by_element(text: str, encoding: str) -> None:
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1 << 20])
+def test_an_object_is_the_same_where_its_lists_are_read_element_by_element(text: str, encoding: str, size: int) -> None:
     seen: list[object] = []
-    found = parse_json_list_by_list(text.encode(encoding), {"units": lambda value: seen.append(value) or value})
+    parts = _parts(text, size, encoding)
+    found = parse_json_list_by_list(parts, {"units": lambda value: seen.append(value) or value})
     assert repr(found) == repr(json.loads(text))
     assert repr(seen[-1:]) == repr(found["units"][-1:] if isinstance(found.get("units"), list) else [])
 
 
+@pytest.mark.parametrize("size", [1, 1 << 20])
 @pytest.mark.parametrize(
     "text",
     [
@@ -149,9 +161,9 @@ def test_an_object_is_the_same_where_its_lists_are_read_element_by_element(text:
         '{"units": [' + "[" * 100_000 + "]}", '{"a": \u00a01}',
     ],
 )  # fmt: skip
-def test_what_is_no_object_is_an_error_where_its_lists_are_read_element_by_element(text: str) -> None:
+def test_what_is_no_object_is_an_error_where_its_lists_are_read_element_by_element(text: str, size: int) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 (any: the reader names the file)
-        parse_json_list_by_list(text, {"units": str})
+        parse_json_list_by_list(_parts(text, size), {"units": str})
 
 
 @pytest.mark.parametrize("text", ['{"a": %s}', '{"units": %s}', '{"units": [%s]}', '{"units": {"b": %s}}'])
@@ -163,5 +175,20 @@ def test_an_object_may_be_as_deep_where_its_lists_are_read_element_by_element(te
         expected = parse_json(text)
     found: object = None
     with suppress(ValueError):
-        found = parse_json_list_by_list(text, {"units": lambda value: value})
+        found = parse_json_list_by_list(_parts(text), {"units": lambda value: value})
     assert found == expected
+
+
+def test_a_text_of_which_no_element_is_long_is_never_in_memory_as_a_whole() -> None:
+    num_bytes = 0
+
+    def parts() -> Iterator[bytes]:
+        nonlocal num_bytes
+        yield b'{"units": ['
+        for _ in range(200):
+            part = b'"' + b"x" * 10_000 + b'", '
+            num_bytes += len(part)
+            yield part
+        yield b'""]}'
+
+    assert peak_bytes(lambda: parse_json_list_by_list(parts(), {"units": len})) < num_bytes / 10

@@ -15,6 +15,7 @@ from ...sources.media.suffixes import is_image
 from ...splits.assignment import Assignment, assign_splits
 from ...splits.leaks import refuse_new_leaks
 from ..options import Options
+from ..plan import Plan
 from ..run_state import RunState
 from .changes import Changes
 
@@ -78,7 +79,7 @@ def _same_clips(listing: Listing, added: Sequence[Entry], gone: Sequence[Entry])
     return of_gone | {entry.video_id: old for entry in added if (old := same_clip(entry, gone_clips))}
 
 
-def divided_recordings(planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> list[str]:
+def divided_recordings(plan: Plan, relinked: Sequence[Entry]) -> list[str]:
     """A warning of planned videos that are known now to show the same recording, and are in several splits.
 
     Splits are fixed once planned, so that nothing else follows from such a link. `relinked`: see `Changes`.
@@ -86,6 +87,7 @@ def divided_recordings(planned: Mapping[str, tuple[Entry, str]], relinked: Seque
     inputs: dict[str, list[str]] = defaultdict(list)
     if not relinked:
         return []
+    planned = plan.planned_videos()
     divided = _divided_footages(planned, relinked)
     for name, (entry, split) in sorted(_linked(planned, relinked).items()):
         if entry.footage and entry.footage in divided:

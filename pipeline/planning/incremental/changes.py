@@ -69,11 +69,9 @@ def find_changes(
             changes.added.append(entry)
             continue
         before, split = planned[entry.video_id]
-        if entry.split and entry.split != split:
-            raise RefusedError(
-                f"{entry.video_id}: was planned into {split}, the source now says {entry.split}; a split is fixed once "
-                "planned: use a new OUT, or --splits FILE if OUT was made with that"
-            )
+        _refuse_another_split(entry, split)
+        if entry is before:  # as `Plan.load` has it for those that are as planned
+            continue
         before = replace(before, split=entry.split)
         if listing.is_relinked(entry, before.footage):
             changes.relinked.append(entry)
@@ -88,6 +86,14 @@ def find_changes(
             (changes.touched if entry.video_id in unchanged else changes.changed).append(entry)
     changes.gone.extend(video_id for video_id in planned if video_id not in seen)
     return changes
+
+
+def _refuse_another_split(entry: Entry, planned: str) -> None:
+    if entry.split and entry.split != planned:
+        raise RefusedError(
+            f"{entry.video_id}: was planned into {planned}, the source now says {entry.split}; a split is fixed once "
+            "planned: use a new OUT, or --splits FILE if OUT was made with that"
+        )
 
 
 def compare_with_plan(run_state: RunState, listing: Listing, job: JobSpec, comparing: ComparisonProgress) -> Changes:

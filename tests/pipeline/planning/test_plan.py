@@ -217,7 +217,7 @@ def test_a_plan_is_read_as_it_was_written(
     assert Plan.load(out).parts == [part]
 
 
-def test_reading_a_plan_takes_little_more_memory_than_its_text_and_its_inputs(paths: OutPaths) -> None:
+def test_reading_a_plan_takes_little_more_memory_than_its_inputs(paths: OutPaths) -> None:
     entries = [
         Entry(video_id=f"part/{number:030}.mp4", source_id=f"part/{number // 5:030}.mp4", dataset="dfdc", label=1)
         for number in range(2000)
@@ -231,7 +231,7 @@ def test_reading_a_plan_takes_little_more_memory_than_its_text_and_its_inputs(pa
     finally:
         tracemalloc.stop()
     assert len(plan.planned_videos()) == 2000
-    assert most - kept < 2 * size_bytes
+    assert most - kept < size_bytes, "its text is never in memory as a whole"
 
 
 def test_what_a_killed_dry_run_has_left_in_an_out_is_no_other_data(paths: OutPaths) -> None:
