@@ -230,15 +230,14 @@ class _Run:
             units_left = sum(1 for _ in run_state.pending_units())
             lease.check()
             parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
-            manifest, incomplete_columns = self.finalize(run_state, changes, units_left)
+            manifest, failures, incomplete_columns = self.finalize(run_state, changes, units_left)
         with_rows = {*changes.gone} - run_state.without_rows(changes.gone)
         return Summary(
             manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,
             listing=self.listing, changes=changes, totals=totals, orphans=orphans,
-            seconds=time.monotonic() - self.started,
-            failures=failures_in_source(run_state, changes.refused, changes.removed)[0],
+            seconds=time.monotonic() - self.started, failures=failures,
             kept=sorted(with_rows - changes.blocked), unreadable=sorted(with_rows & changes.blocked),
-            partial=sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial"),
+            partial=_partial_inputs(run_state) if manifest.inputs["partial"] else [],
             dropped_identities=sorted(run_state.plan.dropped_identities()),
             equal_content=find_equal_content(run_state, manifest.labels),
             forecast=_matching_forecast(expected, job, totals), incomplete_columns=incomplete_columns,
@@ -344,7 +343,7 @@ class _Run:
         """Processes the units without a receipt, or this part's share of them, on a cluster of workers."""
         progress = self.progress
         pending, finished = run_state.pending_and_finished(self.job_share)
-        done_before = sum(1 for _ in run_state.outcomes()) if self.job_share is None else 0
+        done_before = sum(1 for _ in run_state.outcomes()) if pending and self.job_share is None else 0
         progress.expect(inputs=sum(len(unit.inputs_to_decode) for unit in pending), done_before=done_before)
         if pending:
             share = "" if self.job_share is None else f" of part {self.job_share}"
@@ -355,8 +354,10 @@ class _Run:
             )  # fmt: skip
         return progress.totals
 
-    def finalize(self, run_state: RunState, changes: Changes, units_left: int) -> tuple[Manifest, list[IncompleteSet]]:
-        """Writes index and manifest; returns the manifest and the added columns that lack rows now.
+    def finalize(
+        self, run_state: RunState, changes: Changes, units_left: int
+    ) -> tuple[Manifest, list[Failure], list[IncompleteSet]]:
+        """Writes index and manifest; returns the manifest, what has failed, and the added columns that lack rows now.
 
         Writes nothing where units are left to other parts of the job. Raises `TooManyFailedError` where more inputs
         failed than allowed, `StoppedError` where one of this run's own units is left.
@@ -374,17 +375,21 @@ class _Run:
         manifest = build_manifest(
             run_state, config, changes.refused, len(self.listing.missing), changes.removed, is_whole=not units_left
         )
-        if units_left:
-            return manifest, []
-        quarantine_orphans(run_state)  # of units that were split in this run
         failures, _ = failures_in_source(run_state, changes.refused, changes.removed)
+        if units_left:
+            return manifest, failures, []
+        quarantine_orphans(run_state)  # of units that were split in this run
         check_failures(manifest, failures, self.failure_limit, out, self.job_share)
         incomplete: list[IncompleteSet] = []
         if not is_published(run_state, manifest):
             incomplete = write_index_or_quarantine(run_state, manifest, redoes_units=True)
             publish_manifest(run_state.paths, manifest)
         remove_superseded(run_state)
-        return manifest, incomplete
+        return manifest, failures, incomplete
+
+
+def _partial_inputs(run_state: RunState) -> list[str]:
+    return sorted(outcome.video_id for _, outcome in run_state.outcomes() if outcome.outcome == "partial")
 
 
 def _matching_forecast(expected: Forecast | None, job: JobSpec, totals: Totals) -> Forecast | None:

@@ -129,7 +129,8 @@ def remove_superseded(run_state: RunState) -> int:
         # A unit whose file was damaged, and whose videos are gone, has lost its rows.
         without_rows = [unit for _, unit, receipt in run_state.finished_units() if receipt.file is None]
         remove_files_of(paths, [unit.unit_id for unit in (*superseded, *without_rows)])
-        unreadable = {outcome.video_id for _, outcome in run_state.outcomes() if outcome.reason == "unreadable"}
+        outcomes = run_state.outcomes() if superseded else ()
+        unreadable = {outcome.video_id for _, outcome in outcomes if outcome.reason == "unreadable"}
         for unit in superseded:
             path = paths.unit_file(unit.split, unit.unit_id)
             is_there = paths.files.size_bytes(path) is not None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Self
@@ -93,7 +93,7 @@ class Receipt:
     rows: int = 0
     bytes: int = 0
     sha256: str | None = None
-    inputs: list[InputOutcome] = field(default_factory=list)
+    inputs: Sequence[InputOutcome] = field(default_factory=list)
 
     def to_json(self) -> str:
         """The JSON text of the receipt's file."""

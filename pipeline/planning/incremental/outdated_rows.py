@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 
 from ...dataset.manifest import InputOutcome
 from ...sources import Entry
@@ -23,16 +25,13 @@ def outdated_entries(
     """
     exists = cache(file_exists)
     source_hashes: dict[str | None, str | None] = dict.fromkeys(entry.source_id for entry in current.values())
-    # The last unit that contains an input owns its outcome.
-    planned_of = {entry.video_id: entry for unit in run_state.plan.units() for entry in unit.inputs}
     compared: list[tuple[Entry, str]] = []
     outdated: list[Entry] = []
-    for _, outcome in run_state.outcomes():
+    for planned, outcome in _outcomes_as_planned(run_state):
         if outcome.video_id in source_hashes and outcome.outcome != "failed":
             source_hashes[outcome.video_id] = outcome.sha256
         if (entry := current.get(outcome.video_id)) is None:
             continue
-        planned = planned_of[outcome.video_id]
         was_replaced = outcome.mtime_ns != planned.mtime_ns and entry.mtime_ns == planned.mtime_ns
         if was_replaced or _lacks_a_file(entry, outcome, exists):
             outdated.append(entry)
@@ -44,6 +43,14 @@ def outdated_entries(
         if source_sha256 is not None and compared_with != source_sha256:
             outdated.append(entry)
     return outdated
+
+
+def _outcomes_as_planned(run_state: RunState) -> Iterator[tuple[Entry, InputOutcome]]:
+    """Each outcome with the entry that its unit was planned with."""
+    for unit, of_unit in groupby(run_state.outcomes(), key=itemgetter(0)):
+        planned = {entry.video_id: entry for entry in unit.inputs}
+        for _, outcome in of_unit:
+            yield planned[outcome.video_id], outcome
 
 
 def _lacks_a_file(entry: Entry, outcome: InputOutcome, exists: Callable[[str], bool]) -> bool:

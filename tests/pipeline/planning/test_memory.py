@@ -1,0 +1,136 @@
+"""A job of millions of inputs fits in memory: what a run holds of each of them, in bytes that Python allocates."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from assets_memory import peak_bytes
+from facefeed.pipeline.commit.publish import make_folders
+from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
+from facefeed.pipeline.dataset.out import OutPaths
+from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.options import JobSpec
+from facefeed.pipeline.planning.plan import Plan, PlanPart, group_units
+from facefeed.pipeline.planning.receipts import ReceiptReader
+from facefeed.pipeline.planning.validation import prepare_job
+from facefeed.pipeline.sources import Entry, Listing
+
+INPUTS = 1000
+CONFIG = {"labels": ["real", "fake"], "schema": 3}
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> OutPaths:
+    paths = OutPaths(tmp_path / "out")
+    make_folders(paths)
+    return paths
+
+
+def entries(count: int = INPUTS) -> list[Entry]:
+    return [
+        Entry(
+            video_id=f"train/id{number:05}/{number:011x}/fake_video_fake_audio.mp4", label=1, dataset="avdeepfake1m",
+            size_bytes=70_000 + number, mtime_ns=1_733_000_000_000_000_000 + number, values=(number, None),
+        )
+        for number in range(count)
+    ]  # fmt: skip
+
+
+def plan_part(inputs: list[Entry]) -> PlanPart:
+    split_of = {entry.video_id: "train" for entry in inputs}
+    units = group_units(inputs, split_of, config_hash="c", salt="0", cost_seconds=lambda _: 4.0)
+    return PlanPart(config=CONFIG, units=tuple(units))
+
+
+def bytes_kept(call: Callable[[], object]) -> int:
+    """The bytes that are allocated as long as what the call returns is there."""
+    tracemalloc.start()
+    try:
+        kept = call()
+        gc.collect()
+        size = tracemalloc.get_traced_memory()[0]
+        del kept
+        return size
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_source_takes_no_more_memory_to_list_where_out_has_a_plan_of_it(tmp_path: Path) -> None:
+    src = tmp_path / "src"
+    for name in ("real", "fake"):
+        (src / name).mkdir(parents=True)
+        for number in range(INPUTS // 2):
+            (src / name / f"a_video_with_quite_a_long_name_{number:06}.mp4").touch()
+
+    def prepare(out: str) -> tuple[JobSpec, Listing]:
+        job, listing, _ = prepare_job(src, tmp_path / out, detector=FixedBoxDetector())
+        return job, listing
+
+    job, listing = prepare("out")
+    _, _, config = prepare_job(src, tmp_path / "out", detector=FixedBoxDetector())
+    make_folders(job.paths)
+    Plan().append(job.paths, replace(plan_part(listing.entries), config=config))
+    for out in ("another", "out"):  # what the first one imports and caches
+        prepare(out)
+    fresh = peak_bytes(lambda: prepare("another"))
+    assert peak_bytes(lambda: prepare("out")) < fresh + 100 * INPUTS
+
+
+def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths) -> None:
+    listed = entries()
+    Plan().append(paths, plan_part(listed))
+    alone = bytes_kept(lambda: Plan.load(paths))
+    beside = bytes_kept(lambda: Plan.load(paths, listed))
+    assert alone > 400 * INPUTS
+    assert beside < 60 * INPUTS
+
+
+def test_an_input_that_is_not_as_it_was_planned_stays_in_the_plan_as_it_was(paths: OutPaths) -> None:
+    planned = entries(5)
+    Plan().append(paths, plan_part(planned))
+    listed = [
+        replace(planned[0], size_bytes=1),
+        replace(planned[1], values=(1.0, None)),  # equal, but another text, so that units would be others
+        planned[2],
+    ]
+    by_id = {entry.video_id: entry for unit in Plan.load(paths, listed).units() for entry in unit.inputs}
+    assert [by_id[entry.video_id] for entry in planned] == planned
+    assert [type(value) for value in by_id[planned[1].video_id].values] == [int, type(None)]
+    assert [by_id[entry.video_id] is entry for entry in listed] == [False, False, True]
+
+
+def test_receipts_that_are_kept_take_a_hundred_bytes_an_input_and_are_read_as_they_were_written(
+    paths: OutPaths,
+) -> None:
+    receipts = [
+        Receipt(
+            unit=f"u{start}", config_hash="c", outcome="done",
+            inputs=[
+                InputOutcome(
+                    video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns, frames_wanted=30,
+                    frames_decoded=29, outcome="partial", reason="decode_error", seconds=start / 7,
+                    sha256=hashlib.sha256(entry.video_id.encode()).hexdigest(),
+                )
+                for entry in entries()[start : start + 50]
+            ],
+        )
+        for start in range(0, INPUTS, 50)
+    ]  # fmt: skip
+    for receipt in receipts:
+        paths.receipt(receipt.unit).write_text(receipt.to_json())
+
+    def read() -> ReceiptReader:
+        reader = ReceiptReader(paths, "c")
+        assert [reader.trusted(receipt.unit) for receipt in receipts] == receipts
+        return reader
+
+    read()
+    assert bytes_kept(read) < 120 * INPUTS
+    (kept,) = [receipt for receipt in [read().trusted("u50")] if receipt is not None]
+    assert [*kept.inputs] == [kept.inputs[number] for number in range(len(kept.inputs))] == kept.inputs[:]
