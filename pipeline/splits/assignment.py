@@ -218,31 +218,45 @@ def _oversized_people(entries: Sequence[Entry], known: Sequence[Entry], dropped:
     Only people who link several originals, and none of an earlier plan: otherwise their next video could be assigned to
     another split.
     """
+    crowded = _in_large_components(entries, known, dropped)
+    if not crowded:
+        return set()
     all_entries = [*known, *entries]
     all_people = {name for entry in all_entries for name in entry.people}
-    linked, originals = Components(), Components()
+    originals = Components()
     for entry in all_entries:
-        linked.union(nodes_of(entry, dropped))
         originals.union(nodes_of(entry, all_people))
-    sizes = Counter(linked.root_of(entry) for entry in entries if entry.split is None)
     roots_of_person: dict[str, set[str]] = defaultdict(set)
-    for entry in all_entries:
-        if entry.people and sizes[linked.root_of(entry)] > _MAX_COMPONENT_SHARE * len(all_entries):
-            for name in entry.people:
-                roots_of_person[name].add(originals.root_of(entry))
+    for entry in crowded:
+        for name in entry.people:
+            roots_of_person[name].add(originals.root_of(entry))
     known_people = {name for entry in known for name in entry.people}
     return {name for name, roots in roots_of_person.items() if len(roots) > 1} - known_people - dropped
+
+
+def _in_large_components(entries: Sequence[Entry], known: Sequence[Entry], dropped: set[str]) -> list[Entry]:
+    """Videos of people in components of which more than 30 % of all videos would be drawn together."""
+    all_entries = [*known, *entries]
+    if not any(entry.people for entry in all_entries):
+        return []
+    components = Components()
+    for entry in all_entries:
+        components.union(nodes_of(entry, dropped))
+    sizes = Counter(components.root_of(entry) for entry in entries if entry.split is None)
+    most = _MAX_COMPONENT_SHARE * len(all_entries)
+    return [entry for entry in all_entries if entry.people and sizes[components.root_of(entry)] > most]
 
 
 def _draw(
     components: Components, entries: Sequence[Entry], dropped: set[str], ratio: SplitRatio, seed: int, *,
     fill_empty: bool,
 ) -> dict[str, str]:  # fmt: skip
-    members: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    least: dict[str, tuple[int, str]] = {}
     for entry in entries:
-        members[components.root_of(entry)].append(_hash_key(entry, dropped))
-    drawn = {root: min(components.all_splits[root]) for root in members if root in components.all_splits}
-    positions = {root: _hash_position(seed, min(names)[1]) for root, names in members.items() if root not in drawn}
+        root, key = components.root_of(entry), _hash_key(entry, dropped)
+        least[root] = min(key, least.get(root, key))
+    drawn = {root: min(components.all_splits[root]) for root in least if root in components.all_splits}
+    positions = {root: _hash_position(seed, name) for root, (_, name) in least.items() if root not in drawn}
     drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
     if fill_empty:
         _fill_empty_splits(drawn, positions, ratio)
