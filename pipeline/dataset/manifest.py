@@ -10,7 +10,7 @@ import builtins
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -97,7 +97,8 @@ class Receipt:
 
     def to_json(self) -> str:
         """The JSON text of the receipt's file."""
-        values = {"config" if name == "config_hash" else name: value for name, value in asdict(self).items()}
+        plain = asdict(replace(self, inputs=[*self.inputs]))
+        values = {"config" if name == "config_hash" else name: value for name, value in plain.items()}
         return json.dumps({"version": RECEIPT_VERSION, **values}, indent=1)
 
     @classmethod

@@ -20,7 +20,7 @@ from .plan import Unit
 _MAX_KEPT = 10_000_000  # receipts and their inputs in memory: some 80 bytes each
 _NAMES = tuple(each.name for each in fields(InputOutcome))
 _values = attrgetter(*_NAMES)
-# What `InputOutcome(...)` calls for each field, at half its time: a run makes twenty times as many as it has inputs.
+# What `InputOutcome(...)` calls for each field, at half its time: a run makes several for each input.
 _setters = tuple(getattr(InputOutcome, name).__set__ for name in _NAMES)
 
 

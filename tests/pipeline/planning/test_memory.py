@@ -133,4 +133,5 @@ def test_receipts_that_are_kept_take_a_hundred_bytes_an_input_and_are_read_as_th
     read()
     assert bytes_kept(read) < 120 * INPUTS
     (kept,) = [receipt for receipt in [read().trusted("u50")] if receipt is not None]
+    assert kept.to_json() == receipts[1].to_json()
     assert [*kept.inputs] == [kept.inputs[number] for number in range(len(kept.inputs))] == kept.inputs[:]
