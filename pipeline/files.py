@@ -113,11 +113,19 @@ def memory_text(error: BaseException) -> str:
 
 def refuse_unmapped(file: Path) -> None:
     """Raises `UsageError` where the file system of `file`, which exists, cannot map it into memory."""
+    if file.stat().st_size:
+        map_file(file).close()
+
+
+def map_file(file: Path) -> mmap.mmap:
+    """Maps a file into memory, to be read.
+
+    Raises `UsageError` where its file system cannot, `OSError` where it cannot be opened, `ValueError` where it is
+    empty.
+    """
     with file.open("rb") as opened:
         try:
-            mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ).close()
-        except ValueError:  # an empty file
-            return
+            return mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ)
         except OSError as error:
             if error.errno not in NO_MAPPING:
                 raise

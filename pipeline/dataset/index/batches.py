@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import mmap
 import threading
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
 from ...errors import CorruptDataError
-from ...files import raise_unless_damage
+from ...files import map_file, raise_unless_damage
 from . import layout
 
 _MAX_KEPT = 4096
 """Batches that are kept, of some 20 kB each: what a billion rows have would be 300 MB in each process."""
+
+_ADVISED_BYTES = 1 << 17
+"""The kernel reads no more at a time than its read-ahead, by default that much."""
+
+
+class MappedFile:
+    """An Arrow file, mapped into memory, of which storage is asked for what is used alone.
+
+    By itself the kernel reads up to some MB around each place that is touched, so of a large index all of it for one
+    column. `pyarrow.memory_map` would ask it to read ahead whole batches.
+
+    Raises what `map_file` does, and `ValueError` on what is no Arrow file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._mapped = map_file(path)
+        self._mapped.madvise(mmap.MADV_RANDOM)
+        content = pa.py_buffer(self._mapped)
+        self._address = content.address
+        self.reader: pa.ipc.RecordBatchFileReader = pa.ipc.open_file(pa.BufferReader(content))
+
+    def read_ahead(self, column: pa.Array) -> None:
+        """Asks the kernel to read a column of a batch of this file."""
+        for buffer in filter(None, column.buffers()):
+            start, stop = buffer.address - self._address, buffer.address - self._address + buffer.size
+            if not 0 <= start < stop <= len(self._mapped):
+                continue  # a copy
+            for first in range(start // mmap.PAGESIZE * mmap.PAGESIZE, stop, _ADVISED_BYTES):
+                with suppress(OSError):  # it is advice, and reading the column shows what is wrong
+                    self._mapped.madvise(mmap.MADV_WILLNEED, first, min(_ADVISED_BYTES, stop - first))
 
 
 class Batches(Sequence[pa.RecordBatch]):

@@ -14,7 +14,7 @@ import pyarrow as pa
 from numpy.typing import ArrayLike, NDArray
 
 from ...errors import CorruptDataError, UsageError
-from ...files import raise_unless_damage, refuse_non_file, refuse_unmapped, stop_on_disk_error
+from ...files import raise_unless_damage, refuse_non_file
 from ...json_records import brief, parse_json
 from ..added_columns import ADDED, column_origins, keeps_columns, read_column_sets, with_folder
 from ..index_like import OutdatedIndex
@@ -22,7 +22,7 @@ from ..manifest import check_unit_files
 from ..out import OutPaths
 from ..schema import DENSE_COLUMNS, UNINDEXED_COLUMNS, labels_of
 from . import arrays, layout
-from .batches import Batches
+from .batches import Batches, MappedFile
 from .row_range import RowRange, Selection, check_row_count, joined
 
 _ROWS_AT_ONCE = 1 << 20  # of which cells are gathered; bounds the memory
@@ -47,7 +47,8 @@ class Index:
         remedy = f"run `facefeed verify {out} --rebuild-index`"
         try:
             refuse_non_file(path)
-            reader = pa.ipc.open_file(pa.memory_map(str(path)))
+            mapped = MappedFile(path)
+            reader = mapped.reader
             if reader.num_record_batches:
                 reader.get_batch(0)  # with all dictionaries
             self.schema: pa.Schema = reader.schema
@@ -57,16 +58,16 @@ class Index:
             has_expected_schema = layout.has_expected_columns(self.schema, self.fingerprint)
         except (FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(f"{path}: not there; finish `facefeed precompute`, or {remedy}") from error
+        except UsageError:  # cannot be mapped
+            raise
         except (CorruptDataError, KeyError, OSError, ValueError, pa.ArrowException) as error:
             raise_unless_damage(path, error)
-            if path.is_file():
-                with stop_on_disk_error(path):
-                    refuse_unmapped(path)  # where that is why: Arrow's error has no errno
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
         self._validated: set[tuple[str, int]] = set()  # columns with offsets, by batch
         self._categories: dict[str, list[str]] = {}
         self._vector_dtypes: dict[str, np.dtype[Any]] = {}
+        self._mapped = mapped
         self._batches = Batches(reader, path, remedy)
         self.num_rows: int = self._batches.num_rows
         check_row_count(self.num_rows, str(path))
@@ -201,6 +202,7 @@ class Index:
         if name not in self._categories:
             try:
                 dictionary = self._batches[0].column(name).dictionary
+                self._mapped.read_ahead(dictionary)
                 dictionary.validate(full=True)
                 names = dictionary.to_pylist()
                 if name == "file":
@@ -259,6 +261,7 @@ class Index:
 
     def _viewed(self, column: pa.Array, name: str, view: Callable[[pa.Array], Any]) -> Any:
         """A view of a column; raises `CorruptDataError` where the column is damaged."""
+        self._mapped.read_ahead(column)
         try:
             # Its lengths, and of texts and lists each offset: Arrow ends the process where one is beyond the values.
             column.validate(full=_has_offsets(column.type))

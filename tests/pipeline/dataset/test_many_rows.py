@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -173,6 +175,40 @@ def test_opening_an_index_reads_two_of_its_batches_and_keeps_some_of_those_in_us
     assert index.numbers("frame_index", range(COUNT)).tolist() == expected
     assert [index.value("frame_index", row) for row in range(COUNT)] == expected
     assert len(index._batches._kept) <= 3
+
+
+def resident_bytes(path: Path) -> int:
+    """How much of a file the page cache has."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p]
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+        is_resident = np.zeros(-(-len(mapped) // mmap.PAGESIZE), np.uint8)
+        content = np.frombuffer(mapped, np.uint8)
+        assert libc.mincore(content.ctypes.data, len(mapped), is_resident.ctypes.data) == 0
+        del content
+    return int((is_resident & 1).sum()) * mmap.PAGESIZE
+
+
+def test_storage_is_asked_for_the_column_that_is_read_alone(tmp_path: Path) -> None:
+    path, sink, cells = tmp_path / "index.arrow", pa.BufferOutputStream(), pa.array(np.zeros(1 << 17))
+    batch = pa.record_batch([cells] * 64, names=[str(number) for number in range(64)])
+    with pa.ipc.new_file(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    content = np.frombuffer(sink.getvalue(), np.uint8)
+    with path.open("wb") as file:  # zeros as holes, which nothing has read
+        for start in range(0, len(content), 1 << 20):
+            if (block := content[start : start + (1 << 20)]).any():
+                file.seek(start)
+                file.write(block)
+        file.truncate(len(content))
+    before = resident_bytes(path)
+    mapped = index_batches.MappedFile(path)
+    column = mapped.reader.get_batch(0).column("9")
+    assert column[5].as_py() == 0
+    assert resident_bytes(path) - before <= mmap.PAGESIZE
+    mapped.read_ahead(column)
+    assert np.from_dlpack(column).sum() == 0
+    assert 0 <= resident_bytes(path) - before - cells.nbytes <= 2 * mmap.PAGESIZE
 
 
 def test_a_batch_of_another_length_is_found_where_it_is_needed(
