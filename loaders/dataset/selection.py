@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, TypeAlias
@@ -14,9 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from ...pipeline.dataset.index import Index, RowRange, Selection
+from ...pipeline.dataset.index import Index, RowRange, Selection, layout
 from ...pipeline.dataset.index.reader import rows_of_batch
 from ...pipeline.dataset.index.row_range import joined
+from ...pipeline.dataset.index.whole_videos import whole_videos
 from ...pipeline.dataset.schema import SPLITS
 from ...pipeline.errors import UsageError
 
@@ -55,16 +57,20 @@ def select_rows(index: Index, split: str | None, filters: Filters | None, frames
     else:
         rows = RowRange(0, len(index)) if split is None else index.select("split", split)
     if frames_per_video is not None and len(rows):
-        kept: Rows = rows[_evenly_spaced(index, rows, frames_per_video)]
-        return kept
+        return joined(_evenly_spaced(index, rows, frames_per_video))
     return rows
 
 
 def _passing(index: Index, split: str | None, expression: pc.Expression) -> Iterator[Rows]:
     """The rows of a split that pass a filter, batch by batch."""
-    are_of_split = repeat(True) if split is None else index.matches("split", split)
+    are_of_split = _are_of_split(index, split)
     for number, (passes, is_of_split) in enumerate(zip(_evaluate(index, expression), are_of_split, strict=False)):
         yield rows_of_batch(number, passes.fill_null(False).to_numpy(zero_copy_only=False) & is_of_split)
+
+
+def _are_of_split(index: Index, split: str | None) -> Iterable[Any]:
+    """Whether each row is of the split, batch by batch, for as many batches as are asked for."""
+    return repeat(True) if split is None else index.matches("split", split)
 
 
 def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | None, rows: Selection) -> list[str]:
@@ -86,24 +92,37 @@ def classes_lost_to_nulls(index: Index, split: str | None, filters: Filters | No
     lost = _labels(index, unfiltered) - _labels(index, rows)
     if not lost:
         return []
-    labels = index.numbers("label", unfiltered)
     expression = _filter_expression(filters)
-    text, is_undecided = str(expression), _nulls(index, expression)[unfiltered]
-    mention = r"\b{}\b" if "invert(" in text else r"(?<!== )\b{}\b(?! ==)"
-    nulls: dict[str, NDArray[np.bool_]] = {}
-    for name in index.schema.names:
-        if re.search(rf"\b{re.escape(name)}\b", text):
-            is_null = _nulls(index, pc.field(name))[unfiltered]
-            if re.search(mention.format(re.escape(name)), text):
-                nulls[name] = is_null
-            elif " or " not in text:  # these rows are not wanted, whatever the other columns say
-                is_undecided &= ~is_null
+    text, counts = str(expression), _nulls_by_label(index, split, expression)
     return [
         f"filters={text}: leaves out all faces of label {index.labels[label]!r}, {count:,} of them since {name} is null"
         f" there, and no comparison with null is true; pyarrow.compute.field({name!r}).is_null() | ... keeps these"
-        for label in sorted(lost) for name, is_null in nulls.items()
-        if (count := int((is_undecided & is_null & (labels == label)).sum()))
+        for label in sorted(lost) for name, by_label in counts.items() if (count := by_label[label])
     ]  # fmt: skip
+
+
+def _nulls_by_label(index: Index, split: str | None, expression: pc.Expression) -> dict[str, Counter[int]]:
+    """By each column that an expression compares: where it is null and decides, how many rows of each label."""
+    text = str(expression)
+    mention = r"\b{}\b" if "invert(" in text else r"(?<!== )\b{}\b(?! ==)"
+    named = [name for name in index.schema.names if re.search(rf"\b{re.escape(name)}\b", text)]
+    compared = [name for name in named if re.search(mention.format(re.escape(name)), text)]
+    # Where one of these is null, the row is not wanted, whatever the other columns say.
+    deciding = [] if " or " in text else [name for name in named if name not in compared]
+    counts = {name: Counter[int]() for name in compared}
+    batches = zip(
+        _are_of_split(index, split),
+        _nulls(index, expression),
+        *(_nulls(index, pc.field(name)) for name in named),
+        strict=False,
+    )
+    for number, (is_of_split, is_undecided, *nulls) in enumerate(batches):
+        is_null = dict(zip(named, nulls, strict=True))
+        undecided = rows_of_batch(number, is_undecided & is_of_split & ~np.any([is_null[each] for each in deciding], 0))
+        labels = index.numbers("label", undecided)
+        for name, by_label in counts.items():
+            by_label.update(labels[is_null[name][undecided % layout.BATCH_ROWS]].tolist())
+    return counts
 
 
 _ROWS_AT_ONCE = 1 << 20  # bounds the memory
@@ -154,9 +173,9 @@ def _labels(index: Index, rows: Selection) -> set[int]:
     return {label for part in parts for label in np.unique(index.numbers("label", part)).tolist() if label >= 0}
 
 
-def _nulls(index: Index, expression: pc.Expression) -> NDArray[np.bool_]:
-    """Whether an expression is null for each row: bool (rows,)."""
-    return np.concatenate([np.asarray(values, np.bool_) for values in _evaluate(index, expression.is_null())])
+def _nulls(index: Index, expression: pc.Expression) -> Iterator[NDArray[np.bool_]]:
+    """Whether an expression is null for each row, batch by batch."""
+    return (np.asarray(values, np.bool_) for values in _evaluate(index, expression.is_null()))
 
 
 def _evaluate(index: Index, expression: pc.Expression) -> Iterator[pa.Array]:
@@ -199,9 +218,15 @@ def _values(expression: pc.Expression, table: pa.Table) -> pa.ChunkedArray:
         return scan(table.cast(pa.schema(decoded)))
 
 
-def _evenly_spaced(index: Index, rows: Selection, num_frames: int) -> NDArray[np.bool_]:
+def _evenly_spaced(index: Index, rows: Selection, num_frames: int) -> Iterator[Rows]:
+    """The rows of `num_frames` frames of each video."""
+    for part, videos in whole_videos(index, rows):
+        own: Rows = rows[part]
+        yield own[_are_of_middles(videos, index.numbers("frame_index", own), num_frames)]
+
+
+def _are_of_middles(videos: NDArray[np.int32], frame: NDArray[Any], num_frames: int) -> NDArray[np.bool_]:
     """Whether each row is of one of its video's `num_frames` kept frames: the middles of as many equal segments."""
-    videos, frame = index.codes("video_id", rows).astype(np.int64), index.numbers("frame_index", rows)
     order = np.lexsort((frame, videos))
     video, frame = videos[order], frame[order]
     new_video = np.append(True, video[1:] != video[:-1])
@@ -214,6 +239,6 @@ def _evenly_spaced(index: Index, rows: Selection, num_frames: int) -> NDArray[np
     # The middle of segment i is frame floor((2i + 1) available / (2 num_frames)); solved for i, then checked.
     segment = -(-(2 * num_frames * ordinal - available) // (2 * available))
     is_middle = (2 * segment + 1) * available // (2 * num_frames) == ordinal
-    kept = np.empty(len(rows), np.bool_)
+    kept = np.empty(len(videos), np.bool_)
     kept[order] = (available <= num_frames) | is_middle
     return kept

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.index import Selection
 from ...pipeline.dataset.index.arrays import by_value
+from ...pipeline.dataset.index.whole_videos import rows_per_video
 from ..dataset.selection import Rows
 from .hashing import derive_key, hash_numbers
 from .orders import LazyOrder, Order, RowsInOrder
@@ -94,7 +95,7 @@ class BoundQuotas:
         num_units = self.num_images // self.unit_size
         limits, videos = [], []
         for group, share, shuffler in self.streams:
-            videos.append(np.unique(shuffler.index.codes("video_id", group)))
+            videos.append(rows_per_video(shuffler.index, group)[0])
             limits.append(np.full(len(videos[-1]), shuffler.limit_of_stream(group, num_units * share)))
         codes, video = np.unique(np.concatenate(videos), return_inverse=True)
         totals = np.bincount(video, np.concatenate(limits))

@@ -17,7 +17,7 @@ from ...pipeline.dataset.index import RowRange
 from ...pipeline.errors import UsageError
 from ..whole_numbers import require_int
 from .hashing import derive_key
-from .orders import BLOCK_ROWS, Order, Permutation, WindowedOrder, permutation
+from .orders import BLOCK_ROWS, LazyOrder, Order, Permutation, WindowedOrder, permutation
 
 Shuffle = Literal["none", "full", "window"]
 
@@ -73,35 +73,75 @@ class Shuffling:
         return np.append(starts, count)
 
 
-def spread_videos(videos: NDArray[Any], per_batch: int, key: int) -> NDArray[np.int64]:
+class SpreadOrder(LazyOrder):
     """An order in which no batch holds more items of one video than `min_possible_per_batch`: no order can do better.
 
     The last batch, which may be shorter, takes what the full ones cannot hold, then an item of each video in turn; the
     others are distributed round-robin, video by video, one to each full batch.
 
     Args:
-        videos: (items,) which video each item is of.
+        items: uint32 (items,), those of each video together. It is kept.
+        starts: int64 (videos,), where those of each video begin.
+        sizes: int64 (videos,), how many each video has.
         per_batch: items in a batch.
-        key: decides among all such orders.
-
-    Returns:
-        Positions in `videos`, int64 (items,), batch by batch.
+        key: decides among all such orders, together with the order of the videos and of the items of each.
 
     """
-    count = len(videos)
-    full, short = divmod(count, per_batch)
-    _, video, sizes = np.unique(videos, return_inverse=True, return_counts=True)
-    video_rank = permutation(len(sizes), derive_key(key, "videos"))
-    by_video = np.lexsort((permutation(count, key), video_rank[video]))
-    video = video[by_video]
-    starts = np.flatnonzero(np.append(True, video[1:] != video[:-1])) if count else np.empty(0, np.int64)
-    number_in_video = np.arange(count) - np.repeat(starts, sizes[video[starts]])
-    fits_full_batches = number_in_video >= (sizes - min_possible_per_batch(sizes, per_batch) * full)[video]
-    in_last = np.lexsort((number_in_video, fits_full_batches))[:short]
-    batch = np.full(count, full)
-    others = np.delete(np.arange(count), in_last)
-    batch[others] = permutation(full, derive_key(key, "batches"))[np.arange(len(others)) % max(full, 1)]
-    return by_video[np.lexsort((permutation(count, derive_key(key, "within")), batch))]
+
+    def __init__(
+        self, items: NDArray[np.uint32], starts: NDArray[np.int64], sizes: NDArray[np.int64], per_batch: int, key: int
+    ) -> None:
+        by_rank = np.argsort(permutation(len(sizes), derive_key(key, "videos")))
+        sizes = sizes[by_rank]
+        self._items, self._per_batch = items, per_batch
+        # A place is a position among all items, video by video.
+        self._ends = np.cumsum(sizes)
+        self._shifts = starts[by_rank] - (self._ends - sizes)
+        last = _places_of_last_batch(sizes, per_batch)
+        self._skipped = last - np.arange(len(last))
+        self._rounds = np.argsort(permutation(len(items) // per_batch, derive_key(key, "batches")))
+        self._within = permutation(len(items), derive_key(key, "within"))
+        self._last = last[np.argsort(self._within[last])]
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def _at(self, positions: NDArray[np.int64]) -> NDArray[np.uint32]:
+        batch, in_batch = np.divmod(positions, self._per_batch)
+        is_last = batch == len(self._rounds)
+        places = np.empty(len(positions), np.int64)
+        places[is_last] = self._last[in_batch[is_last]]
+        full, number = np.unique(batch[~is_last], return_inverse=True)
+        places[~is_last] = self._places_of_full(full)[number, in_batch[~is_last]]
+        return self._items[places + self._shifts[np.searchsorted(self._ends, places, side="right")]]
+
+    def _places_of_full(self, batches: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The places of the items of full batches, in order: (batches, per_batch)."""
+        rounds = self._rounds[batches, np.newaxis] + np.arange(self._per_batch) * len(self._rounds)
+        places = rounds + np.searchsorted(self._skipped, rounds, side="right")
+        return np.take_along_axis(places, np.argsort(self._within[places], axis=1), axis=1)
+
+
+def _places_of_last_batch(sizes: NDArray[np.int64], per_batch: int) -> NDArray[np.int64]:
+    """Which items the last batch of a `SpreadOrder` takes, counted video by video: int64, ascending."""
+    full, missing = divmod(int(sizes.sum()), per_batch)
+    starts = np.cumsum(sizes) - sizes
+    excess = np.maximum(sizes - min_possible_per_batch(sizes, per_batch) * full, 0)
+    ordinals = np.arange(excess.sum()) - np.repeat(np.cumsum(excess) - excess, excess)
+    taken, ordinal = [np.repeat(starts, excess) + ordinals], 0
+    missing -= len(ordinals)
+    while missing:
+        videos = np.flatnonzero((sizes > ordinal) & (excess <= ordinal))[:missing]
+        taken.append(starts[videos] + ordinal)
+        missing, ordinal = missing - len(videos), ordinal + 1
+    return np.sort(np.concatenate(taken))
+
+
+def spread_videos(videos: NDArray[Any], per_batch: int, key: int) -> NDArray[np.uint32]:
+    """The positions in `videos`, (items,) which video each item is of, in a `SpreadOrder`: uint32 (items,)."""
+    items = np.lexsort((permutation(len(videos), key), videos)).astype(np.uint32)
+    _, starts, sizes = np.unique(videos[items], return_index=True, return_counts=True)
+    return SpreadOrder(items, starts, sizes, per_batch, key)[:]
 
 
 def min_possible_per_batch(sizes: NDArray[Any], per_batch: int) -> int:
@@ -111,14 +151,3 @@ def min_possible_per_batch(sizes: NDArray[Any], per_batch: int) -> int:
     while np.maximum(sizes - limit * full, 0).sum() > short:
         limit += 1
     return limit
-
-
-def max_per_batch(videos: NDArray[Any], per_batch: int) -> tuple[int, int]:
-    """The most items of one video in any batch of `per_batch` consecutive items, and that video; (0, -1) of none."""
-    if not len(videos):
-        return 0, -1
-    codes, dense = np.unique(videos, return_inverse=True)
-    batch = np.arange(len(videos)) // per_batch
-    batch_and_video, counts = np.unique(batch * len(codes) + dense, return_counts=True)
-    fullest = counts.argmax()
-    return int(counts[fullest]), int(codes[batch_and_video[fullest] % len(codes)])

@@ -12,10 +12,11 @@ from assets_rows import RowsOnly, batches_of, order_of
 from facefeed.loaders.sampling.balance import Pairs, Quotas, Unbalanced, Weights
 from facefeed.loaders.sampling.hashing import derive_key, hash_range
 from facefeed.loaders.sampling.orders import BLOCK_ROWS, permutation
-from facefeed.loaders.sampling.shuffling import Shuffling, max_per_batch, min_possible_per_batch, spread_videos
+from facefeed.loaders.sampling.shuffling import Shuffling, min_possible_per_batch, spread_videos
 from facefeed.pipeline.errors import UsageError
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 keys = st.integers(0, 2**64 - 1)
 
@@ -181,6 +182,17 @@ def test_windows_hold_other_rows_in_another_epoch() -> None:
 
 
 # ---- spread_videos
+
+
+def max_per_batch(videos: NDArray[Any], per_batch: int) -> tuple[int, int]:
+    """The most items of one video in any batch of `per_batch` consecutive items, and that video; (0, -1) of none."""
+    if not len(videos):
+        return 0, -1
+    codes, dense = np.unique(videos, return_inverse=True)
+    batch = np.arange(len(videos)) // per_batch
+    batch_and_video, counts = np.unique(batch * len(codes) + dense, return_counts=True)
+    fullest = counts.argmax()
+    return int(counts[fullest]), int(codes[batch_and_video[fullest] % len(codes)])
 
 
 @examples(300)
