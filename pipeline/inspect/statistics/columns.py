@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -46,11 +46,15 @@ class Measure:
         """A value as text, in the unit but without its name."""
         return compact_number(self.scale * value)
 
+    def batches(self, index: Index) -> Iterator[Floats]:
+        """float32 (rows,), of added columns float64; NaN where unknown; batch by batch of the index."""
+        if self.column in index.schema.names:
+            return _batches(index, self.column, self.compute)
+        return (np.full(len(labels), np.nan, np.float32) for labels in _batches(index, "label", _to_integers))
+
     def values(self, index: Index) -> Floats:
-        """float32 (rows,), of added columns float64; NaN where unknown."""
-        if self.column not in index.schema.names:
-            return np.full(len(index), np.nan, np.float32)
-        return _concatenate(index, self.column, self.compute, np.float32)
+        """Those of all batches (rows,)."""
+        return _joined(self.batches(index), np.float32)
 
 
 def _to_floats(cells: pa.Array) -> Floats:
@@ -128,24 +132,28 @@ def measures_of(index: Index) -> tuple[Measure, ...]:
 
 def integer_column(index: Index, name: str) -> NDArray[Any]:
     """A column of integers as an array (rows,)."""
-    return _concatenate(index, name, _to_integers, np.int64)
+    return _joined(_batches(index, name, _to_integers), np.int64)
 
 
 def code_column(index: Index, name: str) -> NDArray[np.int32]:
     """A column of strings as indices into `index.categories(name)`: int32 (rows,), -1 where null."""
-    return _concatenate(index, name, lambda cells: np.from_dlpack(cells.indices.fill_null(-1)), np.int32)
+    return _joined(_batches(index, name, lambda cells: np.from_dlpack(cells.indices.fill_null(-1))), np.int32)
 
 
-def _concatenate(index: Index, name: str, convert: Callable[[pa.Array], NDArray[Any]], dtype: Any) -> NDArray[Any]:
-    parts = [convert(batch.column(0)) for batch in index.batches([name])]
+def _batches(index: Index, name: str, convert: Callable[[pa.Array], NDArray[Any]]) -> Iterator[NDArray[Any]]:
+    return (convert(batch.column(0)) for batch in index.batches([name]))
+
+
+def _joined(batches: Iterator[NDArray[Any]], dtype: Any) -> NDArray[Any]:
+    parts = list(batches)
     return np.concatenate(parts) if parts else np.empty(0, dtype)
 
 
-def has_segments(index: Index) -> NDArray[np.bool_]:
-    """Whether each row is of a video that is fake in part: bool (rows,)."""
+def has_segments(index: Index) -> Iterator[NDArray[np.bool_]]:
+    """Whether each row is of a video that is fake in part, batch by batch: none where no video can be."""
     if "fake_segments" not in index.schema.names:
-        return np.zeros(len(index), np.bool_)
-    return np.asarray(index.column("fake_segments").is_valid(), np.bool_)
+        return iter(())
+    return _batches(index, "fake_segments", lambda cells: np.asarray(cells.is_valid(), np.bool_))
 
 
 def real_faces(index: Index) -> NDArray[np.bool_]:
@@ -153,26 +161,38 @@ def real_faces(index: Index) -> NDArray[np.bool_]:
 
     Where no class is known to be real, no row has.
     """
+    return _joined(real_face_batches(index), np.bool_)
+
+
+def real_face_batches(index: Index) -> Iterator[NDArray[np.bool_]]:
+    """`real_faces`, batch by batch."""
     real = real_class(index.labels)
     label = len(index.labels) if real is None else real
-    is_real: NDArray[np.bool_] = integer_column(index, "label") == label
-    return is_real
+    return (labels == label for labels in _batches(index, "label", _to_integers))
 
 
 def manipulation_of_fakes(index: Index) -> Floats:
     """`MANIPULATED` of each row, NaN for `real_faces`: nothing was to differ there."""
-    return np.where(real_faces(index), np.float32(np.nan), MANIPULATED.values(index))
+    return statistic_values(MANIPULATED, index)
 
 
 def statistic_values(measure: Measure, index: Index) -> Floats:
+    """`statistic_batches` of all rows."""
+    return _joined(statistic_batches(measure, index), np.float32)
+
+
+def statistic_batches(measure: Measure, index: Index) -> Iterator[Floats]:
     """The values of a measure that statistics are made of: of `MANIPULATED`, those of `manipulation_of_fakes`."""
-    return manipulation_of_fakes(index) if measure is MANIPULATED else measure.values(index)
+    if measure is not MANIPULATED:
+        return measure.batches(index)
+    batches = zip(real_face_batches(index), measure.batches(index), strict=True)
+    return (np.where(is_real, np.float32(np.nan), values) for is_real, values in batches)
 
 
-def split_codes(index: Index) -> NDArray[np.int8]:
-    """Each row's split as an index into `SPLITS`: int8 (rows,)."""
+def split_codes(index: Index, rows: NDArray[np.integer]) -> NDArray[np.int8]:
+    """The split of each of these rows as an index into `SPLITS`: int8 (rows,)."""
     code_of_name = np.array([SPLITS.index(name) for name in index.categories("split")], np.int8)
     if not len(code_of_name):
         return np.empty(0, np.int8)
-    splits: NDArray[np.int8] = code_of_name[code_column(index, "split")]
+    splits: NDArray[np.int8] = code_of_name[index.codes("split", rows)]
     return splits
