@@ -243,7 +243,7 @@ def write_index_or_quarantine(run_state: RunState, manifest: Manifest, *, redoes
 
 
 def is_published(run_state: RunState, manifest: Manifest) -> bool:
-    """Whether OUT has this very manifest, and the index of its rows.
+    """Whether OUT has this very manifest, and the index of its rows, all of which is read.
 
     In a store, where the index would have to be fetched, that is known from the order in which both are written. Not
     where there are added columns: `facefeed add`, which may have been killed, changes these without the manifest.
@@ -259,6 +259,7 @@ def is_published(run_state: RunState, manifest: Manifest) -> bool:
         return paths.files.size_bytes(paths.index) is not None
     try:
         index = Index(paths.root)
+        index.check_bytes()
     except (CorruptDataError, StoppedError, UsageError):  # another one takes its place, also where it cannot be read
         return False
     expected = index_schema(manifest.face_schema(), manifest.fingerprint)

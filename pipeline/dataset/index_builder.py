@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from ..errors import CorruptDataError
 from .added_columns import ColumnSet
-from .index import INDEX_COLUMNS, layout
+from .index import INDEX_COLUMNS, checksums, layout
 from .index.part import PART_SUFFIX, location_columns, read_columns, read_part
 from .schema import UNINDEXED_COLUMNS, recorded_schema
 from .stores.concurrent import MAX_REQUESTS
@@ -123,7 +123,7 @@ class IndexBuilder:
         total = 0
         with pa.ipc.new_file(path, self._schema) as writer:
             for batch in self.batches():
-                writer.write_batch(batch)
+                writer.write_batch(batch, custom_metadata=checksums.metadata_of(batch, is_first=total == 0))
                 total += batch.num_rows
         return total
 

@@ -41,6 +41,7 @@ import simplejpeg
 from bench_index import LABELS, ROWS_A_VIDEO, VIDEOS_A_FILE
 from facefeed.loaders import FaceDataLoader, FaceDataset, Quotas, Weights
 from facefeed.pipeline.dataset.index import Index, index_schema
+from facefeed.pipeline.dataset.index.checksums import metadata_of
 from facefeed.pipeline.dataset.index.layout import BATCH_ROWS
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.schema import face_schema
@@ -144,8 +145,8 @@ def write(out: Path, rows: int) -> dict[str, Any]:
         SparseFile(path, made_up.zero_addresses) as file,
         pa.ipc.new_file(pa.PythonFile(file, "w"), made_up.schema) as writer,
     ):
-        for batch in made_up.batches():
-            writer.write_batch(batch)
+        for number, batch in enumerate(made_up.batches()):
+            writer.write_batch(batch, custom_metadata=metadata_of(batch, is_first=number == 0))
     manifest = Manifest(
         fingerprint="made up", config={}, labels=list(LABELS), splits={}, units=0, rows=rows, bytes=0,
         inputs={"total": 1, "ok": 1, "no_faces": 0, "failed": {}, "missing": 0},

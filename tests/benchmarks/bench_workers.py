@@ -33,6 +33,7 @@ import numpy as np
 import pyarrow as pa
 import simplejpeg
 from facefeed.pipeline.dataset.index import Index
+from facefeed.pipeline.dataset.index.checksums import metadata_of
 from facefeed.pipeline.dataset.manifest import Manifest
 
 LIMITS = {"seconds_to_construct": 2.0, "worker_megabytes_beyond_torch": 100.0}
@@ -67,7 +68,8 @@ def write(out: Path, rows: int) -> Path:
     out.mkdir()
     with pa.ipc.new_file(out / "index.arrow", simulation.schema) as writer:
         for start in range(0, rows, bench_index.BATCH_ROWS):
-            writer.write_batch(simulation.batch(start))
+            batch = simulation.batch(start)
+            writer.write_batch(batch, custom_metadata=metadata_of(batch, is_first=start == 0))
     image = out / "image"
     image.write_bytes(jpeg)
     for name in Index(out).categories("file"):

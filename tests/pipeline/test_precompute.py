@@ -27,6 +27,7 @@ from assets_faults import (
     UnloadableDetector,
     faulty_child,
 )
+from assets_index import flip_bit
 from assets_video import numbered, read_number, spoil, write_video
 from click.testing import CliRunner
 from distributed import LocalCluster
@@ -701,7 +702,7 @@ def test_a_run_with_nothing_to_do_writes_neither_index_nor_manifest(
 
 
 @pytest.mark.parametrize(
-    "defect", ["no index", "empty index", "not installed", "other rows", "unreadable", "no manifest"]
+    "defect", ["no index", "empty index", "not installed", "other rows", "another bit", "unreadable", "no manifest"]
 )
 def test_a_run_with_nothing_to_do_writes_an_index_that_is_not_that_of_the_rows(
     defect: str, run: Run, make_source: MakeSource, tmp_path: Path
@@ -720,6 +721,8 @@ def test_a_run_with_nothing_to_do_writes_an_index_that_is_not_that_of_the_rows(
             batch = index.read_all().slice(1)
         with pa.ipc.new_file(paths.index, batch.schema) as writer:
             writer.write_table(batch)
+    elif defect == "another bit":
+        flip_bit(paths.index, "label")
     elif defect == "unreadable":
         paths.index.unlink()
         paths.index.symlink_to(paths.index.name)

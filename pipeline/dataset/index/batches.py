@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ...errors import CorruptDataError
 from ...files import map_file, raise_unless_damage
-from . import layout
+from . import checksums, layout
 
 _MAX_KEPT = 4096
 """Batches that are kept, of some 20 kB each: what a billion rows have would be 300 MB in each process."""
@@ -52,36 +52,53 @@ class MappedFile:
 class Batches(Sequence[pa.RecordBatch]):
     """The batches of an open index file; all but the last have the same length, by which rows are found.
 
-    Reading one reads its description alone, some kB; the columns are mapped. Thread-safe.
+    Reading one reads its description alone, some kB; the columns are mapped, and checked where they are asked for.
+    Thread-safe.
 
     Raises `CorruptDataError` with `remedy` where a batch of the file at `path` cannot be read or has another length.
     """
 
     def __init__(self, reader: pa.ipc.RecordBatchFileReader, path: Path, remedy: str) -> None:
         self._reader, self._path, self._remedy = reader, path, remedy
-        self._kept: dict[int, pa.RecordBatch] = {}
+        self._kept: dict[int, tuple[pa.RecordBatch, dict[str, Any]]] = {}  # with its checksums
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return int(self._reader.num_record_batches)
 
     def __getitem__(self, number: Any) -> Any:
-        batch = self._kept.get(number)
-        return self._read(range(len(self))[number]) if batch is None else batch
+        return self._with_checksums(number)[0]
 
-    def _read(self, number: int) -> pa.RecordBatch:
+    def check_column(self, number: int, name: str) -> None:
+        """Raises `ValueError` where the bytes of a column of a batch are not those that were written."""
+        batch, known = self._with_checksums(number)
+        checksums.check_column(known, name, batch.column(name))
+
+    def dictionary(self, name: str) -> pa.Array:
+        """The strings of a dictionary-encoded column; raises `ValueError` where they are not those written."""
+        batch, known = self._with_checksums(0)
+        dictionary = batch.column(name).dictionary
+        checksums.check_dictionary(known, name, dictionary)
+        return dictionary
+
+    def _with_checksums(self, number: int) -> tuple[pa.RecordBatch, dict[str, Any]]:
+        kept = self._kept.get(number)
+        return self._read(range(len(self))[number]) if kept is None else kept
+
+    def _read(self, number: int) -> tuple[pa.RecordBatch, dict[str, Any]]:
         with self._lock:
             if len(self._kept) >= _MAX_KEPT:
                 self._kept.clear()
             try:
-                batch = self._reader.get_batch(number)
+                batch, metadata = self._reader.get_batch_with_custom_metadata(number)
+                kept = batch, checksums.read_checksums(metadata)
             except (OSError, ValueError, pa.ArrowException) as error:
                 raise_unless_damage(self._path, error)
                 raise CorruptDataError(f"{self._path}: cannot be read ({error}); {self._remedy}") from error
             if number < len(self) - 1 and batch.num_rows != layout.BATCH_ROWS:
                 raise self.other_layout()
-            self._kept[number] = batch
-        return batch
+            self._kept[number] = kept
+        return kept
 
     @property
     def num_rows(self) -> int:

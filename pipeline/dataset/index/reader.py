@@ -64,7 +64,7 @@ class Index:
             raise_unless_damage(path, error)
             raise CorruptDataError(f"{path}: cannot be read ({error}); {remedy}") from error
         self._views: dict[tuple[str, int], Any] = {}
-        self._validated: set[tuple[str, int]] = set()  # columns with offsets, by batch
+        self._checked: set[tuple[str, int]] = set()  # columns, by batch
         self._categories: dict[str, list[str]] = {}
         self._vector_dtypes: dict[str, np.dtype[Any]] = {}
         self._mapped = mapped
@@ -147,11 +147,10 @@ class Index:
         if pa.types.is_dictionary(self.schema.field(name).type):
             return self.text(name, row)
         batch, position = divmod(row, layout.BATCH_ROWS)
-        column = self._batches[batch].column(name)
-        if _has_offsets(column.type) and (name, batch) not in self._validated:
-            self._viewed(column, name, len)
-            self._validated.add((name, batch))
-        return column[position].as_py()
+        if (name, batch) not in self._checked:
+            self._viewed(name, batch, len)
+            self._checked.add((name, batch))
+        return self._batches[batch].column(name)[position].as_py()
 
     def box(self, name: str, row: int) -> tuple[float, float, float, float]:
         """A cell x0, y0, x1, y1; raises `CorruptDataError` where it is no box, since code computes with its sides."""
@@ -201,8 +200,8 @@ class Index:
             return []
         if name not in self._categories:
             try:
-                dictionary = self._batches[0].column(name).dictionary
-                self._mapped.read_ahead(dictionary)
+                self._mapped.read_ahead(self._batches[0].column(name).dictionary)
+                dictionary = self._batches.dictionary(name)
                 dictionary.validate(full=True)
                 names = dictionary.to_pylist()
                 if name == "file":
@@ -228,8 +227,8 @@ class Index:
         Of integers, float64 where any list of the column is null, at `rows` or elsewhere.
         """
         if name not in self._vector_dtypes:
-            null_counts = (self._viewed(batch.column(name), name, attrgetter("null_count")) for batch in self._batches)
-            has_nulls = any(null_counts)
+            counted = attrgetter("null_count")
+            has_nulls = any(self._viewed(name, number, counted, cells=False) for number in range(len(self._batches)))
             self._vector_dtypes[name] = arrays.vectors_dtype(self.schema.field(name).type, has_nulls=has_nulls)
         return self._gather(
             rows, lambda batch: self._cached(name, batch, arrays.vectors), dtype=self._vector_dtypes[name]
@@ -247,22 +246,39 @@ class Index:
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Some columns of all rows, in order, zero-copy."""
-        for batch in self._batches:
+        for number, batch in enumerate(self._batches):
             for name in columns:
                 is_coded = pa.types.is_dictionary(self.schema.field(name).type)
-                self._viewed(batch.column(name), name, arrays.codes if is_coded else len)
+                self._viewed(name, number, arrays.codes if is_coded else len)
             yield batch.select(columns)
+
+    def check_bytes(self) -> None:
+        """Reads all of the index; raises `CorruptDataError` where its bytes are not those that were written.
+
+        Of an index from before there were checksums, only what cannot be read is found.
+        """
+        for name in self.categorical_columns:
+            self.categories(name)
+        for number in range(len(self._batches)):
+            for name in self.schema.names:
+                self._viewed(name, number, len)
 
     def _cached(self, name: str, batch: int, view: Callable[[pa.Array], Any]) -> Any:
         key = (name, batch)
         if key not in self._views:
-            self._views[key] = self._viewed(self._batches[batch].column(name), name, view)
+            self._views[key] = self._viewed(name, batch, view)
         return self._views[key]
 
-    def _viewed(self, column: pa.Array, name: str, view: Callable[[pa.Array], Any]) -> Any:
-        """A view of a column; raises `CorruptDataError` where the column is damaged."""
+    def _viewed(self, name: str, batch: int, view: Callable[[pa.Array], Any], *, cells: bool = True) -> Any:
+        """A view of a column of a batch; raises `CorruptDataError` where the column is damaged.
+
+        `cells`: whether the view shows cells, all of which are then read once.
+        """
+        column = self._batches[batch].column(name)
         self._mapped.read_ahead(column)
         try:
+            if cells:
+                self._batches.check_column(batch, name)
             # Its lengths, and of texts and lists each offset: Arrow ends the process where one is beyond the values.
             column.validate(full=_has_offsets(column.type))
             return view(column)

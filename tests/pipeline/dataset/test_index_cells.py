@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_dataset import copy_dataset, make_dataset
 from facefeed.pipeline.dataset.index import Index, arrays, layout
+from facefeed.pipeline.dataset.index.batches import Batches
 from facefeed.pipeline.errors import CorruptDataError
 from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
@@ -36,6 +38,14 @@ def whole_and_in_batches(
         out = copy_dataset(dataset, tmp_path_factory.mktemp("batches") / "out")
         assert rebuild_index_file(out)
         yield Index(out), stored(out)
+
+
+def index_of(batch: pa.RecordBatch, dataset: Path) -> Index:
+    """An index that has read this batch in its file."""
+    index = Index(dataset)
+    file = SimpleNamespace(num_record_batches=1, get_batch_with_custom_metadata=lambda _: (batch, None))
+    index._batches = Batches(file, dataset, "-")
+    return index
 
 
 def stored(out: Path) -> list[dict[str, Any]]:
@@ -121,6 +131,7 @@ def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(datas
     code = (
         "import sys; from pathlib import Path; from facefeed.pipeline.dataset.index import Index;"
         "index = Index(Path(sys.argv[1]));"
+        "index.check_bytes();"
         "index.numbers('label', [0]); index.codes('split', [0]); index.points('hull', 0); index.regions(0);"
         "sys.exit('pandas' in sys.modules)"
     )
@@ -132,7 +143,7 @@ def test_reading_cells_does_not_wait_for_pandas_which_pyarrow_would_import(datas
     [(["abcde", "fg", "hij"], pa.string()), ([[1.0] * 5, [2.0] * 2, [3.0] * 3], pa.list_(pa.float32()))],
 )
 def test_an_offset_beyond_the_values_is_damage_and_ends_no_process(
-    dataset: Path, monkeypatch: pytest.MonkeyPatch, values: list[Any], kind: pa.DataType
+    dataset: Path, values: list[Any], kind: pa.DataType
 ) -> None:
     """Arrow aborts where it makes a text of such a cell; the first and the last offset alone are checked at opening."""
     sound = pa.array(values, kind)
@@ -141,8 +152,7 @@ def test_an_offset_beyond_the_values_is_damage_and_ends_no_process(
     children = [sound.values] if pa.types.is_list(kind) else []
     damaged = pa.Array.from_buffers(kind, 3, buffers[:2] if children else buffers, children=children)
     damaged.validate()
-    index = Index(dataset)
-    monkeypatch.setattr(index, "_batches", [pa.record_batch({"face_id": damaged})])
+    index = index_of(pa.record_batch({"face_id": damaged}), dataset)
     for read in (lambda: index.value("face_id", 1), lambda: index.column("face_id")):
         with pytest.raises(CorruptDataError, match=r"column face_id: .*--rebuild-index"):
             read()
@@ -154,7 +164,7 @@ def test_a_list_that_is_shorter_than_it_states_is_damage_and_ends_no_process(dat
     values, fewer = struct.pack("<qq", 12, 0), struct.pack("<qq", 2, 0)  # their number, and that of nulls
     message = sound.serialize().to_pybytes()
     assert message.count(values) == 1
-    short = pa.ipc.read_record_batch(pa.py_buffer(message.replace(values, fewer)), sound.schema).column(0)
+    short = pa.ipc.read_record_batch(pa.py_buffer(message.replace(values, fewer)), sound.schema)
     for view in (arrays.boxes, arrays.vectors, len):
         with pytest.raises(CorruptDataError, match=r"column box_xyxy: .*--rebuild-index"):
-            Index(dataset)._viewed(short, "box_xyxy", view)
+            index_of(short, dataset)._viewed("box_xyxy", 0, view)

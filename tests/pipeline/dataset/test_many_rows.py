@@ -6,6 +6,7 @@ import ctypes
 import mmap
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from assets_memory import peak_bytes
 from facefeed.loaders import FaceDataLoader, FaceDataset
 from facefeed.pipeline.dataset.index import Index, RowRange, layout, row_range
 from facefeed.pipeline.dataset.index import batches as index_batches
+from facefeed.pipeline.dataset.index.batches import Batches
 from facefeed.pipeline.dataset.index.reader import rows_of_batch
 from facefeed.pipeline.dataset.index.row_range import joined
 from facefeed.pipeline.errors import CorruptDataError, UsageError
@@ -32,26 +34,13 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-class Repeated(Sequence[Any]):
-    """One batch as often as it takes for so many rows."""
-
-    def __init__(self, batch: Any, count: int) -> None:
-        self._batch, self._count = batch, count
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __getitem__(self, number: Any) -> Any:
-        assert 0 <= number < self._count
-        return self._batch
-
-
 def repeated(dataset: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> Index:
     """The index of a dataset whose rows come again and again."""
     index = Index(dataset)
     monkeypatch.setattr(layout, "BATCH_ROWS", COUNT)
-    batches: Any = Repeated(index._batches[0], -(-rows // COUNT))
-    index._batches, index.num_rows = batches, len(batches) * COUNT
+    batch, count = index._batches[0], -(-rows // COUNT)
+    file = SimpleNamespace(num_record_batches=count, get_batch_with_custom_metadata=lambda _: (batch, None))
+    index._batches, index.num_rows = Batches(file, dataset, "-"), count * COUNT
     return index
 
 
