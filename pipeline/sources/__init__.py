@@ -33,6 +33,7 @@ from pathlib import Path
 from ..errors import UsageError
 from .checks.link_coverage import LinkCoverage
 from .checks.listing_checks import listing_warnings, refuse_unlabelled, unknown_real_class
+from .clips.compressions import join_compressions
 from .clips.image_sequences import collecting_folders, group_frames
 from .clips.video_or_frames import each_clip_once
 from .clips.whole_frames import without_unlike_comparisons
@@ -135,9 +136,10 @@ def list_source(
     _refuse_broken_texts(src, listing)
     unread = unread_sets(listing, src, _PUBLISHED)
     has_own_footage = any(entry.footage is not None for entry in listing.entries)
+    entries = group_frames(listing.entries, collecting_folders(listing))
     listing = replace(
         listing,
-        entries=group_frames(listing.entries, collecting_folders(listing)),
+        entries=entries if has_own_footage else join_compressions(entries),
         footage_from_names=listing.footage_from_names or bool(listing.recognised_by) or not has_own_footage,
         warnings=(*listing.warnings, *hints, *unread),
     )
