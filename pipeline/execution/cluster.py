@@ -151,8 +151,11 @@ def _configured_dask() -> Iterator[None]:
 
 
 @contextmanager
-def stop_on_cluster_error() -> Iterator[None]:
-    """Converts any error of the cluster to a resumable `StoppedError` that names the cause."""
+def stop_on_cluster_error(*, is_kept: bool = True) -> Iterator[None]:
+    """Converts any error of the cluster to a resumable `StoppedError` that names the cause.
+
+    is_kept: whether the work that is finished is kept, as of `precompute`.
+    """
     try:
         yield
     except FacefeedError:
@@ -169,9 +172,9 @@ def stop_on_cluster_error() -> Iterator[None]:
                 "the worker processes ended as they started; a script of your own must do its work below "
                 "`if __name__ == '__main__':`, since they import it"
             ) from None
+        kept = "all finished units are kept; " if is_kept else ""
         raise StoppedError(
-            f"the cluster failed ({type(error).__name__}: {error}); all finished units are kept; "
-            "fix that and run the same command again"
+            f"the cluster failed ({type(error).__name__}: {error}); {kept}fix that and run the same command again"
         ) from error
 
 

@@ -20,7 +20,8 @@ class Attempt:
     """A unit to run. `ancestors`: ids of the units it is a part of; `failed_on`: the workers that it failed on.
 
     `was_refused`: whether the first of them was refused by the store, which tells nothing of the unit. `jobs_lost`: how
-    often the batch job of its worker ended under it.
+    often the batch job of its worker ended under it. `was_lost`: whether a worker has finished it, of which the result
+    was lost with the worker.
     """
 
     unit: Unit
@@ -28,11 +29,12 @@ class Attempt:
     failed_on: tuple[Worker, ...] = ()
     was_refused: bool = False
     jobs_lost: int = 0
+    was_lost: bool = False
 
     @property
     def was_tried(self) -> bool:
         """Whether this run has tried the unit before: a receipt or a file of it may then be this run's own."""
-        return bool(self.failed_on or self.jobs_lost)
+        return bool(self.failed_on or self.jobs_lost or self.was_lost)
 
     @property
     def num_faults(self) -> int:

@@ -26,7 +26,7 @@ from .failure_attribution import FailureAttribution
 from .unit_queue import Attempt, LostWorkers, UnitQueue
 from .unit_task import RefusedWorkerError, UnitError, UnitResult
 from .worker_supply import WorkerSupply
-from .workers import Worker, WorkerPool
+from .workers import Worker, WorkerPool, fetch_result
 
 _MAX_WORKERS_LOST = 3
 _MAX_JOBS_LOST = 5
@@ -240,13 +240,10 @@ class UnitScheduler:
         self._running[future] = (attempt, worker)
 
     def _handle_result(self, future: Future, attempt: Attempt, worker: Worker) -> None:
-        if future.status == "finished":
-            for worker_id in self._attribution.record_success(worker.worker_id, attempt.lineage):
-                retired = next((known for known in self._workers.values() if known.worker_id == worker_id), None)
-                self._observer.on_retired(str(retired or worker_id), self._attribution.retired[worker_id])
-            self._on_unit_processed(attempt, future.result())
+        if future.status in {"finished", "lost"}:
+            self._on_finished(future, attempt, worker)
             return
-        if future.status in {"cancelled", "lost"}:
+        if future.status == "cancelled":
             raise StoppedError("the cluster is gone; all finished units are kept; run the same command again")
         error = future.exception()
         if isinstance(error, UnitError):
@@ -255,6 +252,18 @@ class UnitScheduler:
             self._on_worker_lost(attempt, self._process_at(error.last_worker.address, worker))
         else:
             raise error
+
+    def _on_finished(self, future: Future, attempt: Attempt, worker: Worker) -> None:
+        result = fetch_result(future)
+        if result is None:
+            reason = f"its result was lost with its worker ({worker})"
+            self._observer.on_lost(attempt.unit, reason, "looking for its receipt")
+            self._queue.add_first(replace(attempt, was_lost=True))
+            return
+        for worker_id in self._attribution.record_success(worker.worker_id, attempt.lineage):
+            retired = next((known for known in self._workers.values() if known.worker_id == worker_id), None)
+            self._observer.on_retired(str(retired or worker_id), self._attribution.retired[worker_id])
+        self._on_unit_processed(attempt, result)
 
     def _process_at(self, address: str, assigned: Worker) -> Worker:
         """The process that ran a unit: `assigned` or, where that had left before, another."""

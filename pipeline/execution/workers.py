@@ -10,14 +10,17 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from typing import Any
 
-from distributed import Client, Future
+from distributed import Client, Future, KilledWorker
 from distributed.core import connect
 
+from ..errors import StoppedError
 from ..planning.plan import Unit
 from .unit_task import run_unit
 
 _RESTART_SECONDS = 30.0
 _ANSWER_SECONDS = 5.0
+_FETCH_SECONDS = 120.0
+"""For a result to get here: without a limit, one whose worker is gone is waited for until there is another."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,25 @@ class Worker:
 
     def __str__(self) -> str:
         return f"worker {self.name}"
+
+
+def fetch_result(future: Future) -> Any:
+    """The result of a task that has finished; None where it went with its worker before it was here.
+
+    Raises `StoppedError` where the worker is there, but does not send it.
+    """
+    if future.status == "lost":
+        return None
+    try:
+        return future.result(timeout=_FETCH_SECONDS)
+    except KilledWorker:  # Dask has tried it again meanwhile
+        return None
+    except TimeoutError as error:
+        if future.status != "finished":
+            return None
+        raise StoppedError(
+            f"a worker has not sent its result in {_FETCH_SECONDS:.0f} s; run the same command again"
+        ) from error
 
 
 class TaskPool:

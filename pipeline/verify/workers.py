@@ -23,7 +23,7 @@ from ..execution.cluster import (
     stop_on_cluster_error,
 )
 from ..execution.worker_supply import WorkerSupply
-from ..execution.workers import TaskPool
+from ..execution.workers import TaskPool, fetch_result
 from ..files import stop_on_any_disk_error
 from .ordered import Located, OrderedMap
 
@@ -32,8 +32,6 @@ _TASKS_PER_WORKER: Final = 4
 _MAX_WORKERS_LOST: Final = 3
 _REFRESH_SECONDS: Final = 1.0
 _NO_WORKER_SECONDS: Final = 120.0
-_FETCH_SECONDS: Final = 120.0
-"""For a result to get here: without a limit, one whose worker is gone is waited for until there is another."""
 
 
 @contextmanager
@@ -53,7 +51,7 @@ def start_workers(
     """
     exit_if_imported_by_worker()
     supply = None
-    with stop_on_cluster_error(), ExitStack() as stack:
+    with stop_on_cluster_error(is_kept=False), ExitStack() as stack:
         if cluster is not None:
             if isinstance(cluster, str):
                 on_wait(f"starting workers as jobs of {cluster}: {job_description(cluster)}")
@@ -165,7 +163,7 @@ class MapOnWorkers:
         if future.status == "cancelled":
             raise StoppedError("the cluster is gone; run the same command again")
         if future.status in {"finished", "lost"}:
-            task.results = _fetch(future)
+            task.results = fetch_result(future)
             if task.results is None:
                 task.future = self._submit(function, task.chunk)
             else:
@@ -188,26 +186,6 @@ class MapOnWorkers:
         self._tasks[place : place + 1] = [
             _Task([piece], self._submit(function, [piece]), workers_lost=lost) for piece in task.chunk
         ]
-
-
-def _fetch(future: Future) -> Sequence[Any] | None:
-    """The results of a task that has finished; None where they went with their worker before they were here.
-
-    Raises `StoppedError` where the worker is there, but does not send them.
-    """
-    if future.status == "lost":
-        return None
-    try:
-        results: Sequence[Any] = future.result(timeout=_FETCH_SECONDS)
-    except KilledWorker:  # Dask has tried it again meanwhile
-        return None
-    except TimeoutError as error:
-        if future.status != "finished":
-            return None
-        raise StoppedError(
-            f"a worker has not sent what it found in {_FETCH_SECONDS:.0f} s; run the same command again"
-        ) from error
-    return results
 
 
 def call_on_worker(function: _Function, paths: OutPaths, chunk: Sequence[Any]) -> Sequence[Any]:

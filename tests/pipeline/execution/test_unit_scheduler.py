@@ -392,6 +392,27 @@ def test_a_unit_whose_preempted_job_wrote_its_receipt_is_this_runs_own_and_is_no
     assert [unit for unit, _ in pool.ran] == [unit.unit_id for unit in units[:3]]
 
 
+@pytest.mark.parametrize("has_receipt", [True, False])
+def test_a_unit_whose_result_was_lost_with_its_worker_is_this_runs_own_and_stops_no_run(
+    job: JobSpec, *, has_receipt: bool
+) -> None:
+    """Without a receipt that this host sees, it is given to a worker again, which finds it."""
+    units = units_of(3, 2)
+    faults = iter(["result lost"])
+
+    def fault(unit: Unit, worker: Worker) -> str | None:
+        kind = next(faults, None)
+        if kind and has_receipt:
+            write_receipt(job.paths, unit, done(unit, job))
+        return kind
+
+    pool = SimulatedWorkerPool(job, 2, fault)
+    pool.results[units[0].unit_id] = UnitResult(done(units[0], job), "in_vain")
+    reported = run(pool, units)
+    assert (reported.done_elsewhere, reported.in_vain, reported.ok, reported.lost) == ([], [], 6, 1)
+    assert len(pool.ran) == (3 if has_receipt else 4)
+
+
 def test_a_job_that_is_preempted_costs_the_unit_it_was_at_and_no_input(job: JobSpec) -> None:
     """Neither is the unit split, as it would be if the input had crashed its worker."""
     preempted = set(range(1, 6))

@@ -164,7 +164,7 @@ def test_a_worker_that_does_not_send_its_results_is_not_waited_for_without_end(
 ) -> None:
     monkeypatch.setattr(Completed, "status", "finished")
     pool = TasksInProcess(damages=lambda future: setattr(future, "fetch_error", TimeoutError()))
-    with pytest.raises(StoppedError, match="has not sent what it found in 120 s"):
+    with pytest.raises(StoppedError, match="has not sent its result in 120 s"):
         by_workers(dataset, pool)
 
 
@@ -184,6 +184,17 @@ def test_a_cluster_that_has_no_worker_is_not_waited_for_without_end(dataset: Pat
     with pytest.raises(StoppedError, match="has had no worker for 120 s"):
         by_workers(dataset, pool)
     assert pool.clock.now < 200
+
+
+def test_a_cluster_that_fails_does_not_claim_that_verify_keeps_units(
+    dataset: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise RuntimeError("no port is free")
+
+    monkeypatch.setattr(workers, "local_client", fail)
+    with pytest.raises(StoppedError, match=r"no port is free\); fix that and run the same command again"):
+        verify(dataset, workers=2)
 
 
 def test_a_worker_that_does_not_see_the_dataset_does_not_call_its_files_missing(

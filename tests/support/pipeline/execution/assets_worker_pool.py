@@ -18,8 +18,8 @@ from facefeed.pipeline.planning.plan import Unit
 
 RESTART_SECONDS = 5.0
 Fault = Callable[[Unit, Worker], str | None]
-"""What goes wrong with a unit on a worker: an exception's type, "lost", "job lost" (with its nanny), "refused" (by the
-store of OUT), or None."""
+"""What goes wrong with a unit on a worker: an exception's type, "lost", "job lost" (with its nanny), "result lost" (it
+is finished), "refused" (by the store of OUT), or None."""
 
 
 @dataclass(eq=False)
@@ -33,7 +33,7 @@ class Ended:
     error: Exception | None = None
     lost_with_job: bool = False
 
-    def result(self) -> UnitResult:
+    def result(self, timeout: float) -> UnitResult:
         assert self.unit_result is not None
         return self.unit_result
 
@@ -92,6 +92,8 @@ class SimulatedWorkerPool:
         future = Ended(unit, worker, lost_with_job=kind == "job lost")
         if kind in {"lost", "job lost"}:
             future.status, future.error = "error", KilledWorker("unit", worker, 0)
+        elif kind == "result lost":
+            future.status = "lost"
         elif kind is not None:
             error_type = RefusedWorkerError if kind == "refused" else UnitError
             future.status, future.error = "error", error_type(worker.address, kind, f"{kind}: as it must")
