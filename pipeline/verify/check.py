@@ -7,6 +7,7 @@ import shlex
 import tempfile
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -93,7 +94,12 @@ def verify(
         is_remote = paths.files.is_remote
         with tempfile.TemporaryDirectory(prefix="facefeed-verify-") if is_remote else nullcontext("") as parts:
             start = partial(_start_workers, paths, workers, scheduler, cluster, on_wait=on_wait)
-            return _Verification(paths, Path(parts), start, on_file).result()
+            result = _Verification(paths, Path(parts), start, on_file).result()
+        if is_remote:  # the working copy is gone by then
+            result.findings = [
+                replace(each, detail=each.detail.replace(str(paths.root), paths.place)) for each in result.findings
+            ]
+        return result
 
 
 @contextmanager

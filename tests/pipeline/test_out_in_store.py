@@ -534,9 +534,15 @@ def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) 
     assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["file"]
     store.write(name, content)
     store.write("index.arrow", store.read("index.arrow")[:-300])
-    assert [finding.kind for finding in verify(URL, storage_options=options).findings] == ["index"]
+    (finding,) = verify(URL, storage_options=options).findings
+    assert (finding.kind, finding.detail.startswith(f"{URL}/index.arrow: cannot be read")) == ("index", True)
     assert rebuild_index_file(URL, storage_options=options)
     assert store.is_whole()
+    manifest = store.read("manifest.json")
+    store.write("manifest.json", manifest[:-300])
+    (finding,) = verify(URL, storage_options=options).findings
+    assert (finding.kind, finding.detail.startswith(f"{URL}/manifest.json: not a manifest")) == ("manifest", True)
+    store.write("manifest.json", manifest)
 
 
 def test_workers_that_verify_fetch_their_files_themselves_and_leave_none(store: Store, source: TinySource) -> None:
