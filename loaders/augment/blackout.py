@@ -113,7 +113,8 @@ class BlockMask(Blackout):
 
 def draw_part(rng: random.Random, face: FacePoints, weights: Mapping[str, float]) -> Area | None:
     """The eyes, the mouth, the nose, or nothing."""
-    part = rng.choices([*weights], [*weights.values()])[0]
+    parts = sorted(weights)  # a saved pipeline has them in another order
+    part = rng.choices(parts, [weights[part] for part in parts])[0]
     return None if part == "nothing" else _PART_AREAS[part](face.landmarks)
 
 

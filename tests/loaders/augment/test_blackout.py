@@ -267,6 +267,16 @@ def test_numbers_may_be_numpys() -> None:
     assert BlockMask(min_visible_px=np.int32(30)).min_visible_px == 30
 
 
+def test_weights_in_another_order_draw_the_same_parts() -> None:
+    """A saved pipeline has them in another order."""
+    weights = {"nose": 3.0, "eyes": 1.0, "mouth": 2.0}
+    saved = A.from_dict(A.to_dict(FaceCompose([LandmarkBlackout(weights, p=1)])))[0]
+    for seed in range(20):
+        expected = black_pixels(LandmarkBlackout(weights, p=1), seed)
+        for other in (LandmarkBlackout(dict(sorted(weights.items())), p=1), saved):
+            assert np.array_equal(black_pixels(other, seed), expected)
+
+
 def test_non_default_settings_survive_a_file() -> None:
     compose = FaceCompose([LandmarkBlackout({"nose": 3, "eyes": 1}, p=0.25), FaceCutout(0.1, 0.2, 0.3, 40, 0.4)])
     copy = A.from_dict(A.to_dict(compose))
