@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
 from pathlib import Path, PurePosixPath
 
+from ..checks.ffpp_names import ffpp_names_warning
 from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
 from ..listing import Entry, Listing, has_usable_splits
 from ..media.media_files import find_media, ignored_as_mask
@@ -46,7 +47,10 @@ class Folder:
             uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
             giving_labels="put them below folders called real and fake, name a published set's own folder as SRC, or "
             "list them in a table: path,label",
-            warnings=(*unclear, *shared_files_warning(entries, files, _LABELS)),
+            warnings=(
+                *unclear, *shared_files_warning(entries, files, _LABELS),
+                *ffpp_names_warning(entries, _LABELS.index("real")),
+            ),
         )  # fmt: skip
 
 
