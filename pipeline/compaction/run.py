@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,8 +33,9 @@ from ..dataset.index import current_index_path
 from ..dataset.index_builder import faces_of
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
+from ..dataset.stores.remote_files import RefusedByStoreError
 from ..dataset.stores.writing import open_out
-from ..errors import CorruptDataError, RefusedError, UsageError
+from ..errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
 from ..files import stop_on_any_disk_error
 from ..planning.plan import Plan, PlanPart, Unit
@@ -116,7 +117,8 @@ def compact(
             and the file that it makes of that; nothing was written.
         CorruptDataError: files are missing or damaged; found before anything is written, unless they were damaged
             since, or an earlier call was killed.
-        StoppedError: the disk failed, or the store does not answer; merged files are kept, the same call resumes.
+        StoppedError: the disk failed, or the store does not answer, or refuses what it accepted before; merged files
+            are kept, the same call resumes.
 
     """
     started = time.monotonic()
@@ -131,14 +133,27 @@ def compact(
             manifest = finished_manifest(paths, or_in_compaction=True)
             compaction = _Compaction(paths, manifest, lease, workers or num_workers_without_gpu())
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
-            merged_rows = compaction.merge(units, on_progress)
-            manifest, incomplete, removed_files = compaction.finish()
+            with _stop_where_refused():
+                merged_rows = compaction.merge(units, on_progress)
+                manifest, incomplete, removed_files = compaction.finish()
             return CompactSummary(
                 files_before=compaction.files_before, files=len(compaction.run_state.parquet_files()),
                 merged_files=len(units), merged_rows=merged_rows, removed_files=removed_files,
                 is_resumed=compaction.is_resumed, size_bytes=manifest.bytes, incomplete_columns=incomplete,
                 seconds=time.monotonic() - started,
             )  # fmt: skip
+
+
+@contextmanager
+def _stop_where_refused() -> Iterator[None]:
+    """Converts a refusal by the store, as of credentials that have expired, to a resumable `StoppedError`."""
+    try:
+        yield
+    except RefusedByStoreError as error:
+        raise StoppedError(
+            f"{error.what}; merged files are kept: check the credentials and their rights, then run the same command "
+            "again"
+        ) from error
 
 
 class _Compaction:

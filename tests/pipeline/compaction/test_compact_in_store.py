@@ -30,7 +30,7 @@ from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit import store_lock
 from facefeed.pipeline.commit.store_lock import StoreLocks
 from facefeed.pipeline.compaction import merging
-from facefeed.pipeline.compaction.run import CompactSummary, compact
+from facefeed.pipeline.compaction.run import CompactSummary, _Compaction, compact
 from facefeed.pipeline.dataset.manifest import Manifest
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.dataset.stored_images import StoredImages
@@ -271,6 +271,27 @@ def test_an_address_without_a_finished_dataset_is_named(small: StoredOut) -> Non
         UsageError, match=rf"^{URL}: no manifest.json, so no finished dataset; run `facefeed precompute"
     ):
         compacting(small)
+
+
+@pytest.mark.parametrize("step", ["merge", "finish"])
+def test_credentials_that_expire_in_the_middle_stop_it_and_the_next_run_resumes(
+    small: StoredOut, compacted: dict[str, bytes], step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_step = getattr(_Compaction, step)
+
+    def expire(*arguments: Any) -> Any:
+        small.server.write_faults = lambda _: "refused"
+        return run_step(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Compaction, step, expire)
+        with pytest.raises(StoppedError, match=r"ExpiredToken.*run the same command again"):
+            compacting(small)
+    small.server.behave()
+    small.on_another_machine()
+    monkeypatch.setattr(store_lock, "process_exists", lambda pid: False)  # the lease could not be released either
+    assert compacting(small).is_resumed
+    assert small.contents() == compacted
 
 
 def test_a_run_that_was_beaten_to_the_plan_is_refused(small: StoredOut, monkeypatch: pytest.MonkeyPatch) -> None:
