@@ -104,19 +104,19 @@ class Trials:
         best, best_wait_share, notes = None, profile.verdict.wait_share.value, list[str]()
         while candidate := next(_untried(advice, tried_settings), None):
             if len(tried_settings) == _MAX_TRIED_SETTINGS:
-                left = "; ".join(_as_code(each.settings) for each in _untried(advice, tried_settings))
+                left = "; ".join(each.code for each in _untried(advice, tried_settings))
                 notes.append(f"stopped after {plural(_MAX_TRIED_SETTINGS, 'setting')}; not tried: {left}")
                 break
             tried_settings.append(candidate.settings)
             try:
-                trial = self._try_settings(candidate.settings)
+                trial = self._try_settings(candidate)
             except Exception as error:
                 traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
-                notes.append(f"{_as_code(candidate.settings)} could not be measured: {failure_reason(error)}")
+                notes.append(f"{candidate.code} could not be measured: {failure_reason(error)}")
                 continue
             if trial is None:
                 limit = f"no steady state within {_MAX_TRIAL_SECONDS:.0f} s"
-                notes.append(f"{_as_code(candidate.settings)} could not be measured: {limit}")
+                notes.append(f"{candidate.code} could not be measured: {limit}")
                 continue
             attempt = replace(candidate, measured_wait_share=trial.verdict.wait_share.value)
             tried.append(attempt)
@@ -125,9 +125,7 @@ class Trials:
                 advice = list(self.advise(replace(profile, live=trial.recording, verdict=trial.verdict)))
             elif not attempt.failed:
                 steps = plural(trial.verdict.num_steps, "step")
-                notes.append(
-                    f"{_as_code(candidate.settings)} waited less, but {steps} do not show that surely: not kept"
-                )
+                notes.append(f"{candidate.code} waited less, but {steps} do not show that surely: not kept")
             if trial.verdict.kind is VerdictKind.FED:
                 break
         if not tried_settings:
@@ -137,14 +135,13 @@ class Trials:
         ]
         return replace(profile, advice=(*tried, *untried), verified=best, verify_notes=tuple(notes))
 
-    def _try_settings(self, settings: Mapping[str, int]) -> Trial | None:
+    def _try_settings(self, advice: Advice) -> Trial | None:
         """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches."""
-        code, loader = _as_code(settings), self.loader
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
-            trial = self.measure(code, with_settings(loader, **settings))
+            trial = self.measure(advice.code, with_settings(self.loader, **advice.settings))
             if trial is not None and trial.verdict.wait_share.value <= FED_BELOW:
-                trial = self._measure_in_full(code, with_settings(loader, **settings))
+                trial = self._measure_in_full(advice.code, with_settings(self.loader, **advice.settings))
         return trial
 
     def _measure_in_full(self, name: str, loader: Any) -> Trial:
@@ -257,10 +254,6 @@ class Trials:
 def _untried(advice: Iterable[Advice], tried_settings: Container[Mapping[str, int]]) -> Iterator[Advice]:
     """Advice that is a setting and was not tried."""
     return (each for each in advice if each.settings and each.settings not in tried_settings)
-
-
-def _as_code(settings: Mapping[str, int]) -> str:
-    return ", ".join(f"{name}={value}" for name, value in settings.items())
 
 
 def _is_surely_better(verdict: Verdict, wait_share: float) -> bool:

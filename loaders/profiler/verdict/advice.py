@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,6 +49,11 @@ class Advice:
     measured_wait_share: float | None = None
 
     @property
+    def code(self) -> str:
+        """The settings as keyword arguments of a DataLoader."""
+        return ", ".join(f"{name}={value}" for name, value in self.settings.items())
+
+    @property
     def failed(self) -> bool:
         """Whether the change was tried and left most of the waiting of a step."""
         return self.measured_wait_share is not None and not _is_worthwhile(
@@ -78,17 +84,24 @@ def advise(
     model = WhatIfModel.fit(recording, num_cores)
     tolerance_share = min(acceptable_share or FED_BELOW, _MAX_REMAINING_PART * current_share / 2)
     candidates = [
-        *_more_workers(model, current_share, tolerance_share, max_in_flight),
-        *_more_prefetch(model, current_share, tolerance_share, max_in_flight),
+        *_other_settings(model, tolerance_share, max_in_flight),
+        *_slow_batches(model, np.flatnonzero(recording.is_steady)),
+        *_cheaper_stage(model),
+        *_more_cores(model, max_in_flight),
     ]
-    candidates += _slow_batches(model, current_share, np.flatnonzero(recording.is_steady))
-    candidates += [*_cheaper_stage(model, current_share), *_more_cores(model, current_share, max_in_flight)]
-    candidates = [
-        replace(advice, predicted_wait_share=advice.predicted_wait_share + unexplained_share) for advice in candidates
-    ]
+    candidates = [candidate._replace(wait_share=candidate.wait_share + unexplained_share) for candidate in candidates]
     candidates += _faster_sampler(model, current_share)  # how long that keeps the loop was seen
-    worthwhile = [advice for advice in candidates if _is_worthwhile(advice.predicted_wait_share, current_share)]
-    return sorted(worthwhile, key=lambda advice: (not advice.settings, advice.predicted_wait_share))[:_MAX_ADVICE]
+    advice = [
+        Advice(
+            change=candidate.change,
+            current_wait_share=current_share,
+            predicted_wait_share=candidate.wait_share,
+            settings=candidate.settings,
+        )
+        for candidate in candidates
+        if _is_worthwhile(candidate.wait_share, current_share)
+    ]
+    return sorted(advice, key=lambda each: (not each.settings, each.predicted_wait_share))[:_MAX_ADVICE]
 
 
 def wait_per_step(wait_share: float) -> float:
@@ -127,65 +140,47 @@ def unexplained_wait_share(verdict: Verdict) -> float:
     return waits.value - model_wait_share if shares_contradict(model_wait_share, waits.value) else 0.0
 
 
-def _smallest_sufficient(
-    model: WhatIfModel, queues: Iterable[QueueModel], *, tolerance_share: float, max_in_flight: float
-) -> tuple[QueueModel, float] | None:
-    """The first queue whose predicted waiting is within the tolerance of the best, with that; None where none fits."""
-    candidates = [(queue, model.wait_share(queue=queue)) for queue in queues if queue.max_in_flight <= max_in_flight]
-    best_share = min((wait_share for _, wait_share in candidates), default=0.0)
-    return next((each for each in candidates if each[1] <= best_share + tolerance_share), None)
+class _Candidate(NamedTuple):
+    """A change, the predicted share of waiting with it, and the loader's settings, where it is one of these."""
+
+    change: str
+    wait_share: float
+    settings: Mapping[str, int] = {}
 
 
-def _more_workers(
-    model: WhatIfModel, current_share: float, tolerance_share: float, max_in_flight: float
-) -> list[Advice]:
+def _other_settings(model: WhatIfModel, tolerance_share: float, max_in_flight: float) -> Iterator[_Candidate]:
+    """More workers, and more batches ahead: of each the first whose waiting is within the tolerance of the best."""
     queue = model.recording.queue_model
+    prefetch = queue.prefetch_factor or 2
     max_workers = max(2 * model.num_cores, 2 * queue.num_workers, 4)
-    queues = (
-        replace(queue, num_workers=num_workers, prefetch_factor=queue.prefetch_factor or 2)
+    more_workers = [
+        replace(queue, num_workers=num_workers, prefetch_factor=prefetch)
         for num_workers in range(queue.num_workers + 1, max_workers + 1)
-    )
-    best = _smallest_sufficient(model, queues, tolerance_share=tolerance_share, max_in_flight=max_in_flight)
-    if best is None:
-        return []
-    workers, predicted_share = best[0].num_workers, best[1]
-    settings = {"num_workers": workers, "prefetch_factor": queue.prefetch_factor or 2}
+    ]
+    more_prefetch = [replace(queue, prefetch_factor=prefetch * factor) for factor in (2, 4, 8)]
+    for queues in (more_workers, more_prefetch if queue.num_workers else []):
+        shares = {each: model.wait_share(queue=each) for each in queues if each.max_in_flight <= max_in_flight}
+        least_share = min(shares.values(), default=0.0)
+        best = next((each for each, share in shares.items() if share <= least_share + tolerance_share), None)
+        if best is not None:
+            settings = {"num_workers": best.num_workers, "prefetch_factor": best.prefetch_factor}
+            yield _Candidate(_settings_change(queue, best), shares[best], settings)
+
+
+def _settings_change(queue: QueueModel, other: QueueModel) -> str:
+    if other.num_workers == queue.num_workers:
+        return f"prefetch {queue.prefetch_factor} -> {other.prefetch_factor}"
     # Without workers the loop loads its batches itself.
     transport_note = "" if queue.num_workers else ", each batch is then transferred too"
-    change = f"workers {queue.num_workers} -> {workers}{transport_note}"
-    return [
-        Advice(change=change, current_wait_share=current_share, predicted_wait_share=predicted_share, settings=settings)
-    ]
+    return f"workers {queue.num_workers} -> {other.num_workers}{transport_note}"
 
 
-def _more_prefetch(
-    model: WhatIfModel, current_share: float, tolerance_share: float, max_in_flight: float
-) -> list[Advice]:
-    queue = model.recording.queue_model
-    if not queue.num_workers:
-        return []
-    queues = (replace(queue, prefetch_factor=queue.prefetch_factor * factor) for factor in (2, 4, 8))
-    best = _smallest_sufficient(model, queues, tolerance_share=tolerance_share, max_in_flight=max_in_flight)
-    if best is None:
-        return []
-    prefetch, predicted_share = best[0].prefetch_factor, best[1]
-    settings = {"num_workers": queue.num_workers, "prefetch_factor": prefetch}
-    return [
-        Advice(
-            change=f"prefetch {queue.prefetch_factor} -> {prefetch}",
-            current_wait_share=current_share,
-            predicted_wait_share=predicted_share,
-            settings=settings,
-        )
-    ]
-
-
-def _slow_batches(model: WhatIfModel, current_share: float, steady_steps: NDArray[np.intp]) -> list[Advice]:
+def _slow_batches(model: WhatIfModel, steady_steps: NDArray[np.intp]) -> Iterator[_Candidate]:
     """steady_steps: indices of the steady steps, which end with those of the model; as `--trace` numbers them."""
     load_seconds, median_seconds = model.load_seconds, float(np.median(model.load_seconds))
     is_slow = load_seconds > _SLOW_BATCH_FACTOR * median_seconds
     if not 0 < is_slow.mean() <= _MAX_SLOW_SHARE:
-        return []
+        return
     slow_steps = steady_steps[-len(load_seconds) :][is_slow].tolist()
     change = (
         f"{len(slow_steps)} of {len(load_seconds):,} batches {'takes' if len(slow_steps) == 1 else 'take'} "
@@ -193,13 +188,7 @@ def _slow_batches(model: WhatIfModel, current_share: float, steady_steps: NDArra
         f"(up to {load_seconds.max() * 1e3:.0f} ms), {_first_steps(slow_steps)}: find out what their samples have in "
         "common, and make them like the others"
     )
-    return [
-        Advice(
-            change=change,
-            current_wait_share=current_share,
-            predicted_wait_share=model.wait_share(load_seconds=np.where(is_slow, median_seconds, load_seconds)),
-        )
-    ]
+    yield _Candidate(change, model.wait_share(load_seconds=np.where(is_slow, median_seconds, load_seconds)))
 
 
 def _first_steps(step_indices: Sequence[int]) -> str:
@@ -209,50 +198,38 @@ def _first_steps(step_indices: Sequence[int]) -> str:
     return f"{'the first ' if len(step_indices) > _MAX_NAMED_BATCHES else ''}at steps {named} of `--trace`"
 
 
-def _faster_sampler(model: WhatIfModel, current_share: float) -> list[Advice]:
+def _faster_sampler(model: WhatIfModel, current_share: float) -> Iterator[_Candidate]:
     recording = model.recording
     steady_sampler_seconds = recording.sampler_wait_seconds[recording.is_steady]
     sampler_seconds = float(steady_sampler_seconds.mean())
     if not sampler_seconds:
-        return []
+        return
     # The loop is spared at most the sampler's own time, whatever a model says that doesn't fit this recording.
     least_share = current_share - float(steady_sampler_seconds.sum()) / recording.steady_seconds
     change = (
         f"the sampler keeps the loop for {sampler_seconds * 1e3:.1f} ms a batch, which no worker can take away: "
         "give one that draws the order of an epoch at once, as a FaceDataLoader does"
     )
-    return [
-        Advice(
-            change=change,
-            current_wait_share=current_share,
-            predicted_wait_share=max(model.wait_share(with_sampler=False), least_share),
-        )
-    ]
+    yield _Candidate(change, max(model.wait_share(with_sampler=False), least_share))
 
 
-def _cheaper_stage(model: WhatIfModel, current_share: float) -> list[Advice]:
+def _cheaper_stage(model: WhatIfModel) -> Iterator[_Candidate]:
     stage_seconds = model.recording.stage_seconds
     if not stage_seconds:
-        return []
+        return
     name, seconds = max(stage_seconds.items(), key=lambda item: item[1])
     total_seconds = sum(stage_seconds.values())
     stage_share = seconds / total_seconds if total_seconds else 0.0
     stage, remedy = _STAGES.get(name, _STAGES["other"])
     change = f"{stage} is {stage_share:.0%} of a batch's load time; if it took half as long ({remedy})"
-    return [
-        Advice(
-            change=change,
-            current_wait_share=current_share,
-            predicted_wait_share=model.wait_share(load_seconds=model.load_seconds * (1 - stage_share / 2)),
-        )
-    ]
+    yield _Candidate(change, model.wait_share(load_seconds=model.load_seconds * (1 - stage_share / 2)))
 
 
-def _more_cores(model: WhatIfModel, current_share: float, max_in_flight: float) -> list[Advice]:
+def _more_cores(model: WhatIfModel, max_in_flight: float) -> Iterator[_Candidate]:
     queue, num_cores = model.recording.queue_model, model.num_cores
     doubled = replace(queue, num_workers=max(2 * queue.num_workers, 1), prefetch_factor=queue.prefetch_factor or 2)
     if max(queue.num_workers, 1) * model.busy_share <= model.free_cores or doubled.max_in_flight > max_in_flight:
-        return []
+        return
     cores = plural(num_cores, "core")
     lack = (
         f"the loop and {plural(queue.num_workers, 'worker')} need more than {cores}"
@@ -260,10 +237,4 @@ def _more_cores(model: WhatIfModel, current_share: float, max_in_flight: float) 
         else f"{cores} {'is' if num_cores == 1 else 'are'} too few to load batches while the loop runs"
     )
     change = f"{lack}; with {2 * num_cores} cores and workers {queue.num_workers} -> {doubled.num_workers}"
-    return [
-        Advice(
-            change=change,
-            current_wait_share=current_share,
-            predicted_wait_share=model.wait_share(queue=doubled, extra_cores=num_cores),
-        )
-    ]
+    yield _Candidate(change, model.wait_share(queue=doubled, extra_cores=num_cores))

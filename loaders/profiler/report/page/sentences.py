@@ -121,11 +121,10 @@ def _change(advice: Advice) -> Change:
     outcome = "" if advice.settings else "yours to try"
     if advice.measured_wait_share is not None:
         outcome = f"tried: {percent(advice.measured_wait_share)}" + (", it did not help here" if advice.failed else "")
-    code = ", ".join(f"{name}={value}" for name, value in advice.settings.items())
     what = advice.change.replace("->", "\u2192")
     return Change(
         what=what[:1].upper() + what[1:],
-        code=code,
+        code=advice.code,
         now=percent(advice.current_wait_share),
         predicted=percent(advice.predicted_wait_share),
         outcome=outcome,
