@@ -7,13 +7,18 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from albumentations import BasicTransform
+from numpy.typing import NDArray
 
 from ...pipeline.dataset.stores.address import is_address
 from ...pipeline.errors import UsageError
+from ..face import BOX_CORNERS
 from ..real_numbers import as_float
 from .albumentations_internals import ALL_TARGETS
-from .points import FacePoints, face_points_from
+from .points import FACE_KEYS, HALF_PX, INITIAL_POINTS, POINTS, FacePoints
+
+Matrix = NDArray[np.float64]
 
 
 class StableClassName:
@@ -58,7 +63,13 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
 
     def face(self, data: Mapping[str, Any]) -> FacePoints:
         """The points of the face at this step of the pipeline. Raises `UsageError` outside a `FaceCompose`."""
-        return face_points_from(data, type(self).__name__)
+        try:
+            return FacePoints(data[POINTS], data[INITIAL_POINTS])
+        except KeyError:
+            raise UsageError(
+                f"{type(self).__name__}: there is no face in the data; use it within FaceCompose, called with "
+                f"{', '.join(FACE_KEYS)} (in FaceDataset: face_transform=FaceCompose([...]))"
+            ) from None
 
     def missing_landmarks_68(self, out: Path | str = "OUT") -> UsageError:
         """The error where the dataset, in `out` if that is known, has no `landmarks_68`, and it needs them."""
@@ -79,7 +90,11 @@ class FaceTransform(StableClassName, BasicTransform):  # type: ignore[misc]  # A
 
 
 class GeometricTransform(FaceTransform):
-    """A transform that moves pixels, and mask, points and boxes with them."""
+    """A transform that moves pixels, and mask, points and boxes with them.
+
+    Its parameters are `matrix` (2, 3), from the image's pixel centres to those of the result, None where nothing moves,
+    and `size`, (H, W) of the result.
+    """
 
     @property
     def targets(self) -> dict[str, Callable[..., Any]]:
@@ -90,6 +105,37 @@ class GeometricTransform(FaceTransform):
             "keypoints": self.apply_to_keypoints,
             "bboxes": self.apply_to_bboxes,
         }
+
+    def apply_to_keypoints(
+        self,
+        keypoints: NDArray[np.float32],
+        matrix: Matrix | None,
+        **params: Any,  # noqa: ARG002
+    ) -> NDArray[np.float32]:
+        """Points (N, 5+), from the first pixel's centre."""
+        if matrix is None:
+            return keypoints
+        moved = keypoints.copy()
+        moved[:, :2] = keypoints[:, :2] @ matrix[:, :2].T + matrix[:, 2]
+        moved[:, 4] *= np.linalg.norm(matrix[:, :2], axis=0).max()
+        return moved
+
+    def apply_to_bboxes(
+        self,
+        bboxes: NDArray[np.float32],
+        matrix: Matrix | None,
+        size: tuple[int, int],
+        shape: tuple[int, ...],
+        **params: Any,  # noqa: ARG002
+    ) -> NDArray[np.float32]:
+        """Boxes (N, 4+), as fractions of the image: those around the warped corners."""
+        if matrix is None:
+            return bboxes
+        corners = (bboxes[:, BOX_CORNERS].reshape(-1, 4, 2) * shape[1::-1] - HALF_PX) @ matrix[:, :2].T + matrix[:, 2]
+        corners = (corners + HALF_PX) / size[::-1]
+        moved = bboxes.copy()
+        moved[:, :4] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
+        return moved
 
 
 def require_fraction(name: str, value: float) -> float:

@@ -60,11 +60,9 @@ class FaceCutout(Blackout):
         p: float = 1.0,
     ) -> None:
         super().__init__(p=p)
-        self.landmark, self.hull, self.block = (
-            require_fraction("landmark", landmark),
-            require_fraction("hull", hull),
-            require_fraction("block", block),
-        )
+        self.landmark = require_fraction("landmark", landmark)
+        self.hull = require_fraction("hull", hull)
+        self.block = require_fraction("block", block)
         self.min_visible_px = int(require_at_least(0, "min_visible_px", min_visible_px, suggestion=MIN_VISIBLE_PX))
 
     def area(self, face: FacePoints, size: tuple[int, int], mask: Mask) -> Area | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,17 +156,6 @@ class FacePoints:
         boxes = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
         indices = _mirrored_indices(names) if self.mirrored else range(len(names))
         return {name: boxes[index] for name, index in zip(names, indices, strict=True)}
-
-
-def face_points_from(data: Mapping[str, Any], transform_name: str) -> FacePoints:
-    """The points of the face among a transform's data; raises `UsageError` outside a `FaceCompose`."""
-    try:
-        return FacePoints(data[POINTS], data[INITIAL_POINTS])
-    except KeyError:
-        raise UsageError(
-            f"{transform_name}: there is no face in the data; use it within FaceCompose, called with "
-            f"{', '.join(FACE_KEYS)} (in FaceDataset: face_transform=FaceCompose([...]))"
-        ) from None
 
 
 @lru_cache(maxsize=16)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ...pipeline.dataset.schema import REGION_NAMES
 from .areas import Area, box_area
-from .base import GeometricTransform, require_at_least, require_weights
+from .base import GeometricTransform, Matrix, require_at_least, require_weights
 from .blackout import Blackout, Mask
 from .points import FacePoints
 
@@ -70,7 +70,7 @@ class RegionCrop(GeometricTransform):
         self.margin = require_at_least(0, "margin", margin, suggestion=_DEFAULT_MARGIN)
 
     def get_params_dependent_on_data(self, params: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
-        """`window`: left, top, width, height of the crop in integer px; None: no crop."""
+        """As of a `GeometricTransform`, and `window`: left, top, width, height of the crop in integer px, or None."""
         height, width = params["shape"][:2]
         windows = {
             name: window
@@ -78,7 +78,8 @@ class RegionCrop(GeometricTransform):
             if (window := _crop_window(box, self.margin, height, width)) is not None
         }
         name = self.draw_name(self.weights, windows)
-        return {"window": None if name is None else windows[name]}
+        window = None if name is None else windows[name]
+        return {"window": window, "matrix": _enlargement(window, height, width), "size": (height, width)}
 
     def apply(
         self,
@@ -99,38 +100,14 @@ class RegionCrop(GeometricTransform):
         """The crop of a mask by nearest-neighbour interpolation, so it stays binary."""
         return self.apply(mask, window, cv2.INTER_NEAREST_EXACT)
 
-    def apply_to_keypoints(
-        self,
-        keypoints: NDArray[np.float32],
-        window: Window | None,
-        shape: tuple[int, ...],
-        **params: Any,  # noqa: ARG002
-    ) -> NDArray[np.float32]:
-        """Points (N, 5+) in crop coordinates, from the first pixel's centre: the crop starts half a pixel before."""
-        if window is None:
-            return keypoints
-        left, top, width, height = window
-        scale = (shape[1] / width, shape[0] / height)
-        moved = keypoints.copy()
-        moved[:, :2] = (keypoints[:, :2] - (left - 0.5, top - 0.5)) * scale - 0.5
-        moved[:, 4] *= max(scale)
-        return moved
 
-    def apply_to_bboxes(
-        self,
-        bboxes: NDArray[np.float32],
-        window: Window | None,
-        shape: tuple[int, ...],
-        **params: Any,  # noqa: ARG002
-    ) -> NDArray[np.float32]:
-        """Boxes (N, 4+) in crop coordinates, as fractions of the image."""
-        if window is None:
-            return bboxes
-        left, top, width, height = window
-        moved = bboxes.copy()
-        size = np.tile([shape[1], shape[0]], 2)
-        moved[:, :4] = (bboxes[:, :4] * size - (left, top, left, top)) / (width, height, width, height)
-        return moved
+def _enlargement(window: Window | None, height: int, width: int) -> Matrix | None:
+    """The `matrix` of a crop that is resized to the image's size; it starts half a pixel before its first centre."""
+    if window is None:
+        return None
+    left, top, crop_width, crop_height = window
+    scale_x, scale_y = width / crop_width, height / crop_height
+    return np.array([(scale_x, 0, (0.5 - left) * scale_x - 0.5), (0, scale_y, (0.5 - top) * scale_y - 0.5)])
 
 
 def _crop_window(box_xyxy: NDArray[np.float32], margin: float, height: int, width: int) -> Window | None:

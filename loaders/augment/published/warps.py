@@ -10,12 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....pipeline.errors import UsageError
-from ...face import BOX_CORNERS
-from ..base import GeometricTransform, require_at_least
-from ..points import HALF_PX, FacePoints
+from ..base import GeometricTransform, Matrix, require_at_least
+from ..points import FacePoints
 from ..similarity import fit_similarity
-
-Matrix = NDArray[np.float64]
 
 _DEFAULT_NOISE: Final = 0.04
 _DEFAULT_SIZE_PX: Final = 96
@@ -81,37 +78,6 @@ class Warp(GeometricTransform):
     ) -> NDArray[np.uint8]:
         """The warped mask; a binary one by nearest-neighbour interpolation, so it stays binary."""
         return self.apply(mask, matrix, size, cv2.INTER_NEAREST if mask.dtype == np.uint8 else cv2.INTER_LINEAR)
-
-    def apply_to_keypoints(
-        self,
-        keypoints: NDArray[np.float32],
-        matrix: Matrix | None,
-        **params: Any,  # noqa: ARG002
-    ) -> NDArray[np.float32]:
-        """Points (N, 5+), from the first pixel's centre."""
-        if matrix is None:
-            return keypoints
-        moved = keypoints.copy()
-        moved[:, :2] = keypoints[:, :2] @ matrix[:, :2].T + matrix[:, 2]
-        moved[:, 4] *= np.hypot(*matrix[:, 0])
-        return moved
-
-    def apply_to_bboxes(
-        self,
-        bboxes: NDArray[np.float32],
-        matrix: Matrix | None,
-        size: tuple[int, int],
-        shape: tuple[int, ...],
-        **params: Any,  # noqa: ARG002
-    ) -> NDArray[np.float32]:
-        """Boxes (N, 4+), as fractions of the image: those around the warped corners."""
-        if matrix is None:
-            return bboxes
-        corners = (bboxes[:, BOX_CORNERS].reshape(-1, 4, 2) * shape[1::-1] - HALF_PX) @ matrix[:, :2].T + matrix[:, 2]
-        corners = (corners + HALF_PX) / size[::-1]
-        moved = bboxes.copy()
-        moved[:, :4] = np.concatenate([corners.min(axis=1), corners.max(axis=1)], axis=1)
-        return moved
 
 
 class LandmarkJitter(Warp):
