@@ -221,6 +221,16 @@ class StepTimes:
         )
 
     @property
+    def waits_by_cause(self) -> dict[str, Seconds]:
+        """The parts of each wait by cause: transport; the sampler; no core free; batch not ready."""
+        return {
+            "transport": self.transport_seconds,
+            "sampling": self.sampler_wait_seconds,
+            "contention": self.late_seconds,
+            "preparation": self.not_ready_seconds,
+        }
+
+    @property
     def wait_boundaries(self) -> NDArray[np.float64]:
         """Boundaries of the parts of each wait, (4, steps): requested; batch ready; core free; sampler done.
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from ..verdict.result import Profile
 
-_CAUSES = ("transport", "sampling", "contention", "preparation")
 _ALMOST_ALL = 0.9  # of the waiting
 _NEGLIGIBLE_SHARE = 0.0005  # of the time: shown as under 0.1 %
 
 
 def main_cause(profile: Profile) -> tuple[str, float]:
     """The largest cause of waits, named as in `Profile.step_part_seconds`, and its part of all waiting, 0 to 1."""
-    part_seconds = {name: max(profile.step_part_seconds.get(name, 0.0), 0.0) for name in _CAUSES}
+    part_seconds = {name: max(profile.step_part_seconds.get(name, 0.0), 0.0) for name in profile.live.waits_by_cause}
     cause = max(part_seconds, key=lambda name: part_seconds[name])
     return cause, part_seconds[cause] / max(sum(part_seconds.values()), 1e-12)
 

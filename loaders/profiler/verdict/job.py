@@ -92,10 +92,8 @@ def judge_job(reports: Sequence[RankReport]) -> tuple[Verdict, tuple[RankResult,
     if len(reports) == 1:
         return reports[0].rank.verdict, ()
     job_steps = StepSeries.of_job([report.steps for report in reports])
-    rank_waits, longest_waits = (
-        np.array([report.steps.wait_seconds[job_steps.is_steady] for report in reports]),
-        job_steps.wait_seconds[job_steps.is_steady],
-    )
+    rank_waits = np.array([report.steps.wait_seconds[job_steps.is_steady] for report in reports])
+    longest_waits = job_steps.wait_seconds[job_steps.is_steady]
     held_up_seconds = [
         float(longest_waits[rank_waits.argmax(axis=0) == number].sum()) for number in range(len(reports))
     ]
@@ -119,12 +117,6 @@ def report_of_rank(
 ) -> RankReport:  # fmt: skip
     """The report of rank `rank_number`. replayed: the same step on preloaded batches. doubts: see `judge`."""
     is_steady, stage_seconds = live.is_steady, live.stage_seconds
-    wait_parts = {
-        "transport": live.transport_seconds,
-        "sampling": live.sampler_wait_seconds,
-        "contention": live.late_seconds,
-        "preparation": live.not_ready_seconds,
-    }
     stage = max(stage_seconds.items(), key=lambda item: item[1]) if stage_seconds else None
     rank = RankResult(
         number=rank_number,
@@ -133,7 +125,8 @@ def report_of_rank(
         held_up_share=0.0,
         wait_for_others_seconds=0.0,
         wait_share_by_cause={
-            name: float(part[is_steady].sum()) / max(live.steady_seconds, 1e-12) for name, part in wait_parts.items()
+            cause: float(seconds[is_steady].sum()) / max(live.steady_seconds, 1e-12)
+            for cause, seconds in live.waits_by_cause.items()
         },
         images_per_second=live.images_per_second,
         longest_stage=None if stage is None else (stage[0], stage[1] / sum(stage_seconds.values())),

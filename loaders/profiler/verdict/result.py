@@ -175,10 +175,7 @@ class Profile:
             "copy": preloaded_seconds - on_device_seconds,
             "slower step": float(live.step_seconds[is_steady].mean()) - preloaded_seconds - wait_for_others_seconds,
             "other ranks": wait_for_others_seconds,
-            "transport": float(live.transport_seconds[is_steady].mean()),
-            "sampling": float(live.sampler_wait_seconds[is_steady].mean()),
-            "contention": float(live.late_seconds[is_steady].mean()),
-            "preparation": float(live.not_ready_seconds[is_steady].mean()),
+            **{cause: float(seconds[is_steady].mean()) for cause, seconds in live.waits_by_cause.items()},
         }
         if self.preloaded_on_device is None:
             del parts["copy"]
