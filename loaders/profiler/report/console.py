@@ -11,13 +11,12 @@ from ....pipeline.page.formats import milliseconds, percent
 from ..estimate.bounds import BoundedEstimate
 from ..estimate.estimator import Estimator
 from ..estimate.rounding import rounded_up
-from ..measure.recording import Recording
 from ..verdict.gate import Gate
 from ..verdict.result import STEP_PART_LABELS, Profile
 from ..verdict.verdict import Verdict, VerdictKind
 from .headline import followed, headline
 from .no_advice import beside_advice, no_advice_reason
-from .waits import num_unjudged_steps
+from .waits import num_unjudged_steps, worker_setup
 
 _BAR, _COLUMN, _WIDTH = 10, 40, 80
 
@@ -25,6 +24,7 @@ _BAR, _COLUMN, _WIDTH = 10, 40, 80
 def console_report(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B008 (frozen)
     """One screen of 80 columns, the verdict at its end; with what would help, or why nothing is advised."""
     verdict, live = profile.verdict, profile.live
+    loader = worker_setup(live) or "not one of torch's loaders"
     lines = [
         *_sweep(profile),
         *_ranks(profile),
@@ -36,7 +36,7 @@ def console_report(profile: Profile, gate: Gate = Gate()) -> str:  # noqa: B008 
         ),
         *_trials(profile),
         *_advice(profile, gate),
-        f"  {_worker_setup(live)}, {live.images_per_second:,.0f} images/s; "
+        f"  {loader}, {live.images_per_second:,.0f} images/s; "
         f"iter() {milliseconds(profile.opening_seconds)}, first batch {milliseconds(profile.first_batch_seconds)} "
         "after it",
         f"  steady after {plural(num_unjudged_steps(profile), 'step')}, judged on {verdict.num_steps:,}"
@@ -168,14 +168,6 @@ def _epoch(verdict: Verdict) -> str:
         f"; an epoch's beginning waits {milliseconds(verdict.epoch_start_wait_seconds)}, an epoch in all "
         f"{percent(verdict.epoch_wait_share.value)} of its time"
     )
-
-
-def _worker_setup(live: Recording) -> str:
-    if not live.batch_timings:
-        return "not one of torch's loaders"
-    if not live.num_workers:
-        return "no workers"
-    return f"{plural(live.num_workers, 'worker')} x {plural(live.prefetch_factor, 'batch', 'batches')} ahead"
 
 
 def _bars(what: str, seconds: Mapping[str, float]) -> list[str]:

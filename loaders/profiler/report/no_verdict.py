@@ -19,6 +19,16 @@ _MAX_EXTENSION = 4
 """Times the requested steps that a loader without a steady state is measured in."""
 
 
+_REMEDIES = {
+    "the profiler itself takes": "Batches pass so quickly that timing them takes {overhead} of the time: take larger "
+    "ones (`--batch-size`, or `batch_size=`).",
+    "end their steps together": "More steps would not decide it: take a step that ends on all ranks together, as one "
+    f"that sums gradients every time, and measure on cards that are equally fast, {_IDLE}.",
+    "is not accounted for": f"More steps alone would not decide it: measure again {_IDLE}.",
+}
+"""What to do where more steps would not decide it, by what a reason for doubt says."""
+
+
 def how_to_decide(profile: Profile) -> str:
     """How to get a verdict where there is none, by the reason for doubt; empty where there is one."""
     verdict = profile.verdict
@@ -47,19 +57,8 @@ def _what_prevents_it(profile: Profile) -> str:
             "More steps would not decide it: the host waits for batches while the device still works, and no advice "
             f"follows from such waits. {_how_to_see_steps(verdict)}"
         )
-    if _is_doubted_for(verdict, "the profiler itself takes"):
-        return (
-            f"Batches pass so quickly that timing them takes {percent(verdict.overhead_share)} of the time: take "
-            "larger ones (`--batch-size`, or `batch_size=`)."
-        )
-    if _is_doubted_for(verdict, "end their steps together"):
-        return (
-            "More steps would not decide it: take a step that ends on all ranks together, as one that sums gradients "
-            f"every time, and measure on cards that are equally fast, {_IDLE}."
-        )
-    if _is_doubted_for(verdict, "is not accounted for"):
-        return f"More steps alone would not decide it: measure again {_IDLE}."
-    return ""
+    remedies = (remedy for doubt, remedy in _REMEDIES.items() if _is_doubted_for(verdict, doubt))
+    return next(remedies, "").format(overhead=percent(verdict.overhead_share))
 
 
 def _how_to_see_steps(verdict: Verdict) -> str:

@@ -1,7 +1,9 @@
-"""What the waits of a profile are: their main cause, and whether they are few and long or many and short."""
+"""What several reports say of a loop: its workers, the steps that are not judged, and what its waits are."""
 
 from __future__ import annotations
 
+from ....pipeline.console import plural
+from ..measure.recording import Recording
 from ..verdict.result import Profile
 
 _ALMOST_ALL = 0.9  # of the waiting
@@ -31,6 +33,15 @@ def waits_briefly(profile: Profile) -> bool:
     wait_seconds = live.wait_seconds[live.is_steady]
     long_seconds = float(wait_seconds[wait_seconds > verdict.starved_threshold_seconds].sum())
     return long_seconds < float(wait_seconds.sum()) / 2
+
+
+def worker_setup(live: Recording) -> str:
+    """The loader's workers and how far they work ahead; empty where that is not seen."""
+    if not live.batch_timings:
+        return ""
+    if not live.num_workers:
+        return "no workers"
+    return f"{plural(live.num_workers, 'worker')} x {plural(live.prefetch_factor, 'batch', 'batches')} ahead"
 
 
 def num_unjudged_steps(profile: Profile) -> int:

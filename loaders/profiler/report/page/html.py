@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from .....pipeline.page import html
+from .....pipeline.page.formats import percent
 from ...verdict.gate import Gate
 from ...verdict.result import Profile
 from ...verdict.verdict import VerdictKind
@@ -27,7 +28,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
     """
     banner = sentences.banner(profile)
     return html.write_page(
-        page, "page.html.jinja", __package__, command="profile", title=banner.word,
+        page, "page.html.jinja", __package__, command="profile", title=banner.word, filters={"percent": percent},
         profile=profile,
         verdict=profile.verdict,
         tone=_TONES.get(profile.verdict.kind, ""),
@@ -35,7 +36,7 @@ def write_page(profile: Profile, gate: Gate, page: Path) -> int:
         is_judged=profile.verdict.kind is not VerdictKind.INCONCLUSIVE,
         failures=gate.failures(profile.verdict),
         banner=banner,
-        changes=sentences.changes(profile),
+        advice=sorted(profile.advice, key=lambda advice: advice.failed),
         no_advice_reason=no_advice_reason(profile, gate),
         beside_advice=beside_advice(profile),
         followed=followed(profile),

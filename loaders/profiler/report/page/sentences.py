@@ -8,7 +8,6 @@ from .....pipeline.console import plural
 from .....pipeline.page.formats import milliseconds, percent
 from .....pipeline.page.html import Table
 from ...estimate.bounds import MIN_BLOCKS, BoundedEstimate
-from ...verdict.advice import Advice
 from ...verdict.result import Profile
 from ...verdict.verdict import Verdict, VerdictKind, format_headroom
 from ..epoch_advice import is_slow_only_at_epoch_start
@@ -16,7 +15,7 @@ from ..headline import headline, meaning
 from ..json_report import environment
 from ..no_advice import LIGHTER_BATCHES, no_advice_reason
 from ..shares import NO_BOUNDS, as_given, at_most, bounds_text
-from ..waits import num_unjudged_steps
+from ..waits import num_unjudged_steps, worker_setup
 
 _SAME = 0.005
 _NEARLY_EQUAL = 1.1  # times: from here on it is not shown in per cent
@@ -32,18 +31,6 @@ class Banner:
     emulated: str
 
 
-@dataclass(frozen=True, kw_only=True)
-class Change:
-    """Advice as the page shows it. code: settings to write; outcome: of trying it, empty where it was not tried."""
-
-    what: str
-    code: str
-    now: str
-    predicted: str
-    outcome: str
-    failed: bool
-
-
 def banner(profile: Profile) -> Banner:
     """The verdict as a headline, and its meaning."""
     return Banner(
@@ -57,14 +44,11 @@ def banner(profile: Profile) -> Banner:
 def _emulated(profile: Profile) -> str:
     if not profile.verdict.emulated:
         return ""
-    preloaded = profile.preloaded
-    step_seconds, host_share = (
-        float(preloaded.step_seconds.mean()),
-        min(preloaded.loop_cpu_seconds / max(float(preloaded.step_seconds.sum()), 1e-9), 1.0),
-    )
+    step_seconds = profile.preloaded.step_seconds
+    host_share = min(profile.preloaded.loop_cpu_seconds / max(float(step_seconds.sum()), 1e-9), 1.0)
     return (
-        f"No GPU took part. A device that takes {milliseconds(step_seconds)} for every training step was emulated; "
-        f"one core of the host was busy {percent(host_share)} of the time, as beside a GPU that computes. "
+        f"No GPU took part. A device that takes {milliseconds(step_seconds.mean())} for every training step was "
+        f"emulated; one core of the host was busy {percent(host_share)} of the time, as beside a GPU that computes. "
         "So this shows what the loader delivers on this machine, not that a GPU is fed: "
         "compare it with how long your own step takes."
     )
@@ -109,26 +93,6 @@ def transport_note(profile: Profile) -> str:
         f"The host takes {percent(verdict.host_transport_share)} of the time to pass on batches that are ready "
         "(transport). A device that works meanwhile does not wait for it; a loop that reads the loss of every step "
         f"does. No worker can take it away. What can: {LIGHTER_BATCHES}."
-    )
-
-
-def changes(profile: Profile) -> list[Change]:
-    """The advice; what was tried without success comes last."""
-    return sorted((_change(advice) for advice in profile.advice), key=lambda advice: advice.failed)
-
-
-def _change(advice: Advice) -> Change:
-    outcome = "" if advice.settings else "yours to try"
-    if advice.measured_wait_share is not None:
-        outcome = f"tried: {percent(advice.measured_wait_share)}" + (", it did not help here" if advice.failed else "")
-    what = advice.change.replace("->", "\u2192")
-    return Change(
-        what=what[:1].upper() + what[1:],
-        code=advice.code,
-        now=percent(advice.current_wait_share),
-        predicted=percent(advice.predicted_wait_share),
-        outcome=outcome,
-        failed=advice.failed,
     )
 
 
@@ -185,7 +149,9 @@ def facts(profile: Profile) -> dict[str, str]:
         "Closure": f"{percent(verdict.unexplained_share)} of the time by a second clock is not explained by "
         "steps and waits",
         "Steady state": f"after {plural(num_unjudged_steps(profile), 'step')}; judged on {verdict.num_steps:,}",
-        **_whole_epoch(verdict),
+        **(
+            {} if verdict.epoch_wait_share is None else {"Whole epoch": _whole_epoch(verdict, verdict.epoch_wait_share)}
+        ),
         "Page cache": verdict.cache_state.removeprefix("cache "),
         "Opening": f"{milliseconds(profile.opening_seconds)} for iter(), then "
         f"{milliseconds(profile.first_batch_seconds)} to the first batch, once",
@@ -196,12 +162,10 @@ def facts(profile: Profile) -> dict[str, str]:
 def _throughput(profile: Profile) -> str:
     live = profile.live
     throughput = f"{live.images_per_second:,.0f} images/s in batches of {live.images_per_batch:,.0f}"
-    total_images_per_second = sum(rank.images_per_second for rank in profile.ranks)
-    return (
-        f"{throughput} on this rank, {total_images_per_second:,.0f} images/s on all of them"
-        if profile.ranks
-        else throughput
-    )
+    if not profile.ranks:
+        return throughput
+    total = sum(rank.images_per_second for rank in profile.ranks)
+    return f"{throughput} on this rank, {total:,.0f} images/s on all of them"
 
 
 def _upper_bound(share: BoundedEstimate, of_what: str, verdict: Verdict) -> str:
@@ -212,30 +176,22 @@ def _upper_bound(share: BoundedEstimate, of_what: str, verdict: Verdict) -> str:
     return f"{at_most(share.upper)} {of_what} with {as_given(share.confidence)} confidence"
 
 
-def _whole_epoch(verdict: Verdict) -> dict[str, str]:
-    if verdict.epoch_wait_share is None:
-        return {}
-    text = (
-        f"waits {percent(verdict.epoch_wait_share.value)} of {verdict.num_epoch_batches:,} batches' time, "
-        f"{_upper_bound(verdict.epoch_wait_share, 'of it', verdict)}; "
+def _whole_epoch(verdict: Verdict, waits: BoundedEstimate) -> str:
+    return (
+        f"waits {percent(waits.value)} of {verdict.num_epoch_batches:,} batches' time, "
+        f"{_upper_bound(waits, 'of it', verdict)}; "
         f"{milliseconds(verdict.epoch_start_wait_seconds)} of it at the beginning"
     )
-    return {"Whole epoch": text}
-
-
-def _shared(profile: Profile) -> str:
-    return f", {profile.num_cores} for each rank" if profile.ranks else ""
 
 
 def surroundings(profile: Profile) -> dict[str, str]:
     """The environment that the figures hold for."""
     about, live = environment(), profile.live
-    workers = f"{plural(live.num_workers, 'worker')} x {plural(live.prefetch_factor, 'batch', 'batches')} ahead"
-    loader = workers if live.num_workers else "no workers"
+    shared = f", {profile.num_cores} for each rank" if profile.ranks else ""
     return {
-        "Loader": loader if live.batch_timings else "not one of torch's",
+        "Loader": worker_setup(live) or "not one of torch's",
         "Step": profile.step_name,
-        "Cores": f"{about['cores']} usable{_shared(profile)}, {about['machine']}",
+        "Cores": f"{about['cores']} usable{shared}, {about['machine']}",
         "Device": about["device"] or "no GPU",
         "Software": f"Python {about['python']}, torch {about['torch']}",
     }

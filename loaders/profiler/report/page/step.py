@@ -27,32 +27,17 @@ _OTHER_PACE = 1.2
 _BINS = 60
 
 _BARS = {
-    "step alone": (STEP_PART_LABELS["step alone"], STEP, "the same step on batches that are there already"),
-    "copy": (STEP_PART_LABELS["copy"], "#6f9fd0", "bringing the batch to the device"),
-    "slower step": (
-        STEP_PART_LABELS["slower step"],
-        LOADING,
-        "the step is slower while batches are being made beside it",
-    ),
-    "other ranks": (
-        STEP_PART_LABELS["other ranks"],
-        OTHER_RANKS,
-        "the step cannot end before another rank's batch is there",
-    ),
-    "transport": (
-        STEP_PART_LABELS["transport"],
-        TRANSPORT,
-        "passing a batch that is made from its worker to the loop, where the device waits for it",
-    ),
-    "sampling": (STEP_PART_LABELS["sampling"], SAMPLER, "the sampler chooses the next samples, in the loop itself"),
-    "contention": (
-        STEP_PART_LABELS["contention"],
-        NO_CORE,
-        "the batch is made, but no core is free to hand it over",
-    ),
-    "preparation": (STEP_PART_LABELS["preparation"], WAIT, "the batch is still being made"),
-    "fetch": ("cold cache", "#a63d8f", "what comes on top while no file is in the page cache"),
+    "step alone": (STEP, "the same step on batches that are there already"),
+    "copy": ("#6f9fd0", "bringing the batch to the device"),
+    "slower step": (LOADING, "the step is slower while batches are being made beside it"),
+    "other ranks": (OTHER_RANKS, "the step cannot end before another rank's batch is there"),
+    "transport": (TRANSPORT, "passing a batch that is made from its worker to the loop, where the device waits for it"),
+    "sampling": (SAMPLER, "the sampler chooses the next samples, in the loop itself"),
+    "contention": (NO_CORE, "the batch is made, but no core is free to hand it over"),
+    "preparation": (WAIT, "the batch is still being made"),
 }
+"""Colour and meaning of the parts of `Profile.step_part_seconds`."""
+
 _WAITS = ("other ranks", "transport", "sampling", "contention", "preparation")
 
 
@@ -63,11 +48,12 @@ def waterfall(profile: Profile) -> Section:
     period, waits = sum(bars.values()), sum(bars.get(name, 0.0) for name in _WAITS)
     rows, reached = [], 0.0
     for name, seconds in bars.items():
-        rows.append((*_BARS[name], reached, reached + seconds))
+        rows.append((STEP_PART_LABELS[name], *_BARS[name], reached, reached + seconds))
         reached += seconds
     rows.append(("= a step now", INK, "from one batch to the next, as measured", 0.0, period))
     if fetch:
-        rows.append((*_BARS["fetch"], period, period + fetch))
+        meaning = "what comes on top while no file is in the page cache"
+        rows.append(("cold cache", "#a63d8f", meaning, period, period + fetch))
     colours = "Grey, orange, purple" if "other ranks" in bars else "Grey, orange"
     return Section(
         key="waterfall", title="Where a step's time goes",

@@ -174,10 +174,8 @@ def depth(profile: Profile) -> Section | None:
     known, ahead = live.is_steady & (live.queue_depth >= 0), live.queue_model.max_in_flight
     if not ahead or not known.any():
         return None
-    ready, seconds = (
-        live.queue_depth[known].astype(np.float64),
-        np.cumsum(np.where(live.is_steady, live.period_seconds, 0.0))[known],
-    )
+    ready = live.queue_depth[known].astype(np.float64)
+    seconds = np.cumsum(np.where(live.is_steady, live.period_seconds, 0.0))[known]
     empty = ready == 0
     fig = figures.plot(210, "seconds of the run", "batches ready", (0.0, float(seconds[-1])), (-0.25, ahead + 0.6))
     fig.yaxis.ticker = FixedTicker(ticks=sorted({0, ahead // 2, ahead}))
