@@ -24,31 +24,10 @@ if TYPE_CHECKING:
     from .verdict.result import Profile
 
 
-class _Share(click.ParamType):  # type: ignore[type-arg]
-    """A share such as 0.01 or 1%. `example`: two forms of one, for messages."""
-
-    name = "share"
-
-    def __init__(self, example: str) -> None:
-        self.example = example
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """A number between 0 and 1."""
-        if isinstance(value, float):
-            return value
-        try:
-            number = round(float(value.removesuffix("%")) / (100 if value.endswith("%") else 1), _SHARE_DIGITS)
-        except ValueError:
-            number = -1.0
-        if not 0 < number < 1:
-            self.fail(f"{value!r}: must be a share such as {self.example}", param, ctx)
-        return number
-
-
 class _Factor(click.ParamType):  # type: ignore[type-arg]
     """A finite number above 0. `example`: one, for messages."""
 
-    name = "factor"
+    name, rule, end = "factor", "a number above 0,", math.inf
 
     def __init__(self, example: str) -> None:
         self.example = example
@@ -56,12 +35,26 @@ class _Factor(click.ParamType):  # type: ignore[type-arg]
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         """The number."""
         try:
-            number = float(value)
+            number = self.parse(str(value))
         except ValueError:
             number = math.nan
-        if not 0 < number < math.inf:
-            self.fail(f"{value!r}: must be a number above 0, such as {self.example}", param, ctx)
+        if not 0 < number < self.end:
+            self.fail(f"{value!r}: must be {self.rule} such as {self.example}", param, ctx)
         return number
+
+    def parse(self, text: str) -> float:
+        """The number that a text states."""
+        return float(text)
+
+
+class _Share(_Factor):
+    """A share such as 0.01 or 1%. `example`: two forms of one, for messages."""
+
+    name, rule, end = "share", "a share", 1.0
+
+    def parse(self, text: str) -> float:
+        """The number that a text states, in per cent or not."""
+        return round(float(text.removesuffix("%")) / (100 if text.endswith("%") else 1), _SHARE_DIGITS)
 
 
 class _Axis(click.ParamType):  # type: ignore[type-arg]
