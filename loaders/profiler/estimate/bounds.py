@@ -113,24 +113,6 @@ def bootstrap_ratio(
     The unobserved block adds to both sums: a wait makes the total time longer.
     """
     remainder = denominator - numerator
-    return _bootstrap_blocks(numerator, remainder, block=block, confidence=confidence, seed=seed)
-
-
-def event_rate_bound(
-    occurred: NDArray[np.bool_], *, block: int, confidence: float = 0.95, seed: int = 0
-) -> BoundedEstimate:
-    """Rate of an event in a bool series (steps,), with bounds by weighting blocks of `block` steps.
-
-    An event that never occurs in n steps has an upper bound of 30 / n at 95 %.
-    """
-    occurrences = occurred.astype(np.float64)
-    return _bootstrap_blocks(occurrences, 1 - occurrences, block=block, confidence=confidence, seed=seed)
-
-
-def _bootstrap_blocks(
-    numerator: Values, remainder: Values, *, block: int, confidence: float, seed: int
-) -> BoundedEstimate:
-    """sum(numerator) / sum(numerator + remainder), with bounds."""
     count, block = len(numerator), max(block, -(-len(numerator) // _MAX_BLOCKS))
     total = float(numerator.sum() + remainder.sum())
     value = float(numerator.sum()) / total if total else 0.0
@@ -154,6 +136,17 @@ def _bootstrap_blocks(
     lower = float(np.quantile(np.concatenate(low_ratios), 1 - confidence))
     upper = float(np.quantile(np.concatenate(high_ratios), confidence))
     return BoundedEstimate(value=value, lower=min(lower, value), upper=max(upper, value), confidence=confidence)
+
+
+def event_rate_bound(
+    occurred: NDArray[np.bool_], *, block: int, confidence: float = 0.95, seed: int = 0
+) -> BoundedEstimate:
+    """Rate of an event in a bool series (steps,), with bounds by weighting blocks of `block` steps.
+
+    An event that never occurs in n steps has an upper bound of 30 / n at 95 %.
+    """
+    steps = np.ones(len(occurred))
+    return bootstrap_ratio(occurred.astype(np.float64), steps, block=block, confidence=confidence, seed=seed)
 
 
 def _num_resamples(confidence: float) -> int:
