@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -35,11 +35,10 @@ _LOADERS = tuple((workers, prefetch) for workers in (1, 2) for prefetch in (1, 2
 _OUTLIERS = {0.9: 0, 1.1: 1}  # by what the queue lasts: how many steps starve
 _OUTLIER_REPEATS = 3
 
-_DELAYED_QUEUE = (2, 2)
+_QUEUE = (2, 2)  # workers and batches ahead of the loaders of the checks below
 _QUICK_SECONDS = 0.001
 
 _NULL_RUNS, _MAX_ALARMS = 100, 9  # a bound of 95 % is wrong in 5 of 100 runs, in more than 9 of them by 3 % chance
-_NULL_QUEUE = (2, 2)
 _NULL_STEPS, _NULL_STEP_SECONDS = 84, 0.002  # as few steps as a verdict is given on, and short ones
 _NULL_DELAY_SECONDS = 0.002  # of two workers: always ready, but enough for the profiler to be under 1 % of it
 
@@ -112,12 +111,7 @@ def tolerance(seen: PlayedSegment) -> float:
 def constant_delay(play: Player) -> Check:
     """1: without workers, every step waits for exactly its batch."""
     [seen] = play(Plan(segments=[_falling_delays(1)]))
-    points = tuple(
-        Comparison(label=f"{delay * 1e3:.0f} ms", injected=float(seen.wait_seconds[kept].mean()),
-              recovered=float(seen.recording.wait_seconds[kept].mean()), allowed=tolerance(seen),
-              estimator=Estimator.LIVE)
-        for delay, kept in _judged_steps(1)
-    )  # fmt: skip
+    points = tuple(_compare_means(f"{delay * 1e3:.0f} ms", seen, kept) for delay, kept in _judged_steps(1))
     return Check(number=1, name="without workers, a delay is the wait", points=points, detail=_nearest_to_limit(points))
 
 
@@ -147,23 +141,18 @@ def with_workers(play: Player, progress: Callable[[str], None]) -> tuple[Check, 
 
 def delayed_step(play: Player) -> Check:
     """4: a step that takes longer waits for nothing."""
-    workers, prefetch = _DELAYED_QUEUE
+    workers, prefetch = _QUEUE
     ahead = workers * prefetch
     longer = np.repeat([0.0, *_DELAYS], [ahead, *[_REPEATS] * len(_DELAYS)])
     segment = Segment(delay_seconds=np.full(len(longer), _QUICK_SECONDS), step_seconds=STEP_SECONDS + longer)
     [seen] = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[segment]))
-    points = tuple(
-        Comparison(label=f"{delay * 1e3:.0f} ms in the step", estimator=Estimator.LIVE,
-              injected=float(seen.wait_seconds[longer == delay].mean()),
-              recovered=float(seen.recording.wait_seconds[longer == delay].mean()), allowed=tolerance(seen))
-        for delay in _DELAYS
-    )  # fmt: skip
+    points = tuple(_compare_means(f"{delay * 1e3:.0f} ms in the step", seen, longer == delay) for delay in _DELAYS)
     return Check(number=4, name="a delay in the step is no wait", points=points, detail=_nearest_to_limit(points))
 
 
 def null_runs(play: Player) -> Check:
     """8: where nothing is injected, next to nothing is found."""
-    workers, prefetch = _NULL_QUEUE
+    workers, prefetch = _QUEUE
     count = workers * prefetch + _NULL_STEPS
     null = Segment(delay_seconds=np.full(count, _NULL_DELAY_SECONDS), step_seconds=np.full(count, _NULL_STEP_SECONDS))
     seen = play(Plan(num_workers=workers, prefetch_factor=prefetch, segments=[null] * _NULL_RUNS))
@@ -214,16 +203,26 @@ def _judged_steps(ahead: int) -> list[tuple[float, slice]]:
 
 def _delay_comparisons(name: str, ahead: int, seen: PlayedSegment) -> list[Comparison]:
     """Live waits against the loop's clock; the model, which uses no waits, against its waits for unready batches."""
-    recording = seen.recording
-    pairs = {
-        Estimator.LIVE: (recording.wait_seconds, seen.wait_seconds),
-        Estimator.MODEL: (recording.modelled_not_ready_seconds(), seen.not_ready_seconds),
-    }
     return [
-        Comparison(label=f"{name}, {delay * 1e3:.0f} ms", injected=float(truth[kept].mean()),
-              recovered=float(recovered[kept].mean()), allowed=tolerance(seen), estimator=estimator)
-        for delay, kept in _judged_steps(ahead) for estimator, (recovered, truth) in pairs.items()
-    ]  # fmt: skip
+        _compare_means(f"{name}, {delay * 1e3:.0f} ms", seen, kept, estimator)
+        for delay, kept in _judged_steps(ahead)
+        for estimator in (Estimator.LIVE, Estimator.MODEL)
+    ]
+
+
+def _compare_means(label: str, seen: PlayedSegment, steps: Any, estimator: Estimator = Estimator.LIVE) -> Comparison:
+    """The mean wait of some steps, selected by their indices, by an estimator and by the loop's own clock."""
+    if estimator is Estimator.LIVE:
+        truth, recovered = seen.wait_seconds, seen.recording.wait_seconds
+    else:
+        truth, recovered = seen.not_ready_seconds, seen.recording.modelled_not_ready_seconds()
+    return Comparison(
+        label=label,
+        injected=float(truth[steps].mean()),
+        recovered=float(recovered[steps].mean()),
+        allowed=tolerance(seen),
+        estimator=estimator,
+    )
 
 
 def _outlier(ahead: int, times: float) -> Segment:

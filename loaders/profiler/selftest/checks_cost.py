@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,19 +25,12 @@ _MAX_OVERHEAD_SHARE = 0.01
 _ONE_SIDED = 1.645  # standard deviations: 95 % lie below
 
 
-class DevicePlayer(Protocol):
-    """Plays a plan, on a device where one is given."""
-
-    def __call__(self, plan: Plan, device: Device | None = None) -> list[PlayedSegment]:
-        """See `scenarios.play`."""
-
-
-def hidden_delay(play: DevicePlayer, device: Device | None) -> Check:
+def hidden_delay(play: Callable[[Plan, Device | None], list[PlayedSegment]], device: Device | None) -> Check:
     """5: only what the device waits for counts, not what the host waits for behind the device's work."""
     name = "a delay behind the device's work is no wait"
     if device is None:
         return Check(number=5, name=name, not_run="needs a GPU")
-    points = []
+    points = list[Comparison]()
     for part in (_HIDDEN_PART, _EXPOSED_PART):
         delays = np.full(_DEVICE_STEPS, part * device.seconds)
         [seen] = play(Plan(segments=[Segment(delay_seconds=delays, step_seconds=np.zeros(_DEVICE_STEPS))]), device)

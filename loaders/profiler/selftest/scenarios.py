@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import psutil
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -21,6 +20,7 @@ from ...torch_internals import occupy_gpu
 from ...workers.processes import WorkerInit, worker_context
 from ..estimate.queue_model import Seconds
 from ..measure.measured_loop import MeasuredLoop
+from ..measure.page_cache import storage_bytes_read
 from ..measure.recording import Recording
 from ..measure.step_clock import CudaStepClock, StepClock
 from ..measure.steps import SleepingStep
@@ -63,7 +63,7 @@ class PlayedSegment:
     """A segment as the profiler recorded it, and as its items and steps timed themselves. Times are float64 (steps,).
 
     opened_at: before the first request. item_start_at, file_read_at, collated_at: of each batch. received_at,
-    step_end_at: beginning and end of each step. storage_bytes: read from storage by this process meanwhile.
+    step_end_at: beginning and end of each step. storage_bytes: read from storage meanwhile, 0 where that is not known.
     """
 
     recording: Recording
@@ -200,9 +200,9 @@ def record_segment(
         next(step)(batch)
         times.append(clock())
 
-    storage_bytes, opened_at = storage_bytes_read(), clock()
+    storage_bytes, opened_at = storage_bytes_read() or 0, clock()
     recording = loop.record(len(steps), timed_step, step_clock=step_clock, batches_out=batches)
-    storage_bytes = storage_bytes_read() - storage_bytes
+    storage_bytes = (storage_bytes_read() or 0) - storage_bytes
     item_start_at, file_read_at, collated_at = torch.cat(batches).T.numpy()
     received_at, step_end_at = np.array(times).reshape(-1, 2).T
     return PlayedSegment(
@@ -210,11 +210,3 @@ def record_segment(
         collated_at=collated_at, received_at=received_at, step_end_at=step_end_at,
         storage_bytes=storage_bytes,
     )  # fmt: skip
-
-
-def storage_bytes_read() -> int:
-    """Bytes read from storage by this process; 0 where the system does not report them."""
-    try:
-        return int(psutil.Process().io_counters().read_bytes)
-    except (psutil.Error, AttributeError, OSError, NotImplementedError):
-        return 0
