@@ -155,7 +155,7 @@ class Recording(StepTimes):
             else 0.0
         )
 
-    @property
+    @cached_property
     def queue_model(self) -> QueueModel:
         """The loader's settings and overheads for the queue model."""
         return QueueModel(

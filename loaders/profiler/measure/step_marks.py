@@ -47,7 +47,7 @@ class StepMarks:
 
 def timing_cost_per_batch(batch_timings: list[BatchTiming], num_images: int) -> float:
     """Seconds that timing costs a batch on average, with stages timed in some batches only."""
-    timed_stages = (
-        sum(len(timing.stage_seconds) for timing in batch_timings) / len(batch_timings) if batch_timings else 0.0
-    )
-    return timing_cost_seconds(timed_stages * num_images / len(batch_timings)) if batch_timings else 0.0
+    if not batch_timings:
+        return 0.0
+    timed_stages = sum(len(timing.stage_seconds) for timing in batch_timings) / len(batch_timings)
+    return timing_cost_seconds(timed_stages * num_images / len(batch_timings))

@@ -140,10 +140,8 @@ class ModelCheck:
 
         The model's own uncertainty is that of the half it was fitted on.
         """
-        upper_margin, lower_margin = (
-            self.first_half.upper - self.first_half.value,
-            self.first_half.value - self.first_half.lower,
-        )
+        upper_margin = self.first_half.upper - self.first_half.value
+        lower_margin = self.first_half.value - self.first_half.lower
         return shares_contradict(self.model_wait_share, self.second_half.value) and (
             self.model_wait_share + upper_margin < self.second_half.lower
             or self.model_wait_share - lower_margin > self.second_half.upper

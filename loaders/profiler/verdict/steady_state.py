@@ -22,42 +22,18 @@ NOT_STEADY = "no steady state"
 """Beginning of the reasons for doubt that more steps may remove."""
 
 _MIN_BATCH_STEPS = 5  # waits that the rule takes the mean of, at least, so that single ones do not matter
-_EARLY_SHARE, _LATE_SHARE = (
-    0.25,
-    0.5,
-)  # of the rest: its beginning and its end, as Geweke compares them, with more for the first
+_EARLY_SHARE, _LATE_SHARE = 0.25, 0.5  # of the rest: its beginning and its end; Geweke takes less for the first
 _SIGNIFICANT_STANDARD_ERRORS = 3.0  # standard errors
-_MIN_DRIFT_SHARE, _MIN_RELATIVE_DRIFT = (
-    0.005,
-    0.1,
-)  # of the time, and of the waiting: a smaller difference changes no verdict
+_MIN_DRIFT_SHARE, _MIN_RELATIVE_DRIFT = 0.005, 0.1  # of the time and the waiting: less changes no verdict
 _MIN_BLOCKS = 4
 _RELATIVE_ROUNDING = 1e-12  # of a sum of squares: its last digits
 
 
-def transient_length(
-    wait_seconds: Values, num_workers: int, *, max_in_flight: int, negligible_wait_seconds: float
-) -> int:
-    """Number of transient steps at the beginning of a series of waits (steps,): half of them at most.
-
-    Uses means over as many steps as there are workers, since these start together and their first batches arrive
-    together. Ends at the latest once the loop has settled: after the first steps, as many as the queue holds and 5 at
-    least, of which none is starved, or which on average wait no longer than is usual in the second half.
-
-    Args:
-        wait_seconds: the waits.
-        num_workers: of the loader; 0 without workers.
-        max_in_flight: batches that it has requested at most at a time.
-        negligible_wait_seconds: wait up to which a step is not starved.
-
+def settled_length(wait_seconds: Values, *, max_in_flight: int, negligible_wait_seconds: float) -> int:
+    """Number of steps until the loop has settled: those up to the first, as many as the queue holds and 5 at least, of
+    which none is starved, or which on average wait no longer than is usual in the second half.
     """
-    num_settled_steps = max(_MIN_BATCH_STEPS, max_in_flight)
-    settled_at = _settled_at(wait_seconds, num_settled_steps, negligible_wait_seconds)
-    return min(_least_error_length(wait_seconds, num_workers), settled_at)
-
-
-def _settled_at(wait_seconds: Values, num_steps: int, negligible_wait_seconds: float) -> int:
-    """Index of the step after the first `num_steps` that wait negligibly, or on average as little as is usual later."""
+    num_steps = max(_MIN_BATCH_STEPS, max_in_flight)
     if len(wait_seconds) < num_steps:
         return len(wait_seconds)
     windows = np.lib.stride_tricks.sliding_window_view(wait_seconds, num_steps)
@@ -67,8 +43,12 @@ def _settled_at(wait_seconds: Values, num_steps: int, negligible_wait_seconds: f
     return int(np.argmax(is_usual | (windows.max(axis=1) <= negligible_wait_seconds))) + num_steps
 
 
-def _least_error_length(wait_seconds: Values, num_workers: int) -> int:
-    """Number of steps whose removal gives the least standard error of the rest, by MSER."""
+def least_error_length(wait_seconds: Values, num_workers: int) -> int:
+    """Number of steps whose removal gives the least standard error of the rest, by MSER: half of them at most.
+
+    Uses means over as many steps as there are workers, since these start together and their first batches arrive
+    together.
+    """
     batch_steps = max(_MIN_BATCH_STEPS, num_workers)
     means = wait_seconds[: len(wait_seconds) // batch_steps * batch_steps].reshape(-1, batch_steps).mean(axis=1)
     count = len(means)
@@ -83,10 +63,8 @@ def _least_error_length(wait_seconds: Values, num_workers: int) -> int:
 
 def drift_reason(wait_seconds: Values, period_seconds: Values) -> str:
     """Why a series of waits and periods, (steps,), is no steady state; empty where it is."""
-    early, late = (
-        wait_seconds[: round(_EARLY_SHARE * len(wait_seconds))],
-        wait_seconds[len(wait_seconds) - round(_LATE_SHARE * len(wait_seconds)) :],
-    )
+    early = wait_seconds[: round(_EARLY_SHARE * len(wait_seconds))]
+    late = wait_seconds[len(wait_seconds) - round(_LATE_SHARE * len(wait_seconds)) :]
     if len(early) and period_seconds.any():
         change = float(late.mean() - early.mean())
         error = math.hypot(_standard_error(early), _standard_error(late))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..estimate.bounds import BoundedEstimate, Values, block_length, bootstrap_ratio
 from ..measure.recording import Recording
-from .steady_state import drift_reason, transient_length
+from .steady_state import drift_reason, least_error_length, settled_length
 
 STARVED_FLOORS = 3
 """A step that waits for longer than so many transfers of a ready batch is starved."""
@@ -23,7 +23,7 @@ class StepSeries:
     wait_seconds, period_seconds, step_seconds: of a job the longest wait, the mean period, and the shortest step, which
     is that of the rank whose batch came last: the other ranks' steps include waiting for it. is_queue_filled: whether
     all queues have been filled once. num_transient_steps: before the steady state. num_workers, max_in_flight,
-    negligible_wait_seconds: the most of any rank; see `transient_length`.
+    negligible_wait_seconds, up to which a step is not starved: the most of any rank.
     """
 
     wait_seconds: Values
@@ -69,11 +69,13 @@ class StepSeries:
         return self.is_queue_filled & (np.arange(len(self.is_queue_filled)) >= self.num_transient_steps)
 
     def transient_length(self) -> int:
-        """Number of transient steps; see `steady_state.transient_length`."""
-        return transient_length(
-            self.wait_seconds, self.num_workers, max_in_flight=self.max_in_flight,
+        """Number of transient steps at the beginning; see `steady_state`."""
+        settled = settled_length(
+            self.wait_seconds,
+            max_in_flight=self.max_in_flight,
             negligible_wait_seconds=self.negligible_wait_seconds,
-        )  # fmt: skip
+        )
+        return min(least_error_length(self.wait_seconds, self.num_workers), settled)
 
     def drift_reason(self) -> str:
         """Why the steps after the transient are no steady state; empty where they are."""

@@ -88,7 +88,8 @@ class WhatIfModel:
             with_sampler: False: the sampler takes no time.
 
         """
-        queue, load_seconds = queue or self._queue, self.load_seconds if load_seconds is None else load_seconds
+        queue = queue or self.recording.queue_model
+        load_seconds = self.load_seconds if load_seconds is None else load_seconds
         core_demand = max(queue.num_workers, 1) * self.busy_share / (self.free_cores + extra_cores)
         load_series = load_seconds * self.cpu_oversubscription * max(core_demand, 1.0)
         transport_seconds, late_seconds, sampler_seconds, step_series, launch_series = self._measured_parts
@@ -110,19 +111,14 @@ class WhatIfModel:
         return share
 
     @cached_property
-    def _queue(self) -> QueueModel:
-        return self.recording.queue_model
-
-    @cached_property
     def _measured_parts(self) -> tuple[Seconds, Seconds, Seconds, Seconds, Seconds]:
         """Of each steady step: transport, lateness for want of a core, sampler, the step, its launch, in seconds."""
         recording, is_steady = self.recording, self.recording.is_steady
-        sampler_seconds = (recording.excess_sampler_seconds if recording.num_workers else recording.sampler_seconds)[
-            is_steady
-        ]
-        late_seconds = recording.excess_transport_seconds[is_steady] - (
-            sampler_seconds if recording.num_workers else 0.0
-        )
+        late_seconds = recording.excess_transport_seconds[is_steady]
+        sampler_seconds = recording.sampler_seconds[is_steady]
+        if recording.num_workers:
+            sampler_seconds = recording.excess_sampler_seconds[is_steady]
+            late_seconds = late_seconds - sampler_seconds
         return (
             recording.host_transport_seconds[is_steady] - late_seconds - sampler_seconds,
             late_seconds,
@@ -135,10 +131,8 @@ class WhatIfModel:
     def _lateness(self) -> tuple[float, float, float]:
         """Mean lateness of batches that the loop waited for, and of others; probability that all cores were busy."""
         recording, is_steady = self.recording, self.recording.is_steady
-        late_seconds, loop_waited = (
-            (recording.excess_transport_seconds - recording.excess_sampler_seconds)[is_steady],
-            recording.not_ready_seconds[is_steady] > 0,
-        )
+        late_seconds = (recording.excess_transport_seconds - recording.excess_sampler_seconds)[is_steady]
+        loop_waited = recording.not_ready_seconds[is_steady] > 0
         mean_if_waited, mean_otherwise = (
             float(late_seconds[selected].mean()) if selected.any() else float(late_seconds.mean())
             for selected in (loop_waited, ~loop_waited)
