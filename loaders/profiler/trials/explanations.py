@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from ....pipeline.console import plural
+from ....pipeline.errors import UsageError
 from ...loader.face_dataloader import FaceDataLoader
 from ..measure import page_cache
 from ..measure.measured_loop import MeasuredLoop, Step
@@ -42,12 +43,8 @@ class Trials:
     """Short measurements of the same step on variants of the loader."""
 
     def __init__(self, measurement: LoaderMeasurement) -> None:
-        self.measurement, self.loader, self.step, self.loop = (
-            measurement,
-            measurement.loader,
-            measurement.step,
-            measurement.loop,
-        )
+        self.measurement, self.loader = measurement, measurement.loader
+        self.step, self.loop = measurement.step, measurement.loop
         self.progress, self.num_steps = measurement.progress, max(measurement.num_steps // _TRIAL_STEPS_DIVISOR, 30)
         self._notes = list[str]()
 
@@ -114,10 +111,6 @@ class Trials:
                 traceback.clear_frames(error.__traceback__)  # they hold the loader, with its workers and memory
                 notes.append(f"{candidate.code} could not be measured: {failure_reason(error)}")
                 continue
-            if trial is None:
-                limit = f"no steady state within {_MAX_TRIAL_SECONDS:.0f} s"
-                notes.append(f"{candidate.code} could not be measured: {limit}")
-                continue
             attempt = replace(candidate, measured_wait_share=trial.verdict.wait_share.value)
             tried.append(attempt)
             if _is_surely_better(trial.verdict, best_wait_share):
@@ -135,12 +128,17 @@ class Trials:
         ]
         return replace(profile, advice=(*tried, *untried), verified=best, verify_notes=tuple(notes))
 
-    def _try_settings(self, advice: Advice) -> Trial | None:
-        """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches."""
+    def _try_settings(self, advice: Advice) -> Trial:
+        """A short trial; where it waits for next to nothing, one in full length, if an epoch has enough batches.
+
+        Raises `UsageError` where its time was up before a step was steady.
+        """
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="This DataLoader will create")  # so many on purpose
             trial = self.measure(advice.code, with_settings(self.loader, **advice.settings))
-            if trial is not None and trial.verdict.wait_share.value <= FED_BELOW:
+            if trial is None:
+                raise UsageError(f"no steady state within {_MAX_TRIAL_SECONDS:.0f} s")
+            if trial.verdict.wait_share.value <= FED_BELOW:
                 trial = self._measure_in_full(advice.code, with_settings(self.loader, **advice.settings))
         return trial
 
