@@ -189,12 +189,8 @@ def _name_rank_in_error(error: Exception, number: int) -> Exception:
         return error
     if isinstance(error, OSError) and error.strerror:
         return OSError(error.errno, f"{error.strerror} (rank {number})", error.filename)
-    rank_error = RankFailedError(f"rank {number}: {_last_line(error)}; for its trace run it without --ranks")
+    # The last line of the traceback; for an error of a loader's worker, that of the worker's traceback.
+    *_, last_line = filter(str.strip, "".join(traceback.format_exception_only(error)).splitlines())
+    rank_error = RankFailedError(f"rank {number}: {last_line}; for its trace run it without --ranks")
     rank_error.add_note("".join(traceback.format_exception(error)))
     return rank_error
-
-
-def _last_line(error: Exception) -> str:
-    """The last line of the traceback; for an error of a loader's worker, that of the worker's traceback."""
-    lines = [line for line in "".join(traceback.format_exception_only(error)).splitlines() if line.strip()]
-    return lines[-1]
