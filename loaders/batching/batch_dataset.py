@@ -23,9 +23,9 @@ from ..dataset.selection import ClipRows
 from ..face import Face, manipulated_share
 from ..normalise import normalise
 from ..sampling.batch_request import BatchRequest
+from ..sampling.hashing import derive_key, hash_numbers
 from ..seeding import Reseeder, derive_seed
 from .batch_buffer import BatchBuffer
-from .device_seeds import device_seeds
 from .packed_jpegs import JpegBuffer, PackedJpegs
 from .shared_pool import SharedBatchPool
 from .worker_batch import Replacement, WorkerBatch
@@ -234,12 +234,17 @@ class _BatchLoad:
         )  # fmt: skip
 
     def _device_seeds(self) -> NDArray[np.uint64] | None:
-        """One for each image or clip, the same for both of a blend pair; None where nothing is drawn on a device."""
+        """Seeds of what is drawn for each image, or clip, on the device, uint64 (N,); None where nothing is.
+
+        From (seed, epoch, row, how often the row came before in the epoch), whatever else is in the batch; the same for
+        both of a blend pair.
+        """
         dataset, request = self._dataset, self._request
         if request.repeats is None:
             return None
         repeats = request.repeats // 2 if dataset.blends else request.repeats
-        return device_seeds(dataset.seed, request.epoch, self._rows[:, 0], repeats)
+        numbers = self._rows[:, 0].astype(np.uint64) | repeats.astype(np.uint64) << np.uint64(32)  # rows have 32 bits
+        return hash_numbers(numbers, derive_key("device", dataset.seed, request.epoch))
 
     def _labels(self, faces: list[Face], stored: NDArray[np.int64]) -> NDArray[Any]:
         """Labels of the images, as transforms left them."""

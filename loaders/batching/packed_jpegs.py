@@ -38,6 +38,8 @@ class PackedJpegs:
 class JpegBuffer:
     """Memory for the JPEGs of one batch, in place of a `BatchBuffer`: a slot of the shared pool, else a new tensor.
 
+    ends: where each JPEG ends; see `PackedJpegs`.
+
     Args:
         num_images: in the batch.
         pool: shared memory, or None.
@@ -52,7 +54,7 @@ class JpegBuffer:
         image_size: tuple[int, int],
     ) -> None:  # fmt: skip
         self.image_size = image_size
-        self._ends = np.zeros(num_images, np.int64)
+        self.ends = np.zeros(num_images, np.int64)
         shape = (num_images * jpeg_bytes,)
         block = None if pool is None or slot is None else pool.view(slot, shape)
         self._in_pool = block is not None
@@ -65,17 +67,12 @@ class JpegBuffer:
         """Writes the JPEG of a face behind the one before; of a clip that is replaced, over the earlier one."""
         jpeg = face.jpeg
         assert jpeg is not None
-        start = int(self._ends[position - 1]) if position else 0
-        self._ends[position] = start + len(jpeg)
+        start = int(self.ends[position - 1]) if position else 0
+        self.ends[position] = start + len(jpeg)
         self._block.numpy()[start : start + len(jpeg)] = jpeg
-
-    @property
-    def ends(self) -> NDArray[np.int64]:
-        """Where each JPEG ends; see `PackedJpegs`."""
-        return self._ends
 
     @property
     def images_outside_pool(self) -> torch.Tensor | None:
         """The JPEGs, uint8 (bytes,), unless they are in the slot."""
-        size = int(self._ends[-1]) if len(self._ends) else 0
+        size = int(self.ends[-1]) if len(self.ends) else 0
         return None if self._in_pool else self._block[:size].clone()

@@ -35,7 +35,7 @@ class WorkerBatch:
     float32 (count, H, W, 3); None where they are in the slot. columns: by name. collated: the output of the user's own
     collate_fn, in place of images and columns. error: why there is no batch. replaced: damaged images that were
     replaced. image_size: (H, W) of the images. made_fakes: real faces that `SelfBlend` made fakes of. seeds: of what is
-    drawn on the device, one for each image or clip; see `device_seeds`. jpegs: where `images`, or the slot, holds JPEGs
+    drawn on the device, one for each image or clip. jpegs: where `images`, or the slot, holds JPEGs
     that are not decoded yet; see `JpegBatchDataset`. store: what reading from a store took; None without one.
     """
 
