@@ -59,16 +59,11 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         A copy begins where a loader with the same settings would that loads `state_dict()`.
         """
         dataset, sampler = copy.copy(self._batch_dataset), self._epoch_sampler.copy_outside_iteration()
-        dataset.pool, preparer = None, RequestPreparer(dataset)
-        sampler.prepare_requests_with(preparer)
-        return {
-            **self.__dict__, "dataset": dataset, "_batch_dataset": dataset, "sampler": sampler,
-            "_epoch_sampler": sampler, "_request_preparer": preparer,
-            "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index)),
-            "_current_iterator": no_iterator, "_watchdog": None, "_iterator": None, "_torch_iterator": None,
-            "_continues_into_next_epoch": False, "_next_position_key": None, "_ended_before": None,
-            "_have_worked": False,
-        }  # fmt: skip
+        dataset.pool = None
+        loader = object.__new__(type(self))  # not by `copy`, which asks for this state
+        loader.__dict__.update(self.__dict__)
+        WorkerBatchLoader._connect(loader, sampler, dataset)
+        return {**loader.__dict__, "_meter": EpochMeter(sampler.epoch, as_mixed(dataset.index))}
 
     def _init_torch_loader(self, workers: WorkerOptions, *, pin_memory: bool) -> None:
         """Initializes torch's DataLoader, which only passes requests to workers and their batches back."""
