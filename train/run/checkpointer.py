@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any, ClassVar
 
 import torch
@@ -14,16 +15,14 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.distributed.tensor import DTensor
 
-from ...pipeline.errors import StoppedError, UsageError
-from ...pipeline.files import sync_folder
-from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
+from ..checkpoints.publication import find_checkpoint, previous_path, publish, remove
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
 from ..lightning_internals import run_validation
 from ..warning import warn
+from .background_writer import BackgroundWriter
+from .checkpoint_io import BEST, LAST
 from .graceful_stop import GracefulStop
-
-LAST, BEST = "last.ckpt", "best.ckpt"
 
 
 class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not followed
@@ -31,10 +30,12 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
     `best.ckpt` is of the validation with the lowest (`mode` "min") or highest ("max") `metric`, never of one where it
     was NaN; `metrics` are those of that validation, over `faces` faces and `videos` videos. `loaded_step` is that of
-    the checkpoint that was loaded last; these are then its own. A file is renamed into place once it is complete, so a
-    kill, a full disk or a power failure leaves the previous one. Weights and running statistics that are not finite are
-    never saved, except weights that ZeRO's stage 3 has freed, which no rank sees. When the ranks have agreed to stop,
-    the step is saved and the run ended. `on_saved` is called after each save, on the first rank.
+    the checkpoint that was loaded last; these are then its own. A file is written in the background, while training
+    goes on, and renamed into place once it is complete, so a kill, a full disk or a power failure leaves the previous
+    one. One file is written at a time: a further checkpoint, a stop and the end of training wait for it. Weights and
+    running statistics that are not finite are never saved, except weights that ZeRO's stage 3 has freed, which no rank
+    sees. When the ranks have agreed to stop, the step is saved and the run ended. `on_saved` is called after each save,
+    on the first rank, in any thread.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
@@ -55,6 +56,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._best_value = math.inf
         self.has_saved = False  # in any session; the same on all ranks, unlike the existence of a file
         self._validation_is_due = self._training_ended = self._warned = False
+        self._writer = BackgroundWriter()
+        stop.before_stop = self.finish
         self._seed = seed
         self._rng_states: list[dict[str, Any]] = []
         self._step = 0
@@ -98,13 +101,14 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Saves if due, only after an optimizer step: accumulated gradients are not part of a checkpoint."""
+        self._writer.raise_if_failed()
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
         if trainer.is_last_batch or self._stop.agreed_signal or self._stop.save_is_due:
             self._validation_is_due = bool(trainer.is_last_batch and sum(trainer.num_val_batches))
             self._save_last(trainer)
-            self._stop.raise_if_agreed()
+            self._stop.raise_if_agreed(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
         """Saves `best.ckpt` if the metric has improved."""
@@ -138,6 +142,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
         Also that of the last weights if `best.ckpt` is gone, so that they are the best.
         """
+        self.finish(trainer)
         self._forget_lost_best(trainer)
         if self.validated_step == trainer.global_step:
             return
@@ -146,6 +151,32 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         if self.validated_step == trainer.global_step:  # there are faces to validate
             self._training_ended = True
             self._save_last(trainer)
+            self.finish(trainer)
+
+    def finish(self, trainer: Any) -> None:
+        """Waits until the latest checkpoint is in place; a collective call. Raises the error of a write that failed."""
+        with _barrier_after(trainer):
+            self._writer.wait()
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Context of a run, which no write outlasts; a second Ctrl-C gives one up."""
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            self._writer.abandon()
+            raise
+        except BaseException:
+            self._wait_after_error()
+            raise
+        self._writer.wait()
+
+    def _wait_after_error(self) -> None:
+        """Waits for the write in flight where another error ends the run; warns if it fails too."""
+        try:
+            self._writer.wait()
+        except Exception as error:  # any of a write's: the other is reported
+            warn(f"{self._folder}: the checkpoint that was being written is not there ({error}); the one before is")
 
     def _forget_lost_best(self, trainer: Any) -> None:
         """Makes the next validation the best if `best.ckpt` is gone, say deleted since it was damaged.
@@ -160,16 +191,16 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self.faces = self.videos = 0
 
     def _save_last(self, trainer: Any) -> None:
-        if not self._check_finite(trainer):
-            return
-        self._save(trainer, LAST)
-        self._stop.record_saved(trainer)
+        if self._check_finite(trainer):
+            self._stop.record_saving()
+            self._save(trainer, LAST)
 
     def _check_finite(self, trainer: Any) -> bool:
         """Whether all weights and buffers are finite, the same on all ranks; warns once if they are not."""
         finite: bool = trainer.strategy.reduce_boolean_decision(_is_finite(trainer), all=True)
         if not finite and not self._warned:
             self._warned = True
+            self._writer.wait()
             warn(
                 f"not saved: weights or running statistics are NaN or infinite after step {trainer.global_step:,}; the "
                 f"last checkpoint is that of step {self._stop.last_saved_step:,}"
@@ -179,58 +210,52 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     def _save(self, trainer: Any, name: str) -> None:
         """Saves a checkpoint; called on all ranks, since some strategies save a part on each.
 
-        Before the first of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
+        A single file is written in the background, from a copy of its contents in host memory. Before the first
+        checkpoint of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
         """
         is_first, self.has_saved = not self.has_saved, True
         temporary = self._folder / f".{name}"
-        if trainer.is_global_zero:
-            _remove(temporary)
-        trainer.strategy.barrier("facefeed: nothing of a save that was killed is left")
-        self._rng_states = gather_rng_states(trainer)
-        trainer.save_checkpoint(temporary)
-        try:
+        with _barrier_after(trainer):
+            self._writer.wait()
             if trainer.is_global_zero:
-                for best in (self._folder / BEST, _previous_path(self._folder / BEST)) if is_first else ():
-                    _remove(best)
-                publish(temporary, self._folder / name)
-                self._on_saved()
-        finally:  # no rank ends before the first is done, since a launcher then ends it too; nor waits where it failed
-            trainer.strategy.barrier("facefeed: the checkpoint is in place")
+                remove(temporary)  # that of a save that was killed
+        self._rng_states = gather_rng_states(trainer)
+        publish_it = partial(self._publish, name, trainer.global_step, is_first=is_first)
+        if saves_one_file(trainer.strategy):
+            trainer.save_checkpoint(temporary, storage_options=partial(self._start_write, publish_it))
+            return
+        trainer.save_checkpoint(temporary)
+        with _barrier_after(trainer):
+            if trainer.is_global_zero:
+                publish_it()
+
+    def _start_write(self, publish_it: Callable[[], None], write: Callable[[Event], None]) -> None:
+        def write_and_publish(abandoned: Event) -> None:
+            write(abandoned)
+            publish_it()
+
+        self._writer.start(write_and_publish)
+
+    def _publish(self, name: str, step: int, *, is_first: bool) -> None:
+        """Gives a complete checkpoint its name; on the first rank, in the thread that wrote it."""
+        for best in (self._folder / BEST, previous_path(self._folder / BEST)) if is_first else ():
+            remove(best)
+        publish(self._folder / f".{name}", self._folder / name)
+        self._on_saved()
+        if name == LAST:
+            self._stop.record_saved(step)
 
 
-class SafeCheckpointIO(PlainCheckpointIO):
-    """Loads checkpoints as plain data, and writes them straight to their folder.
+@contextmanager
+def _barrier_after(trainer: Any) -> Iterator[None]:
+    """Context after which all ranks wait for the first, also where it failed.
 
-    Lightning first writes to the system's folder for temporary files, which is often small on clusters.
+    No rank ends before the first is done, since a launcher then ends it too; nor waits where it failed.
     """
-
-    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
-        """See `read_checkpoint`."""
-        outcome = "the run begins anew, or name another folder by --run"
-        if Path(path).name == BEST:
-            outcome = "the last weights are tested"
-        try:
-            return read_checkpoint(path, remedy=f"delete it, and {outcome}")
-        except UsageError as error:
-            if not isinstance(error.__cause__, FileNotFoundError | PermissionError):
-                raise
-            raise StoppedError(
-                f"{path}: was there, and now {error.__cause__.strerror}; fix that, and run the same command again"
-            ) from error
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
-        """Saves tensor by tensor, without a copy in memory. Raises `OSError` with the file name if writing fails."""
-        try:
-            with Path(path).open("wb") as file:
-                torch.save(checkpoint, file)
-        except (OSError, RuntimeError) as error:
-            # torch hides an OSError, and Ctrl-C, behind an error of closing the archive
-            reason = error if isinstance(error, OSError) else error.__context__
-            if not isinstance(reason, (OSError, KeyboardInterrupt)):
-                raise
-            if isinstance(reason, OSError):
-                reason.filename = reason.filename or str(path)
-            raise reason from None
+    try:
+        yield
+    finally:
+        trainer.strategy.barrier("facefeed: the checkpoint is in place")
 
 
 def logged_metrics(trainer: Any, split: str) -> dict[str, float]:
@@ -242,52 +267,6 @@ def saves_one_file(strategy: Any) -> bool:
     """Whether a strategy saves one file, from which any other such strategy can resume; DeepSpeed saves folders."""
     # Not isinstance: DeepSpeed's strategy is a subclass of DDP's.
     return type(strategy) in (SingleDeviceStrategy, DDPStrategy, FSDP2Strategy)
-
-
-def publish(temporary: Path, path: Path) -> None:
-    """Renames a complete checkpoint into place, durably: atomically a file, in two renames a folder."""
-    _sync(temporary)
-    if temporary.is_dir():
-        previous = _previous_path(path)
-        if path.exists():  # otherwise a kill came between the two renames, and `previous` is the latest checkpoint
-            _remove(previous)
-            path.rename(previous)
-        temporary.rename(path)
-        sync_folder(path.parent)  # before `previous` is gone: after a power failure one of them is there
-        _remove(previous)
-        return
-    temporary.replace(path)
-    sync_folder(path.parent)
-
-
-def find_checkpoint(path: Path) -> Path | None:
-    """Returns the checkpoint at `path`, or the previous one if a kill came between the two renames of `publish`.
-
-    None if there is neither. Renames nothing, since every rank calls it at a time of its own.
-    """
-    return next((candidate for candidate in (path, _previous_path(path)) if candidate.exists()), None)
-
-
-def _previous_path(path: Path) -> Path:
-    return path.with_name(f".{path.name}.before")
-
-
-def _sync(path: Path) -> None:
-    """Calls fsync on a file, or on a folder and all that is in it."""
-    if path.is_dir():
-        for child in path.iterdir():
-            _sync(child)
-        sync_folder(path)
-    else:
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
 
 
 def _is_finite(trainer: Any) -> bool:

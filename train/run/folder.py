@@ -24,11 +24,12 @@ from ...pipeline.errors import CorruptDataError, RefusedError, UsageError
 from ...pipeline.files import make_folder, stop_on_any_disk_error, sync_folder, write_durably
 from ...pipeline.json_records import brief, parse_json, record_of
 from ...pipeline.lock import hold_lock
+from ..checkpoints.publication import find_checkpoint
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
 from ..datamodule import pipeline_hashes
 from ..levers.registry import SINGLE_FILE_STRATEGIES, STRATEGIES
-from .checkpointer import LAST, find_checkpoint
+from .checkpoint_io import LAST
 
 _Record = TypeVar("_Record")
 _VERSION = 1

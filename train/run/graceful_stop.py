@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,9 +20,11 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Agrees over all ranks, at the end of every step, on stopping and on saving.
 
     agreed_signal: number of the signal that any rank received, else 0. save_is_due: whether `save_every_minutes` have
-    passed since the last checkpoint, by the clock of any rank. last_saved_step: the step of that checkpoint. Ranks
-    exchange two integers a step over gloo, without waiting for the device. After a training step `RunCheckpointer`
-    saves and then ends the run; between batches of validation and test, which change no weights, the run ends here.
+    passed since the last checkpoint was begun, by the clock of any rank. last_saved_step: the step of the latest that
+    is in place, as the first rank knows it. before_stop: called with the Trainer, on all ranks, before the run is
+    ended. Ranks exchange two integers a step over gloo, without waiting for the device. After a training step
+    `RunCheckpointer` saves and then ends the run; between batches of validation and test, which change no weights, the
+    run ends here.
     """
 
     def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
@@ -33,6 +35,7 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._last_saved_at = 0.0
         self._run = run
         self.last_saved_step = 0
+        self.before_stop: Callable[[Any], None] = lambda _: None
         self._group: Any = None
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -48,9 +51,10 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Installs the handlers again, since the Trainer has set its own; stops if a signal has come already."""
         self.signals.install()
-        self.record_saved(trainer)
+        self.last_saved_step = trainer.global_step
+        self.record_saving()
         self._all_reduce()
-        self.raise_if_agreed()
+        self.raise_if_agreed(trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Installs the handlers again: the Trainer sets its own for a separate validation or test too."""
@@ -62,20 +66,25 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
         """Updates `agreed_signal` and `save_is_due`."""
         self._all_reduce()
 
-    def on_validation_batch_end(self, *_: Any, **__: Any) -> None:
+    def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Updates both, and ends the run if a signal was received."""
         self._all_reduce()
-        self.raise_if_agreed()
+        self.raise_if_agreed(trainer)
 
     on_test_batch_end = on_validation_batch_end
 
-    def record_saved(self, trainer: Any) -> None:
-        """Records that a checkpoint of this step was written."""
-        self.last_saved_step, self._last_saved_at = trainer.global_step, clock()
+    def record_saving(self) -> None:
+        """Records that a checkpoint is being written now."""
+        self._last_saved_at = clock()
 
-    def raise_if_agreed(self) -> None:
-        """Raises `StoppedTrainingError`, on all ranks alike, if any has received a signal."""
+    def record_saved(self, step: int) -> None:
+        """Records that the checkpoint of this step is in place."""
+        self.last_saved_step = step
+
+    def raise_if_agreed(self, trainer: Any) -> None:
+        """Raises `StoppedTrainingError`, on all ranks alike, if any has received a signal; after `before_stop`."""
         if self.agreed_signal:
+            self.before_stop(trainer)
             raise StoppedTrainingError(self.agreed_signal, self._run, self.last_saved_step)
 
     @contextmanager

@@ -19,6 +19,7 @@ from ...pipeline.dataset.stores.address import as_out, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
 from ...pipeline.files import stop_on_any_disk_error
 from .. import levers
+from ..checkpoints.publication import find_checkpoint
 from ..config.checked_levers import checked_levers
 from ..config.recipes import Config
 from ..datamodule import FaceDataModule
@@ -32,7 +33,8 @@ from ..model.warm_start import warm_start
 from ..process_groups import destroy_process_groups_at_exit, keep_process_groups_at_exit
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from ..torch_internals import raising_memory_errors
-from .checkpointer import BEST, LAST, RunCheckpointer, SafeCheckpointIO, find_checkpoint, logged_metrics, saves_one_file
+from .checkpoint_io import BEST, LAST, SafeCheckpointIO
+from .checkpointer import RunCheckpointer, logged_metrics, saves_one_file
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
 from .launch import is_first_rank
@@ -197,7 +199,7 @@ class _Session:
         is_first = trainer.is_global_zero
         ranks, notes = trainer.world_size, self._notes
         lock = folder.locked(self._config, self._dataset_path, notes, ranks=ranks) if is_first else nullcontext()
-        with lock, self._progress.live(first=is_first):
+        with lock, self._progress.live(first=is_first), self._checkpointer.writing():
             for note in notes:
                 self._progress.report(note, event="note", note=note)
             trainer.fit(module, data, ckpt_path=find_checkpoint(folder.checkpoints / LAST))

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from ...pipeline.console import duration_text, plural, printable, stderr_console
 from ..checkpoints.plain import FILE_OF_PARTS_MAKER
-from .checkpointer import BEST
+from .checkpoint_io import BEST
 
 if TYPE_CHECKING:
     from ..evaluate import Evaluation

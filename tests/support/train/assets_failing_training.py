@@ -11,7 +11,7 @@ from assets_fit import MinutePerStep, config
 from assets_train import small_dataset
 from facefeed.pipeline.errors import FacefeedError
 from facefeed.train.checkpoints.plain import read_checkpoint
-from facefeed.train.run.checkpointer import BEST, LAST
+from facefeed.train.run.checkpoint_io import BEST, LAST
 from facefeed.train.run.runner import train
 
 

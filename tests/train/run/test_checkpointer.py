@@ -18,9 +18,11 @@ from assets_fit import STEPS, CallAtHook, config, trained
 from assets_train import VAL_FACES, small_dataset
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.train.checkpoints import plain
+from facefeed.train.checkpoints.publication import find_checkpoint, publish
 from facefeed.train.levers import NonFiniteError
 from facefeed.train.run import checkpointer
-from facefeed.train.run.checkpointer import SafeCheckpointIO, find_checkpoint, publish
+from facefeed.train.run.background_writer import BackgroundWriter
+from facefeed.train.run.checkpoint_io import SafeCheckpointIO
 from facefeed.train.run.runner import train
 from lightning.pytorch.strategies import SingleDeviceStrategy
 from rich.console import Console
@@ -200,6 +202,19 @@ def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: P
 # ---- when, and how
 
 
+@pytest.fixture
+def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each write is done before the next step."""
+    start = BackgroundWriter.start
+
+    def start_and_wait(writer: BackgroundWriter, write: Any) -> None:
+        start(writer, write)
+        writer.wait()
+
+    monkeypatch.setattr(BackgroundWriter, "start", start_and_wait)
+
+
+@pytest.mark.usefixtures("written_at_once")
 def test_a_checkpoint_is_written_every_so_many_minutes_and_at_the_epochs_end(out: Path, tmp_path: Path) -> None:
     run, saved = tmp_path / "run", []
 
@@ -228,10 +243,12 @@ def test_no_rank_goes_on_or_ends_before_the_first_has_put_the_checkpoint_in_its_
 
     monkeypatch.setattr(checkpointer, "publish", publish_or_fail)
     monkeypatch.setattr(SingleDeviceStrategy, "barrier", lambda _, name=None: order.append(name))
+    end = CallAtHook("on_test_start", 1, lambda: order.append("test"))
     with pytest.raises(StoppedError, match="No space left") if fails else nullcontext():
-        trained(out, tmp_path / "run", epochs=1)
-    after = {order[index + 1] for index, name in enumerate(order) if name == "published"}
-    assert after == {"facefeed: the checkpoint is in place"}
+        trained(out, tmp_path / "run", end, epochs=1, save_every_minutes=60)
+    ended = order.index("test") if not fails else len(order)
+    last = max(index for index, name in enumerate(order[:ended]) if name == "published")
+    assert "facefeed: the checkpoint is in place" in order[last:ended]
 
 
 def test_a_checkpoint_is_written_without_a_copy_of_it_in_memory(tmp_path: Path) -> None:

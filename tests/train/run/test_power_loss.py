@@ -16,7 +16,9 @@ from assets_power_loss import Crash, Recording, State, crashes, lay, needless_sy
 from facefeed.pipeline.errors import FacefeedError
 from facefeed.pipeline.files import files_below
 from facefeed.train.checkpoints.plain import read_checkpoint
-from facefeed.train.run.checkpointer import BEST, LAST, RunCheckpointer, find_checkpoint
+from facefeed.train.checkpoints.publication import find_checkpoint
+from facefeed.train.run.checkpoint_io import BEST, LAST
+from facefeed.train.run.checkpointer import RunCheckpointer
 from facefeed.train.run.graceful_stop import GracefulStop
 from facefeed.train.run.runner import train
 
@@ -59,9 +61,9 @@ class Training:
         lay(begin, self.disk)
         self.saved = []
 
-        def note(stop: GracefulStop, trainer: Any) -> None:
-            record_saved(stop, trainer)
-            self.saved.append(trainer.global_step)
+        def note(stop: GracefulStop, step: int) -> None:
+            record_saved(stop, step)
+            self.saved.append(step)
             recording.step_finished()
 
         with recorded(self.disk, monkeypatch) as recording, monkeypatch.context() as patch:
@@ -147,7 +149,7 @@ class Parts:
 
     def _save(self, number: int) -> None:
         trainer: Any = SimpleNamespace(
-            is_global_zero=True, world_size=1, strategy=SimpleNamespace(barrier=lambda _: None),
+            is_global_zero=True, world_size=1, global_step=number, strategy=SimpleNamespace(barrier=lambda _: None),
             save_checkpoint=partial(self._write, number),
         )  # fmt: skip
         checkpointer = RunCheckpointer(self._checkpoints, GRACEFUL_STOP, metric="val/loss", mode="min", seed=0)
@@ -168,7 +170,7 @@ class Parts:
 
 
 PARTS = ("latest", "ranks/0/model.pt", "ranks/0/optimizer.pt")
-GRACEFUL_STOP: Any = None  # only a whole training asks it
+GRACEFUL_STOP: Any = SimpleNamespace(record_saved=lambda _: None)  # only a whole training asks it
 
 
 def test_a_training_resumes_after_a_power_failure(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ import torch
 from assets_fit import CallAtHook
 from assets_train import TRAIN_FACES, Foreign, RecordFaces, SaveEach, classifier, data, small_dataset, trainer
 from facefeed.train.levers.accumulate import ShortGroupRescaling
+from facefeed.train.run.checkpoint_io import SafeCheckpointIO
 from facefeed.train.run.checkpointer import RunCheckpointer
 from facefeed.train.run.graceful_stop import GracefulStop
 from facefeed.train.run.progress import Progress
@@ -246,18 +247,19 @@ def test_killed_after_the_validation_that_a_resume_repeats_the_learning_rate_sti
     trainer(max_epochs=2, callbacks=[expected]).fit(classifier(**options), data(out, batch_size=4))
     last = tmp_path / "last.ckpt"
 
-    def fit(callback: lightning.Callback, size: int) -> None:
+    def run(callback: lightning.Callback, size: int) -> None:
         with Signals() as signals:
             stop = GracefulStop(signals, tmp_path, save_every_minutes=60)
             saving = RunCheckpointer(tmp_path, stop, metric="val/loss", mode="min", seed=0)
-            trainer(max_epochs=2, enable_checkpointing=True, callbacks=[callback, stop, saving]).fit(
-                classifier(**options), data(out, batch_size=size), ckpt_path=last if last.exists() else None
-            )
+            with saving.writing():
+                fit = trainer(max_epochs=2, enable_checkpointing=True, callbacks=[callback, stop, saving])
+                fit.strategy.checkpoint_io = SafeCheckpointIO()
+                fit.fit(classifier(**options), data(out, batch_size=size), ckpt_path=last if last.exists() else None)
 
     for hook, size in (("on_validation_start", SIZE), ("on_train_batch_start", 4)):
         with pytest.raises(LookupError):
-            fit(CallAtHook(hook, 1, _killed), size)
-    fit(resumed, 4)
+            run(CallAtHook(hook, 1, _killed), size)
+    run(resumed, 4)
     assert resumed.steps == pytest.approx(expected.steps[math.ceil(TRAIN_FACES / 4) :])
 
 

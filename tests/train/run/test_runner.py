@@ -29,11 +29,11 @@ from facefeed.pipeline.console import printable
 from facefeed.pipeline.errors import FacefeedError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.lock import hold_lock
 from facefeed.train.checkpoints import plain
+from facefeed.train.checkpoints.publication import find_checkpoint, publish
 from facefeed.train.evaluate import evaluate
 from facefeed.train.levers import LeverError
 from facefeed.train.model.face_classifier import FaceClassifier, validation_metrics
 from facefeed.train.run import checkpointer
-from facefeed.train.run.checkpointer import find_checkpoint, publish
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train

@@ -17,7 +17,7 @@ from assets_fit import STEPS, CallAtHook, trained
 from assets_train import UNITS, small_dataset
 from facefeed.train.levers import memory
 from facefeed.train.run import throughput
-from facefeed.train.run.checkpointer import SafeCheckpointIO
+from facefeed.train.run.checkpoint_io import SafeCheckpointIO
 
 # Lightning's own advice (few workers, no logger, deprecated pieces of torch) is none of ours.
 pytestmark = pytest.mark.filterwarnings("ignore")
