@@ -5,9 +5,9 @@
 A module of linear layers under AdamW, whose weights and optimizer state are of --mbytes; a step takes --step-ms of a
 device that leaves the CPU free, and what the layers and the optimizer take on one thread. A checkpoint is saved as
 `facefeed train` does, after every tenth step: never (`none`); written before the next step (`waits`); written in the
-background (`background`). On one process, and on two CPU ranks under ddp and fsdp. Prints one JSON object with every
-repeat: seconds of the median step that saves nothing while nothing is written, of the steps that begin a checkpoint, of
-those while it is written, and of the writes. A table goes to stderr.
+background (`background`). On one process, and on two CPU ranks under ddp and fsdp (shards). Prints one JSON object with
+every repeat: seconds of the median step that saves nothing while nothing is written, of the steps that begin a
+checkpoint, of those while it is written, and of the writes. A table goes to stderr.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Any
 import lightning
 import torch
 from facefeed.train import levers
+from facefeed.train.levers.ranks.fsdp_strategy import FSDP2Strategy
 from facefeed.train.run.background_writer import BackgroundWriter
 from facefeed.train.run.checkpoint_io import SafeCheckpointIO
 from facefeed.train.run.checkpointer import RunCheckpointer
@@ -113,6 +114,8 @@ def rank(strategy: str, mode: str, arguments: argparse.Namespace, folder: Path) 
             **({} if strategy else {"devices": 1}),
         )  # fmt: skip
         trainer.strategy.checkpoint_io = SafeCheckpointIO()
+        if isinstance(trainer.strategy, FSDP2Strategy):
+            trainer.strategy.saves_shards = True
         with saving.writing():
             trainer.fit(module, DataLoader(torch.zeros(10_000, WIDTH), 1))
     if trainer.global_rank:
@@ -134,7 +137,9 @@ def measured(strategy: str, mode: str, arguments: argparse.Namespace) -> dict[st
         own = [__file__, "--rank", strategy, mode, folder, "--mbytes", str(arguments.mbytes)]
         own += ["--steps", str(arguments.steps), "--step-ms", str(arguments.step_ms)]
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"] if strategy else []
-        subprocess.run([sys.executable, *launcher, *own], check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(
+            [sys.executable, *launcher, *own], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         report: dict[str, Any] = json.loads(Path(folder, "report.json").read_text())
         return report
 

@@ -19,6 +19,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...pipeline.errors import UsageError
 from ...pipeline.files import raise_unless_damage
 from ..torch_internals import raising_memory_errors
+from .shards import PLAIN, is_sharded, read_shards, with_shards
 
 FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
 """What makes one file of a folder that ZeRO saved."""
@@ -32,8 +33,9 @@ _SAFE_GLOBALS_MODULE = {"torchao": "torchao.optim"}
 
 
 def read_checkpoint(path: str | Path, *, remedy: str = _REMEDY) -> dict[str, Any]:
-    """Loads a checkpoint with `weights_only=True`, whatever the environment says; tensors are on the CPU.
+    """Loads a checkpoint with `weights_only=True`, whatever the environment says; tensors are complete, on the CPU.
 
+    path: of a file, or of the folder of a sharded checkpoint, as `fsdp` writes it.
     remedy: what to do about an unusable file, for error messages.
 
     Raises `UsageError` on a file that would run code, is truncated or damaged, or is not a checkpoint, and
@@ -122,6 +124,8 @@ def _load_safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
 
 def _load_verified(path: Path) -> Any:
     """Checks the archive's checksums and loads it; imports a known library if its tensor subclasses are in the file."""
+    if is_sharded(path):
+        return with_shards(_load_verified(path / PLAIN), read_shards(path))
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch does not verify checksums

@@ -10,10 +10,10 @@ from ...pipeline.files import sync_folder
 
 
 def publish(temporary: Path, path: Path) -> None:
-    """Renames a complete checkpoint into place, durably: atomically a file, in two renames a folder."""
+    """Renames a complete checkpoint into place, durably: atomically a file over a file, else in two renames."""
     _sync(temporary)
-    if temporary.is_dir():
-        previous = previous_path(path)
+    previous = previous_path(path)
+    if temporary.is_dir() or path.is_dir() or previous.exists():
         if path.exists():  # otherwise a kill came between the two renames, and `previous` is the latest checkpoint
             remove(previous)
             path.rename(previous)
@@ -31,6 +31,17 @@ def find_checkpoint(path: Path) -> Path | None:
     None if there is neither. Renames nothing, since every rank calls it at a time of its own.
     """
     return next((candidate for candidate in (path, previous_path(path)) if candidate.exists()), None)
+
+
+def recover(path: Path) -> bool:
+    """Gives the previous folder its name again if a kill came between the two renames of `publish`; on one rank.
+
+    Returns whether there is a checkpoint at `path` now.
+    """
+    if not path.exists() and previous_path(path).exists():
+        previous_path(path).rename(path)
+        sync_folder(path.parent)
+    return path.exists()
 
 
 def previous_path(path: Path) -> Path:

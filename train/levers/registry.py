@@ -19,8 +19,8 @@ from .lever import Lever, LeverError
 class _LeverSpec:
     """Where a lever's class is, and traits that are needed without importing it: Lightning takes seconds.
 
-    min_compute_capability: of GPUs on which a recipe uses it. is_strategy: runs several processes. saves_one_file: a
-    strategy whose checkpoints any other such strategy, and a single process, can resume from. changes_result: trains
+    min_compute_capability: of GPUs on which a recipe uses it. is_strategy: runs several processes. is_interchangeable:
+    a strategy whose checkpoints any other such strategy, and a single process, can resume from. changes_result: trains
     other weights than without it, so the ladder's best set includes it only on request.
     """
 
@@ -28,7 +28,7 @@ class _LeverSpec:
     class_name: str
     min_compute_capability: tuple[int, int] = (0, 0)
     is_strategy: bool = False
-    saves_one_file: bool = False
+    is_interchangeable: bool = False
     changes_result: bool = False
 
 
@@ -38,9 +38,9 @@ _SPECS = {
     "tf32": _LeverSpec("precision", "Tf32", min_compute_capability=AMPERE),
     "sync_batchnorm": _LeverSpec("ranks.sync_batchnorm", "SyncBatchNorm", changes_result=True),
     "compile": _LeverSpec("compilation", "Compile", min_compute_capability=TENSOR_CORES),
-    "ddp": _LeverSpec("ranks.ddp", "Ddp", is_strategy=True, saves_one_file=True),
+    "ddp": _LeverSpec("ranks.ddp", "Ddp", is_strategy=True, is_interchangeable=True),
     "zero": _LeverSpec("ranks.sharded", "Zero", is_strategy=True),
-    "fsdp": _LeverSpec("ranks.sharded", "Fsdp", is_strategy=True, saves_one_file=True),
+    "fsdp": _LeverSpec("ranks.sharded", "Fsdp", is_strategy=True, is_interchangeable=True),
     "accumulate": _LeverSpec("accumulate", "Accumulate", changes_result=True),
     "freeze": _LeverSpec("freeze", "Freeze", changes_result=True),
     "adamw8bit": _LeverSpec("optimizers.eightbit", "AdamW8bit"),
@@ -71,7 +71,7 @@ NOT_ON_LADDER = {
 
 STRATEGIES = tuple(name for name, spec in _SPECS.items() if spec.is_strategy)
 """Levers that run several processes."""
-SINGLE_FILE_STRATEGIES = tuple(name for name, spec in _SPECS.items() if spec.saves_one_file)
+INTERCHANGEABLE_STRATEGIES = tuple(name for name, spec in _SPECS.items() if spec.is_interchangeable)
 """Strategies that can resume from each other's checkpoints."""
 RESULT_CHANGING = tuple(name for name, spec in _SPECS.items() if spec.changes_result)
 """Levers that train other weights: fewer updates, fewer trainable parameters, other batch statistics."""

@@ -7,10 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from threading import Event
 
 
-class AbandonedError(Exception):
-    """The write was given up: the process ends at once."""
-
-
 class BackgroundWriter:
     """Runs writes in a thread, one after the other, while training goes on.
 

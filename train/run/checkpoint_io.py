@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 from threading import Event
-from typing import Any, BinaryIO
-
-import torch
+from typing import Any
 
 from ...pipeline.errors import StoppedError, UsageError
 from ..checkpoints.plain import PlainCheckpointIO, read_checkpoint
 from ..checkpoints.staging import copied_to_host
-from .background_writer import AbandonedError
+from ..checkpoints.writing import write_file
 
 LAST, BEST = "last.ckpt", "best.ckpt"
 
@@ -47,36 +45,3 @@ class SafeCheckpointIO(PlainCheckpointIO):
             write_file(checkpoint, Path(path), Event())
         else:
             storage_options(partial(write_file, copied_to_host(checkpoint), Path(path)))
-
-
-def write_file(contents: dict[str, Any], path: Path, abandoned: Event) -> None:
-    """Writes tensor by tensor, without a copy in memory.
-
-    Raises `OSError` with the file name if writing fails, and `AbandonedError` once `abandoned` is set.
-    """
-    try:
-        with path.open("wb") as file:
-            torch.save(contents, _AbandonableFile(file, abandoned))  # type: ignore[arg-type]  # writes alone
-    except (OSError, RuntimeError) as error:
-        # torch hides an OSError, and Ctrl-C, behind an error of closing the archive
-        reason = error if isinstance(error, OSError) else error.__context__
-        if not isinstance(reason, (OSError, KeyboardInterrupt, AbandonedError)):
-            raise
-        if isinstance(reason, OSError):
-            reason.filename = reason.filename or str(path)
-        raise reason from None
-
-
-class _AbandonableFile:
-    """A file whose writes raise `AbandonedError` once `abandoned` is set."""
-
-    def __init__(self, file: BinaryIO, abandoned: Event) -> None:
-        self._file, self._abandoned = file, abandoned
-
-    def write(self, data: Any) -> int:
-        if self._abandoned.is_set():
-            raise AbandonedError
-        return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()

@@ -15,7 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.distributed.tensor import DTensor
 
-from ..checkpoints.publication import find_checkpoint, previous_path, publish, remove
+from ..checkpoints.publication import previous_path, publish, recover, remove
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
 from ..lightning_internals import run_validation
@@ -183,7 +183,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
         The first rank looks, since a validation is the best on all of them or on none.
         """
-        exists: bool = trainer.strategy.broadcast(find_checkpoint(self._folder / BEST) is not None)
+        exists: bool = trainer.strategy.broadcast(trainer.is_global_zero and recover(self._folder / BEST))
         if exists or self.best_step is None:
             return
         warn(f"{self._folder / BEST}: is gone; the best of the validations from now on takes its place")
@@ -210,8 +210,9 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     def _save(self, trainer: Any, name: str) -> None:
         """Saves a checkpoint; called on all ranks, since some strategies save a part on each.
 
-        A single file is written in the background, from a copy of its contents in host memory. Before the first
-        checkpoint of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
+        Unless the strategy writes its own, it is written in the background, from a copy in host memory: a file by the
+        first rank, or under FSDP shards by all ranks, which the first one publishes once all are there. Before the
+        first checkpoint of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
         """
         is_first, self.has_saved = not self.has_saved, True
         temporary = self._folder / f".{name}"
@@ -220,19 +221,21 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             if trainer.is_global_zero:
                 remove(temporary)  # that of a save that was killed
         self._rng_states = gather_rng_states(trainer)
-        publish_it = partial(self._publish, name, trainer.global_step, is_first=is_first)
-        if saves_one_file(trainer.strategy):
+        publish_it: Callable[[], None] = lambda: None  # noqa: E731
+        if trainer.is_global_zero:
+            publish_it = partial(self._publish, name, trainer.global_step, is_first=is_first)
+        if writes_in_background(trainer.strategy):
             trainer.save_checkpoint(temporary, storage_options=partial(self._start_write, publish_it))
             return
         trainer.save_checkpoint(temporary)
         with _barrier_after(trainer):
-            if trainer.is_global_zero:
-                publish_it()
+            publish_it()
 
     def _start_write(self, publish_it: Callable[[], None], write: Callable[[Event], None]) -> None:
         def write_and_publish(abandoned: Event) -> None:
             write(abandoned)
-            publish_it()
+            if not abandoned.is_set():
+                publish_it()
 
         self._writer.start(write_and_publish)
 
@@ -263,8 +266,8 @@ def logged_metrics(trainer: Any, split: str) -> dict[str, float]:
     return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(f"{split}/")}
 
 
-def saves_one_file(strategy: Any) -> bool:
-    """Whether a strategy saves one file, from which any other such strategy can resume; DeepSpeed saves folders."""
+def writes_in_background(strategy: Any) -> bool:
+    """Whether checkpoints of a strategy can be written from a copy in host memory; DeepSpeed writes its own folders."""
     # Not isinstance: DeepSpeed's strategy is a subclass of DDP's.
     return type(strategy) in (SingleDeviceStrategy, DDPStrategy, FSDP2Strategy)
 

@@ -28,7 +28,7 @@ from ..checkpoints.publication import find_checkpoint
 from ..config.recipes import Config
 from ..config.settings import differences, flat_settings, flatten
 from ..datamodule import pipeline_hashes
-from ..levers.registry import SINGLE_FILE_STRATEGIES, STRATEGIES
+from ..levers.registry import INTERCHANGEABLE_STRATEGIES, STRATEGIES
 from .checkpoint_io import LAST
 
 _Record = TypeVar("_Record")
@@ -262,7 +262,7 @@ def _without_ranks(*settings: dict[str, Any]) -> list[dict[str, Any]]:
     """
     levers = [[part.strip() for part in values["levers"].split(",")] for values in settings]
     strategies = [{part.split(":")[0] for part in parts}.intersection(STRATEGIES) for parts in levers]
-    dropped = {*SINGLE_FILE_STRATEGIES}
+    dropped = {*INTERCHANGEABLE_STRATEGIES}
     if {"fsdp"} in strategies:
         dropped.add("channels_last")
     if set() in strategies:

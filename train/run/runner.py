@@ -27,6 +27,7 @@ from ..levers.best_and_early_stop import Best, EarlyStop, RequireMetric, mode
 from ..levers.freeze import Freeze
 from ..levers.lever import Lever, LeverError
 from ..levers.nonfinite.guard import FiniteGuard, NonFiniteError
+from ..levers.ranks.fsdp_strategy import FSDP2Strategy
 from ..lightning_internals import detach_callbacks, release_averages
 from ..model.face_classifier import FaceClassifier, validation_metrics
 from ..model.warm_start import warm_start
@@ -34,7 +35,7 @@ from ..process_groups import destroy_process_groups_at_exit, keep_process_groups
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from ..torch_internals import raising_memory_errors
 from .checkpoint_io import BEST, LAST, SafeCheckpointIO
-from .checkpointer import RunCheckpointer, logged_metrics, saves_one_file
+from .checkpointer import RunCheckpointer, logged_metrics, writes_in_background
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
 from .launch import is_first_rank
@@ -155,8 +156,10 @@ class _Session:
                 "ranks; continue it on a machine that takes them, or name another folder",
                 details=error.details,
             ) from error
-        if saves_one_file(trainer.strategy):
+        if writes_in_background(trainer.strategy):
             trainer.strategy.checkpoint_io = SafeCheckpointIO()
+        if isinstance(trainer.strategy, FSDP2Strategy):
+            trainer.strategy.saves_shards = True
         return module, trainer
 
     def _make_module(self) -> FaceClassifier:

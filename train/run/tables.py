@@ -13,6 +13,7 @@ from rich.table import Table
 
 from ...pipeline.console import duration_text, plural, printable, stderr_console
 from ..checkpoints.plain import FILE_OF_PARTS_MAKER
+from ..checkpoints.shards import is_sharded
 from .checkpoint_io import BEST
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _auc_caveat(videos: int) -> str:
 def next_steps(result: Result) -> list[str]:
     """Returns lines: where the run is, and the commands that follow."""
     run, checkpoint = shlex.quote(result.run), shlex.quote(result.checkpoint)
-    if Path(result.checkpoint).is_dir():
+    if Path(result.checkpoint).is_dir() and not is_sharded(Path(result.checkpoint)):
         evaluate = f"make one file of {result.checkpoint} by {FILE_OF_PARTS_MAKER}; facefeed evaluate takes that"
     else:
         evaluate = f"facefeed evaluate {checkpoint} {shlex.quote(result.dataset)}"

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning
+import pytest
 import torch.utils.tensorboard  # noqa: F401 (this and the next: once, before processes are forked)
 import torchmetrics.functional.classification  # noqa: F401
 from assets_clock import Clock
@@ -17,6 +18,7 @@ from facefeed.pipeline.errors import FacefeedError
 from facefeed.train.config.options import DataOptions, ModelOptions
 from facefeed.train.config.recipes import Config
 from facefeed.train.run import graceful_stop
+from facefeed.train.run.background_writer import BackgroundWriter
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
 
@@ -72,6 +74,8 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
     callbacks: list[Any] = [RecordFaces(Path(f"{seen}{rank}"))]
     if rank == 0:  # clocks of other ranks differ, and they save all the same
         callbacks.append(MinutePerStep())
+    if kill is not None:
+        write_at_once(pytest.MonkeyPatch())
     if kill is not None and kill[1] == rank:
         callbacks.append(CallAtHook("on_train_batch_start", kill[2], lambda: os.kill(os.getpid(), kill[0])))
     try:
@@ -81,6 +85,17 @@ def session(out: str, run: str, seen: str, *, kill: tuple[int, int, int] | None 
         os._exit(error.exit_code)
     except SystemExit as system_exit:
         os._exit(int(system_exit.code or 0))
+
+
+def write_at_once(patch: pytest.MonkeyPatch) -> None:
+    """Has each checkpoint written before the next step."""
+    start = BackgroundWriter.start
+
+    def start_and_wait(writer: BackgroundWriter, write: Any) -> None:
+        start(writer, write)
+        writer.wait()
+
+    patch.setattr(BackgroundWriter, "start", start_and_wait)
 
 
 def trained(out: str | Path, run: Path, *callbacks: Any, **changes: Any) -> tuple[Result, list[list[Any]]]:

@@ -209,14 +209,14 @@ KILLED = """
 import os, signal, sys, threading
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 from assets_fit import trained
-from facefeed.train.run import checkpoint_io
-open_file, written = checkpoint_io._AbandonableFile.write, [0]
+from facefeed.train.checkpoints import writing
+open_file, written = writing._AbandonableFile.write, [0]
 def write(file, data):
     written[0] += 1
     if written[0] == int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
     return open_file(file, data)
-checkpoint_io._AbandonableFile.write = write
+writing._AbandonableFile.write = write
 trained(sys.argv[1], __import__("pathlib").Path(sys.argv[2]))
 """
 

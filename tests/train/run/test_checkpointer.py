@@ -14,14 +14,13 @@ from typing import Any
 import lightning
 import pytest
 import torch
-from assets_fit import STEPS, CallAtHook, config, trained
+from assets_fit import STEPS, CallAtHook, config, trained, write_at_once
 from assets_train import VAL_FACES, small_dataset
 from facefeed.pipeline.errors import StoppedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.checkpoints.publication import find_checkpoint, publish
 from facefeed.train.levers import NonFiniteError
 from facefeed.train.run import checkpointer
-from facefeed.train.run.background_writer import BackgroundWriter
 from facefeed.train.run.checkpoint_io import SafeCheckpointIO
 from facefeed.train.run.runner import train
 from lightning.pytorch.strategies import SingleDeviceStrategy
@@ -140,6 +139,21 @@ def test_without_the_file_of_the_best_weights_the_next_validation_or_a_new_one_o
     assert result.val["val/loss"] > 0.1
 
 
+def test_the_best_weights_are_there_again_where_a_kill_came_before_they_had_their_name(
+    out: Path, tmp_path: Path
+) -> None:
+    """A folder of parts takes its name in two renames; between them the one before has another."""
+    run = tmp_path / "run"
+    best = run / "checkpoints" / "best.ckpt"
+    with pytest.raises(LookupError):
+        trained(out, run, CallAtHook("on_test_start", 1, lost))
+    best_step = plain.read_checkpoint(best)["global_step"]
+    best.rename(best.with_name(".best.ckpt.before"))
+    result, _ = trained(out, run)
+    assert (result.best_step, result.checkpoint) == (best_step, str(best))
+    assert sorted(path.name for path in best.parent.iterdir()) == ["best.ckpt", "last.ckpt"]
+
+
 def test_a_damaged_file_of_the_best_weights_is_refused_with_what_gives_the_run_a_result(
     out: Path, tmp_path: Path
 ) -> None:
@@ -205,13 +219,7 @@ def test_a_run_none_of_whose_steps_could_be_saved_ends_with_that_sentence(out: P
 @pytest.fixture
 def written_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each write is done before the next step."""
-    start = BackgroundWriter.start
-
-    def start_and_wait(writer: BackgroundWriter, write: Any) -> None:
-        start(writer, write)
-        writer.wait()
-
-    monkeypatch.setattr(BackgroundWriter, "start", start_and_wait)
+    write_at_once(monkeypatch)
 
 
 @pytest.mark.usefixtures("written_at_once")

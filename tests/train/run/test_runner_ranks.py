@@ -17,14 +17,17 @@ import lightning
 import numpy as np
 import pytest
 import torch
-from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained
+from assets_fit import STEPS, CallAtHook, MinutePerStep, config, raising, trained, write_at_once
 from assets_processes import in_processes
 from assets_train import RecordFaces, small_dataset
 from facefeed.pipeline.errors import FacefeedError, RefusedError
 from facefeed.train.checkpoints import plain
+from facefeed.train.checkpoints.shards import is_sharded
 from facefeed.train.config.recipes import Config
 from facefeed.train.datamodule import FaceDataModule
+from facefeed.train.evaluate import evaluate
 from facefeed.train.metrics import plots
+from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.folder import RunFolder
 from facefeed.train.run.runner import train
 from facefeed.train.run.signals import StoppedTrainingError
@@ -155,6 +158,8 @@ def on_a_rank(out: str, run: str, name: str, kill: int | None = None, copy: str 
         shutil.copytree(copy, run)
     draws, seen = Draws(), RecordFaces(Path(f"{run}-{name}-faces{rank}"))
     callbacks: list[Any] = [draws, seen, *([MinutePerStep()] if rank == 0 else [])]
+    if kill is not None:
+        write_at_once(pytest.MonkeyPatch())
     if kill is not None and rank == 1:
         callbacks.append(CallAtHook("on_train_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     plots.log_plots = _nothing  # they take half of such a run's time, and have tests of their own
@@ -231,7 +236,19 @@ def test_killed_and_resumed_under_fsdp_the_weights_are_those_of_a_run_that_nothi
     results = [json.loads((folder / run / "result.json").read_text()) for run in ("killed", "whole")]
     assert results[0]["val"] == results[1]["val"]
     assert results[0]["test"] == results[1]["test"]
-    assert [path.name for path in (folder / "whole" / "checkpoints").iterdir() if path.is_dir()] == []
+    checkpoints = sorted((folder / "whole" / "checkpoints").iterdir())
+    assert [(path.name, is_sharded(path)) for path in checkpoints] == [("best.ckpt", True), ("last.ckpt", True)]
+
+
+@pytest.mark.processes
+def test_the_weights_of_a_run_under_fsdp_are_evaluated_and_started_from(folder: Path, out: Path) -> None:
+    best = folder / "whole" / "checkpoints" / "best.ckpt"
+    (evaluation,) = evaluate(best, [out])
+    tested = json.loads((folder / "whole" / "result.json").read_text())["test"]
+    assert evaluation.metrics["log_loss"] == pytest.approx(tested["test/log_loss"], abs=1e-5)
+    model, _ = warm_start(config().model, best)
+    stored = plain.read_checkpoint(best)["state_dict"]
+    assert all(torch.equal(weight, stored[name]) for name, weight in model.state_dict().items())
 
 
 @pytest.mark.processes

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -17,6 +20,9 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
+from ...checkpoints.shards import PLAIN, StagedShards, write_shards
+from ...checkpoints.staging import copied
+from ...checkpoints.writing import write_file
 from ..lever import LeverError
 from .buffers import broadcast_buffers
 
@@ -33,14 +39,18 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
     shard themselves. As under DDP, gradients are averaged, and buffers are those of rank 0.
 
     Checkpoints hold full tensors, in a single file as of DDP and of one process: each can resume from the others'.
-    Rank 0 gathers the tensors one by one in host memory. After a fit the module stays sharded.
+    Rank 0 gathers the tensors one by one in host memory. With `saves_shards`, those that are written in the background
+    (`storage_options`, as of `SafeCheckpointIO`) are folders instead, into which each rank writes its shards, without
+    gathering; `read_checkpoint` reads both alike. After a fit the module stays sharded.
     """
 
     strategy_name = "fsdp2"
 
     def __init__(self) -> None:
         super().__init__()
+        self.saves_shards = False
         self._root: _ShardedRoot | None = None
+        self._mesh_of_saves: DeviceMesh | None = None
 
     def setup(self, trainer: Any) -> None:
         """Shards the module at the first call, and for a fit configures the optimizers over the sharded parameters."""
@@ -76,9 +86,32 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
         fully_shard(self._root, mesh=mesh)
         return self._root
 
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any = None) -> None:
+        """Saves a file of full tensors, or in the background a folder of shards. A collective call."""
+        if not self.saves_shards or storage_options is None:
+            full = copied(checkpoint, self._gathered) if self.saves_shards else checkpoint
+            super().save_checkpoint(full, filepath, storage_options=storage_options)
+            return
+        if self._mesh_of_saves is None:  # gloo's, apart from the training's: used by another thread
+            group: Any = torch.distributed.new_group(backend="gloo")
+            self._mesh_of_saves = DeviceMesh.from_group(group, "cpu")
+        staged = StagedShards(checkpoint, self._mesh_of_saves)
+        storage_options(partial(self._write_shards, staged, Path(filepath)))
+
+    def _write_shards(self, staged: StagedShards, folder: Path, abandoned: Event) -> None:
+        assert self._mesh_of_saves is not None
+        if self.is_global_zero:
+            folder.mkdir()
+            write_file(staged.plain, folder / PLAIN, abandoned)
+        write_shards(staged.shards, folder, self._mesh_of_saves.get_group())
+
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        """Returns the module's state with full tensors on rank 0, empty on others. A collective call."""
-        return self._gather_full(self.lightning_module.state_dict())
+        """Returns the module's state with full tensors on rank 0, empty on others. A collective call.
+
+        With `saves_shards`, the state with DTensors.
+        """
+        state = self.lightning_module.state_dict()
+        return dict(state) if self.saves_shards else self._gather_full(state)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Loads full tensors; each rank takes its shard of them."""
@@ -91,10 +124,15 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
         module.load_state_dict(state, strict=strict)
 
     def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        """Returns `Optimizer.state_dict` with full tensors on rank 0, empty on others. A collective call."""
+        """Returns `Optimizer.state_dict` with full tensors on rank 0, empty on others. A collective call.
+
+        With `saves_shards`, the state with DTensors.
+        """
         if isinstance(optimizer, LightningOptimizer):
             optimizer = optimizer.optimizer
-        state_dict = optimizer.state_dict()
+        state_dict: dict[str, Any] = optimizer.state_dict()
+        if self.saves_shards:
+            return state_dict
         state = {number: self._gather_full(tensors) for number, tensors in state_dict["state"].items()}
         return {**state_dict, "state": state} if self.is_global_zero else {}
 
@@ -112,10 +150,15 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
         """Gathers tensors one by one, so that no device holds two full ones."""
         full_tensors = {}
         for name, value in tensors.items():
-            full = value.full_tensor() if isinstance(value, DTensor) else value
+            full = self._gathered(name, value) if isinstance(value, Tensor) else value
             if self.is_global_zero:
-                full_tensors[name] = full.cpu() if isinstance(full, Tensor) else full
+                full_tensors[name] = full
         return full_tensors
+
+    def _gathered(self, name: str, tensor: Tensor) -> Tensor | None:
+        """Returns the full tensor on rank 0, None on others. A collective call."""
+        full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+        return full.cpu() if self.is_global_zero else None
 
 
 class _ShardedRoot(nn.Module):

@@ -79,10 +79,11 @@ class Fsdp(MultiProcess, name="fsdp", form="fsdp[:devices[:nodes]]"):
 
     Gives: the memory of ZeRO stage 3 without another library; 3.62 min instead of 8.75 on 4 GPUs. Submodules with a
     million parameters or more are gathered one at a time. Results equal those of DDP within rounding, also with
-    clipping and weight decay; runs on CPUs too. Checkpoints are single files, interchangeable with DDP's and those of
-    one process. Costs: the communication of ZeRO stage 3; rank 0 gathers the whole model and optimizer state in host
-    memory to save it. A step has to call the module's networks themselves (`self.net(images)`): weights are gathered
-    only during a call. Zhao et al., PyTorch FSDP, VLDB 2023.
+    clipping and weight decay; runs on CPUs too. Checkpoints are interchangeable with DDP's and those of one process:
+    `facefeed train` has each rank write its shards, into a folder; a Trainer of your own saves single files, for which
+    rank 0 gathers the whole model and optimizer state in host memory. Costs: the communication of ZeRO stage 3; to load
+    a checkpoint, each rank reads all of it. A step has to call the module's networks themselves (`self.net(images)`):
+    weights are gathered only during a call. Zhao et al., PyTorch FSDP, VLDB 2023.
     """
 
     def refusal(self, module: LightningModule, machine: Machine) -> str | None:
