@@ -11,7 +11,7 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -66,13 +66,16 @@ class StagedShards:
         return {_KEY: name}
 
 
-def write_shards(shards: dict[str, Tensor], folder: Path, group: Any) -> None:
+def write_shards(
+    shards: dict[str, Tensor], folder: Path, group: Any, *, write_plain: Callable[[], None] = lambda: None
+) -> None:
     """Writes this rank's shards into `folder`, which is complete once it returns on the first rank. A collective call.
 
-    group: of gloo, which nothing else uses meanwhile. Raises the `OSError` of any rank on all of them.
+    group: of gloo, which nothing else uses meanwhile. write_plain: on the first rank, writes `PLAIN` into the folder.
+    Raises the error of any rank, such as an `OSError`, on all of them: none waits for one that has failed.
     """
     try:
-        save(shards, storage_writer=_Writer(folder), process_group=group)
+        save(shards, storage_writer=_Writer(folder, write_plain), process_group=group)
     except CheckpointException as error:
         first: BaseException = next(iter(error.failures.values()))[0]
         raise first from None
@@ -111,14 +114,15 @@ def with_shards(plain: Any, shards: Mapping[str, Tensor]) -> Any:
 
 
 class _Writer(FileSystemWriter):
-    """Writes shards to files, and raises `OSError` where the disk is full: torch hides it."""
+    """Writes shards to files, after `write_plain`, and raises `OSError` where the disk is full: torch hides it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, write_plain: Callable[[], None]) -> None:
         super().__init__(folder)
-        self._folder = folder
+        self._folder, self._write_plain = folder, write_plain
 
     def write_data(self, *arguments: Any) -> Any:
         """Writes the shards of this rank."""
+        self._write_plain()
         with raising_disk_errors(self._folder):
             return super().write_data(*arguments)
 

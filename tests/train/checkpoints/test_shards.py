@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from assets_processes import in_processes
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.checkpoints.plain import read_checkpoint, read_weights
 from facefeed.train.checkpoints.publication import find_checkpoint, publish
@@ -37,12 +38,10 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceMesh]:
 @pytest.fixture(scope="module")
 def saved(mesh: DeviceMesh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "last.ckpt"
-    folder.mkdir()
     sharded = DTensor.from_local(WEIGHT.clone(), mesh, [Shard(0)])
     staged = StagedShards({**CONTENTS, "state_dict": {"net.weight": sharded, "net.bias": WEIGHT[0]}}, mesh)
     sharded.to_local().fill_(7)  # training goes on
-    torch.save(staged.plain, folder / PLAIN)
-    write_shards(staged.shards, folder, mesh.get_group())
+    write_shards(staged.shards, folder, mesh.get_group(), write_plain=lambda: torch.save(staged.plain, folder / PLAIN))
     return folder
 
 
@@ -145,6 +144,30 @@ def test_a_disk_that_is_full_is_reported_with_the_folder_though_torch_hides_it(
     with pytest.raises(OSError, match=r"No space left on device: .*last\.ckpt"):
         write_shards({"weight": DTensor.from_local(WEIGHT, mesh, [Shard(0)])}, tmp_path / "last.ckpt", mesh.get_group())
     assert not is_sharded(tmp_path / "last.ckpt")
+
+
+def _fail() -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "plain.ckpt")
+
+
+def on_a_rank(folder: str) -> None:
+    """Runs in both processes; the first one's disk is full."""
+    rank = int(os.environ["LOCAL_RANK"])
+    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
+    mesh = DeviceMesh.from_group(distributed.new_group(backend="gloo"), "cpu")
+    shards = {"weight": DTensor.from_local(WEIGHT, mesh, [Shard(0)])}
+    try:
+        write_shards(shards, Path(folder, "last.ckpt"), mesh.get_group(), **({} if rank else {"write_plain": _fail}))
+    except OSError as error:
+        Path(folder, f"error{rank}").write_text(str(error))
+
+
+@pytest.mark.processes
+def test_where_the_first_rank_cannot_write_no_other_waits_for_it(tmp_path: Path) -> None:
+    stage = {"run": f"{__file__}:on_a_rank", "ranks": 2, "arguments": {"folder": str(tmp_path)}}
+    assert in_processes(stage) == [[0, 0]]
+    errors = [(tmp_path / f"error{rank}").read_text() for rank in (0, 1)]
+    assert errors == ["[Errno 28] No space left on device: 'plain.ckpt'"] * 2
 
 
 def test_a_file_takes_the_place_of_a_folder_of_shards_and_a_folder_that_of_a_file(folder: Path) -> None:

@@ -100,10 +100,12 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
 
     def _write_shards(self, staged: StagedShards, folder: Path, abandoned: Event) -> None:
         assert self._mesh_of_saves is not None
-        if self.is_global_zero:
-            folder.mkdir()
-            write_file(staged.plain, folder / PLAIN, abandoned)
-        write_shards(staged.shards, folder, self._mesh_of_saves.get_group())
+
+        def write_plain() -> None:
+            if self.is_global_zero:
+                write_file(staged.plain, folder / PLAIN, abandoned)
+
+        write_shards(staged.shards, folder, self._mesh_of_saves.get_group(), write_plain=write_plain)
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Returns the module's state with full tensors on rank 0, empty on others. A collective call.
