@@ -62,6 +62,7 @@ def train(
 
     console = stderr_console()
     with console.status("starting"), Signals() as signals:
+        _start_fork_server(changes)
         from .config.fitting import fit_to_machine  # noqa: PLC0415
         from .config.settings import with_overrides  # noqa: PLC0415
         from .machine import Machine  # noqa: PLC0415
@@ -81,6 +82,15 @@ def train(
     show_result(result)
     if as_json:
         _echo_json({**asdict(result), "exit": 0})
+
+
+def _start_fork_server(changes: tuple[str, ...]) -> None:
+    """Starts the process that workers are forked from: it imports torch while this one does so too."""
+    if "data.num_workers=0" in changes:
+        return
+    from ..loaders.workers.fork_server import start_fork_server  # noqa: PLC0415
+
+    start_fork_server("albumentations")
 
 
 def _default_recipe() -> str:

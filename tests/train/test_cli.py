@@ -40,6 +40,18 @@ def run(*arguments: Any) -> Any:
     return CliRunner().invoke(main, ["train", *map(str, arguments)])
 
 
+def test_workers_import_torch_while_the_training_process_does_so_too() -> None:
+    code = """
+import sys
+from facefeed.loaders.workers import fork_server
+fork_server.start_fork_server = lambda *modules: sys.exit(f"{modules}, torch: {'torch' in sys.modules}")
+from facefeed.pipeline.cli import main
+main(["train", "out"])
+"""
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert process.stderr.splitlines()[-1] == "('albumentations',), torch: False"
+
+
 def test_it_ends_with_the_table_and_one_json_object_and_a_second_time_at_once(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
