@@ -102,8 +102,8 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
         ["verify", "s3:/bucket/faces"],
         ["inspect", "s3:/bucket/faces"],
         ["compact", "s3:/bucket/faces"],
-        ["add", "s3://bucket/faces", "no_such_maker.py:Colour"],
-        ["remove", "s3://bucket/faces", "colour"],
+        ["add", "s3:/bucket/faces", "landmarks"],
+        ["remove", "s3:/bucket/faces", "colour"],
         ["export", "s3:/bucket/faces", "exported", "--as", "folders"],
     ],
 )

@@ -28,7 +28,7 @@ class _Done:
     value: UnitResult
     status: str = "finished"
 
-    def result(self) -> UnitResult:
+    def result(self, timeout: float) -> UnitResult:
         return self.value
 
     def release(self) -> None:
