@@ -17,6 +17,7 @@ import types
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
+from itertools import chain
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 MAX_DEPTH = 100
@@ -60,14 +61,18 @@ def parse_json_list_by_list(parts: Iterable[bytes], convert: Mapping[str, Callab
 
 
 def _decoded(parts: Iterable[bytes]) -> Iterator[str]:
-    """The text of the parts, in any encoding that JSON may have."""
+    """The text of the parts, in any encoding that JSON may have; raises `ValueError` where it is in none."""
     decoder: codecs.IncrementalDecoder | None = None
-    for part in parts:
+    num_passed = 0
+    for part in chain(parts, [b""]):
         if decoder is None:
             decoder = codecs.getincrementaldecoder(json.detect_encoding(part))("surrogatepass")
-        yield decoder.decode(part)
-    if decoder is not None:
-        yield decoder.decode(b"", final=True)
+        first = num_passed - len(decoder.getstate()[0])  # byte of the text at which the decoder begins
+        num_passed += len(part)
+        try:
+            yield decoder.decode(part, final=not part)
+        except UnicodeDecodeError as error:  # its position is in the part
+            raise ValueError(f"{error.reason} of {error.encoding} at byte {first + error.start:,}") from None
 
 
 class _Cursor:

@@ -179,6 +179,15 @@ def test_an_object_may_be_as_deep_where_its_lists_are_read_element_by_element(te
     assert found == expected
 
 
+@pytest.mark.parametrize("size", [4, 7, 1 << 20])
+def test_bytes_that_are_no_text_are_named_by_their_place_in_the_file(size: int) -> None:
+    begin = '{"units": ["\u00e9\u00e9\u00e9\u00e9", "'.encode()
+    data = begin + b'\xc3"]}'
+    parts = [data[start : start + size] for start in range(0, len(data), size)]
+    with pytest.raises(ValueError, match=f"^invalid continuation byte of utf-8 at byte {len(begin)}$"):
+        parse_json_list_by_list(parts, {"units": str})
+
+
 def test_a_text_of_which_no_element_is_long_is_never_in_memory_as_a_whole() -> None:
     num_bytes = 0
 
