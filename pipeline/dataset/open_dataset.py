@@ -13,23 +13,23 @@ _ATTEMPTS = 3
 """A run that publishes replaces the manifest, then the index: either may happen between the two reads of an attempt."""
 
 
-def open_dataset(out: Path) -> tuple[Manifest, Index]:
+def open_dataset(out: Path, address: str | None = None) -> tuple[Manifest, Index]:
     """Opens manifest and index of OUT; where a run publishes a new state meanwhile, those of that state.
 
+    `address`: of the store that they were fetched from, if `out` is a cache.
     Raises `UsageError` where OUT holds no finished dataset, `CorruptDataError` where one of them is damaged, or they
     are of two states of the dataset.
     """
     for _ in range(_ATTEMPTS - 1):
         with suppress(CorruptDataError, UsageError):
-            return _open(out)
-    return _open(out)
+            return _open(out, address)
+    return _open(out, address)
 
 
-def _open(out: Path) -> tuple[Manifest, Index]:
-    manifest, index = Manifest.read(out), Index(out)
+def _open(out: Path, address: str | None) -> tuple[Manifest, Index]:
+    manifest, index = Manifest.read(out), Index(out, address)
     if index.fingerprint != manifest.fingerprint:
         raise CorruptDataError(
-            f"{out}: index and manifest are of two states; finish `facefeed precompute`, or run "
-            f"`facefeed verify {out} --rebuild-index`"
+            f"{out}: index and manifest are of two states; finish `facefeed precompute`, or {index.remedy}"
         )
     return manifest, index

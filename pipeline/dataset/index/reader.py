@@ -39,12 +39,10 @@ class Index:
     dataset's store.
     """
 
-    def __init__(self, out: Path) -> None:
-        self.out = Path(out)
+    def __init__(self, out: Path, address: str | None = None) -> None:
+        self.out, self.address = Path(out), address
         self.restore: Callable[[], None] | None = None
-        self.address: str | None = None
-        path = layout.current_index_path(self.out)
-        remedy = f"run `facefeed verify {out} --rebuild-index`"
+        path, remedy = layout.current_index_path(self.out), self.remedy
         try:
             refuse_non_file(path)
             mapped = MappedFile(path)
@@ -79,6 +77,16 @@ class Index:
 
     def __len__(self) -> int:
         return self.num_rows
+
+    @property
+    def remedy(self) -> str:
+        """What to do where it is damaged, for messages."""
+        if self.address is None:
+            return f"run `facefeed verify {self.out} --rebuild-index`"
+        return (
+            f"remove {self.out}, so that it is fetched again; if that is damaged too, run `facefeed verify OUT "
+            "--rebuild-index` where it was copied from, and copy it again"
+        )
 
     @property
     def where(self) -> str:
@@ -286,10 +294,7 @@ class Index:
             raise self._damage(name, error) from error
 
     def _damage(self, name: str, error: ValueError) -> CorruptDataError:
-        remedy = f"run `facefeed verify {self.out} --rebuild-index`"
-        if self.address is not None:
-            remedy = f"remove {self.out}, so that it is fetched again"
-        return CorruptDataError(f"{self.where}: index.arrow: column {name}: {error}; {remedy}")
+        return CorruptDataError(f"{self.where}: index.arrow: column {name}: {error}; {self.remedy}")
 
     def _gather(
         self, rows: ArrayLike, column: Callable[[int], NDArray[Any]], dtype: np.dtype[Any] | None = None
@@ -326,8 +331,8 @@ def reopen_index(
         restore()
         if not layout.current_index_path(out).exists():  # the store has another state by now
             return OutdatedIndex(address or out)
-    index = Index(out)
-    index.restore, index.address = restore, address
+    index = Index(out, address)
+    index.restore = restore
     is_same = index.fingerprint == fingerprint and keeps_columns(index.schema, origins)
     return index if is_same else OutdatedIndex(address or out)
 

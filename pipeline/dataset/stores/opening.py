@@ -102,8 +102,8 @@ def open_store(url: str, options: StoreOptions) -> OpenStore:
     address, space = StoreAddress(url, options.storage_options), options.space()
     source = _RevisionCache(RemoteFiles(address, StoreCounter()), space)
     in_use = source.open_revision()
-    manifest, index = open_dataset(in_use.folder)
-    index.restore, index.address = RevisionRestorer(source, in_use.folder), str(address)
+    manifest, index = open_dataset(in_use.folder, str(address))
+    index.restore = RevisionRestorer(source, in_use.folder)
     rows = hashlib.sha256(f"{manifest.fingerprint} {BLOCK_BYTES}".encode()).hexdigest()[:16]
     blocks = BlockCache(
         RemoteFiles(address, StoreCounter()), space, source.root / "blocks" / rows, block_bytes=BLOCK_BYTES

@@ -143,6 +143,22 @@ def test_a_damaged_block_of_the_cache_is_fetched_again_and_damage_in_the_store_i
         assert store.reader.counter.take().requests <= requests
 
 
+@pytest.mark.parametrize("kept_bytes", [0, 4000, -3])
+def test_an_index_that_is_cut_in_the_cache_is_reported_with_what_fetches_it_again(
+    out: Path, cache: Path, kept_bytes: int
+) -> None:
+    url = f"file://{out}"
+    folder = opened(url, cache).folder
+    index = folder / "index.arrow"
+    content = index.read_bytes()
+    index.unlink()
+    index.write_bytes(content[:kept_bytes])
+    with pytest.raises(CorruptDataError, match=f"cannot be read .*; remove {folder}, so that it is fetched again"):
+        opened(url, cache)
+    shutil.rmtree(folder)
+    assert images_of(opened(url, cache)) == local_images(out)
+
+
 def test_a_cache_that_somebody_removes_is_fetched_again(out: Path, cache: Path) -> None:
     store = opened(f"file://{out}", cache)
     assert images_of(store) == local_images(out)
