@@ -19,7 +19,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...pipeline.errors import UsageError
 from ...pipeline.files import raise_unless_damage
 from ..torch_internals import raising_memory_errors
-from .shards import PLAIN, is_sharded, read_shards, with_shards
+from .shards import PLAIN, is_sharded, with_shards
 
 FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
 """What makes one file of a folder that ZeRO saved."""
@@ -125,7 +125,7 @@ def _load_safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:
 def _load_verified(path: Path) -> Any:
     """Checks the archive's checksums and loads it; imports a known library if its tensor subclasses are in the file."""
     if is_sharded(path):
-        return with_shards(_load_verified(path / PLAIN), read_shards(path))
+        return with_shards(_load_verified(path / PLAIN), path)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             if archive.testzip() is not None:  # torch does not verify checksums

@@ -1,19 +1,22 @@
 """Sharded checkpoints: folders in which each rank writes its shards of the tensors, by torch.distributed.checkpoint.
 
-FOLDER/plain.ckpt    what is not sharded, written by the first rank; a sharded tensor is {"sharded": its name} there
+FOLDER/plain.ckpt    what is not sharded, written last, by the first rank: {"contents": in which a sharded tensor is
+                     {"sharded": its name}, "metadata_sha256": of the next file, which has no checksum of its own}
 FOLDER/.metadata     of torch.distributed.checkpoint: sizes and dtypes of the tensors, and where their shards are
 FOLDER/__R_0.distcp  the shards of rank R, each an archive of `torch.save`
 """
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import pickle
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import torch
@@ -26,11 +29,12 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from .staging import HostCopier, copied
-from .writing import raising_disk_errors
+from .writing import AbandonedError, raising_disk_errors, write_file
 
 PLAIN = "plain.ckpt"
 _METADATA = ".metadata"
 _KEY = "sharded"
+_CONTENTS, _METADATA_SHA256 = "contents", "metadata_sha256"
 _PLAIN_CLASSES = {
     "torch.distributed.checkpoint.metadata": {
         "Metadata", "TensorStorageMetadata", "TensorProperties", "ChunkStorageMetadata", "MetadataIndex", "StorageMeta",
@@ -66,16 +70,15 @@ class StagedShards:
         return {_KEY: name}
 
 
-def write_shards(
-    shards: dict[str, Tensor], folder: Path, group: Any, *, write_plain: Callable[[], None] = lambda: None
-) -> None:
+def write_shards(staged: StagedShards, folder: Path, group: Any, abandoned: Event) -> None:
     """Writes this rank's shards into `folder`, which is complete once it returns on the first rank. A collective call.
 
-    group: of gloo, which nothing else uses meanwhile. write_plain: on the first rank, writes `PLAIN` into the folder.
-    Raises the error of any rank, such as an `OSError`, on all of them: none waits for one that has failed.
+    group: of gloo, which nothing else uses meanwhile.
+    Raises the error of any rank, such as an `OSError`, on all of them: none waits for one that has failed. It is an
+    `AbandonedError` once `abandoned` is set on one.
     """
     try:
-        save(shards, storage_writer=_Writer(folder, write_plain), process_group=group)
+        save(staged.shards, storage_writer=_Writer(staged.plain, folder, abandoned), process_group=group)
     except CheckpointException as error:
         first: BaseException = next(iter(error.failures.values()))[0]
         raise first from None
@@ -86,45 +89,65 @@ def is_sharded(path: Path) -> bool:
     return (path / _METADATA).is_file() and (path / PLAIN).is_file()
 
 
-def read_shards(folder: Path) -> dict[str, Tensor]:
-    """Reads the sharded tensors of a folder by name, complete and on the CPU, without executing pickled code.
+def with_shards(stored: Any, folder: Path) -> Any:
+    """Returns the contents of a checkpoint: those in `PLAIN` (stored) with the sharded tensors, complete, on the CPU.
 
-    Raises `UnpicklingError` where the metadata would run code, and `ValueError` or another error of a parser on damage.
+    No pickled code is executed. Raises `UnpicklingError` where the metadata would run code, and `ValueError` or another
+    error of a parser on damage.
     """
-    with (folder / _METADATA).open("rb") as file:
-        metadata = _MetadataUnpickler(file).load()
-    size_bytes = sum(path.stat().st_size for path in folder.glob("*.distcp"))
+    if not isinstance(stored, dict) or stored.keys() != {_CONTENTS, _METADATA_SHA256}:
+        raise ValueError(f"{PLAIN}: is of no sharded checkpoint")
+    return _with_tensors(stored[_CONTENTS], _read_shards(folder, stored[_METADATA_SHA256]))
+
+
+def _read_shards(folder: Path, metadata_sha256: str) -> dict[str, Tensor]:
+    """Reads the sharded tensors of a folder by name."""
+    pickled = (folder / _METADATA).read_bytes()
+    metadata = _MetadataUnpickler(io.BytesIO(pickled)).load()  # first: code is refused with words of its own
+    if hashlib.sha256(pickled).hexdigest() != metadata_sha256:
+        raise ValueError(f"{_METADATA}: differs from the one that was written")
+    sizes = {path.name: path.stat().st_size for path in folder.glob("*.distcp")}
+    if missing := {stored.relative_path for stored in metadata.storage_data.values()} - sizes.keys():
+        raise ValueError(f"{missing}: not in the folder")
     return {
-        name: _joined(folder, name, tensor, metadata.storage_data, size_bytes)
+        name: _joined(folder, name, tensor, metadata.storage_data, sum(sizes.values()))
         for name, tensor in metadata.state_dict_metadata.items()
     }
 
 
-def with_shards(plain: Any, shards: Mapping[str, Tensor]) -> Any:
-    """Returns a checkpoint's contents, with the tensors in their places; raises `KeyError` where one is missing."""
+def _with_tensors(plain: Any, shards: Mapping[str, Tensor]) -> Any:
+    """Puts the tensors in their places; raises `KeyError` where one is missing."""
     if isinstance(plain, dict):
         if plain.keys() == {_KEY}:
             return shards[plain[_KEY]]
         for key, item in plain.items():
-            plain[key] = with_shards(item, shards)
+            plain[key] = _with_tensors(item, shards)
         return plain
     if type(plain) in (list, tuple):
-        return type(plain)(with_shards(item, shards) for item in plain)
+        return type(plain)(_with_tensors(item, shards) for item in plain)
     return plain
 
 
 class _Writer(FileSystemWriter):
-    """Writes shards to files, after `write_plain`, and raises `OSError` where the disk is full: torch hides it."""
+    """Writes shards to files, and last `PLAIN`; raises `OSError` where the disk is full: torch hides it."""
 
-    def __init__(self, folder: Path, write_plain: Callable[[], None]) -> None:
+    def __init__(self, plain: Mapping[str, Any], folder: Path, abandoned: Event) -> None:
         super().__init__(folder)
-        self._folder, self._write_plain = folder, write_plain
+        self._plain, self._folder, self._abandoned = plain, folder, abandoned
 
     def write_data(self, *arguments: Any) -> Any:
         """Writes the shards of this rank."""
-        self._write_plain()
+        if self._abandoned.is_set():
+            raise AbandonedError
         with raising_disk_errors(self._folder):
             return super().write_data(*arguments)
+
+    def finish(self, *arguments: Any, **options: Any) -> None:
+        """Writes the metadata, and what is not sharded, on the first rank; an error is raised on all of them."""
+        with raising_disk_errors(self._folder):
+            super().finish(*arguments, **options)
+            sha256 = hashlib.sha256((self._folder / _METADATA).read_bytes()).hexdigest()
+        write_file({_CONTENTS: self._plain, _METADATA_SHA256: sha256}, self._folder / PLAIN, self._abandoned)
 
 
 class _MetadataUnpickler(pickle.Unpickler):
@@ -155,8 +178,6 @@ def _joined(folder: Path, name: str, tensor: Any, storage: Mapping[Any, Any], si
 
 def _read_archive(folder: Path, file_name: str, offset: int, length: int) -> Tensor:
     """Reads one shard. Raises `BadZipFile` where its checksum differs, which torch does not verify."""
-    if Path(file_name).name != file_name:
-        raise ValueError(f"{file_name}: is in another folder")
     with (folder / file_name).open("rb") as file:
         file.seek(offset)
         archive = io.BytesIO(file.read(length))

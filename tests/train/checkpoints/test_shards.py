@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import pickle
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 import torch
 from assets_processes import in_processes
 from facefeed.pipeline.errors import UsageError
+from facefeed.train.checkpoints import shards
 from facefeed.train.checkpoints.plain import read_checkpoint, read_weights
 from facefeed.train.checkpoints.publication import find_checkpoint, publish
 from facefeed.train.checkpoints.shards import PLAIN, StagedShards, is_sharded, write_shards
@@ -35,13 +38,17 @@ def mesh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DeviceMesh]:
     distributed.destroy_process_group()
 
 
+def staged_weight(mesh: DeviceMesh) -> StagedShards:
+    return StagedShards({"state_dict": {"weight": DTensor.from_local(WEIGHT, mesh, [Shard(0)])}}, mesh)
+
+
 @pytest.fixture(scope="module")
 def saved(mesh: DeviceMesh, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("saved") / "last.ckpt"
     sharded = DTensor.from_local(WEIGHT.clone(), mesh, [Shard(0)])
     staged = StagedShards({**CONTENTS, "state_dict": {"net.weight": sharded, "net.bias": WEIGHT[0]}}, mesh)
     sharded.to_local().fill_(7)  # training goes on
-    write_shards(staged.shards, folder, mesh.get_group(), write_plain=lambda: torch.save(staged.plain, folder / PLAIN))
+    write_shards(staged, folder, mesh.get_group(), Event())
     return folder
 
 
@@ -82,14 +89,15 @@ def _shards(folder: Path) -> Path:
 
 
 def _edited(change: Callable[[Any], Any]) -> Callable[[Path], None]:
-    """Changes the metadata."""
+    """Changes the metadata, and what is recorded of them."""
 
     def damage(folder: Path) -> None:
         with (folder / ".metadata").open("rb") as file:
             metadata = pickle.load(file)
         change(metadata)
-        with (folder / ".metadata").open("wb") as file:
-            pickle.dump(metadata, file)
+        (folder / ".metadata").write_bytes(pickled := pickle.dumps(metadata))
+        stored = torch.load(folder / PLAIN, weights_only=True)
+        torch.save({**stored, "metadata_sha256": hashlib.sha256(pickled).hexdigest()}, folder / PLAIN)
 
     return damage
 
@@ -99,6 +107,13 @@ def _flip(folder: Path) -> None:
     where = data.index(WEIGHT.view(torch.uint8).numpy().tobytes())
     data[where] ^= 1
     _shards(folder).write_bytes(bytes(data))
+
+
+def _rename(folder: Path) -> None:
+    """As of shards of two ranks: the other file has a tensor of this name, size and checksum too."""
+    pickled = (folder / ".metadata").read_bytes()
+    (folder / ".metadata").write_bytes(pickled.replace(b"__0_0.distcp", b"__1_0.distcp"))
+    shutil.copy(_shards(folder), folder / "__1_0.distcp")
 
 
 def _tensor(metadata: Any) -> Any:
@@ -112,6 +127,9 @@ def _enlarge(metadata: Any) -> None:
 
 DAMAGES: dict[str, Callable[[Path], None]] = {
     "a wrong bit": _flip,
+    "a wrong byte in the metadata, which names another file": _rename,
+    "without one of two files": lambda folder: _shards(folder).rename(folder / "__1_0.distcp"),
+    "what is not sharded, of a checkpoint of one file": lambda folder: torch.save({"state_dict": {}}, folder / PLAIN),
     "cut short": lambda folder: os.truncate(_shards(folder), _shards(folder).stat().st_size // 2),
     "without its shards": lambda folder: _shards(folder).unlink(),
     "a file of another folder": _edited(
@@ -142,11 +160,11 @@ def test_a_disk_that_is_full_is_reported_with_the_folder_though_torch_hides_it(
 
     monkeypatch.setattr(FileSystemWriter, "write_data", write_data)
     with pytest.raises(OSError, match=r"No space left on device: .*last\.ckpt"):
-        write_shards({"weight": DTensor.from_local(WEIGHT, mesh, [Shard(0)])}, tmp_path / "last.ckpt", mesh.get_group())
+        write_shards(staged_weight(mesh), tmp_path / "last.ckpt", mesh.get_group(), Event())
     assert not is_sharded(tmp_path / "last.ckpt")
 
 
-def _fail() -> None:
+def _fail(*_: Any) -> None:
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "plain.ckpt")
 
 
@@ -155,9 +173,10 @@ def on_a_rank(folder: str) -> None:
     rank = int(os.environ["LOCAL_RANK"])
     distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
     mesh = DeviceMesh.from_group(distributed.new_group(backend="gloo"), "cpu")
-    shards = {"weight": DTensor.from_local(WEIGHT, mesh, [Shard(0)])}
+    if rank == 0:
+        shards.write_file = _fail
     try:
-        write_shards(shards, Path(folder, "last.ckpt"), mesh.get_group(), **({} if rank else {"write_plain": _fail}))
+        write_shards(staged_weight(mesh), Path(folder, "last.ckpt"), mesh.get_group(), Event())
     except OSError as error:
         Path(folder, f"error{rank}").write_text(str(error))
 

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from threading import Event
 from typing import Any
 
 import torch
@@ -20,9 +19,8 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
-from ...checkpoints.shards import PLAIN, StagedShards, write_shards
+from ...checkpoints.shards import StagedShards, write_shards
 from ...checkpoints.staging import copied
-from ...checkpoints.writing import write_file
 from ..lever import LeverError
 from .buffers import broadcast_buffers
 
@@ -96,16 +94,7 @@ class FSDP2Strategy(DDPStrategy):  # type: ignore[misc]  # Lightning is not foll
             group: Any = torch.distributed.new_group(backend="gloo")
             self._mesh_of_saves = DeviceMesh.from_group(group, "cpu")
         staged = StagedShards(checkpoint, self._mesh_of_saves)
-        storage_options(partial(self._write_shards, staged, Path(filepath)))
-
-    def _write_shards(self, staged: StagedShards, folder: Path, abandoned: Event) -> None:
-        assert self._mesh_of_saves is not None
-
-        def write_plain() -> None:
-            if self.is_global_zero:
-                write_file(staged.plain, folder / PLAIN, abandoned)
-
-        write_shards(staged.shards, folder, self._mesh_of_saves.get_group(), write_plain=write_plain)
+        storage_options(partial(write_shards, staged, Path(filepath), self._mesh_of_saves.get_group()))
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
         """Returns the module's state with full tensors on rank 0, empty on others. A collective call.
