@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Sequence, Set
 
 from ..sources import Entry
-from .components import Components, nodes_of
+from .components import Components, Node, nodes_of
 
 Draw = Callable[[Set[str], str], str]
 """Draws one of several splits by the hash of a name."""
@@ -38,24 +38,24 @@ def splits_beside_leaks(
         return {}
     given = [(entry, entry.split) for entry in entries if entry.split]
     fixed = _FixedSplits([*known, *given], dropped)
-    groups: dict[str, list[Entry]] = defaultdict(list)
+    groups: dict[int, list[Entry]] = defaultdict(list)
     for entry in pending:
         fixed.footage.union(nodes_of(entry, entry.people))
     for entry in pending:
         groups[fixed.footage.root_of(entry)].append(entry)
     split_of: dict[str, str] = {}
     for root, group in groups.items():
-        if root in fixed.footage.all_splits:
-            split_of |= fixed.of_links(group, fixed.footage.all_splits[root], draw)
+        if splits_of_footage := fixed.footage.splits_of(root):
+            split_of |= fixed.of_links(group, splits_of_footage, draw)
         else:
-            splits = fixed.of_people(group) or components.all_splits[components.root_of(group[0])]
+            splits = fixed.of_people(group) or components.splits_of(components.root_of(group[0]))
             split = draw(splits, min(entry.footage or entry.source_id or entry.video_id for entry in group))
             split_of |= dict.fromkeys((entry.video_id for entry in group), split)
     return split_of
 
 
 def _is_leaking(components: Components, entry: Entry) -> bool:
-    return len(components.all_splits.get(components.root_of(entry), ())) > 1
+    return len(components.splits_of(components.root_of(entry))) > 1
 
 
 class _FixedSplits:
@@ -68,7 +68,7 @@ class _FixedSplits:
         self.footage = Components()
         self._dropped = dropped
         self._of_video: dict[str, str] = {}
-        self._of_node: dict[str, set[str]] = defaultdict(set)
+        self._of_node: dict[Node, set[str]] = defaultdict(set)
         for entry, split in videos:
             self.footage.union(nodes_of(entry, entry.people), split)
             self._of_video[entry.video_id] = split
@@ -80,12 +80,12 @@ class _FixedSplits:
         split_of: dict[str, str] = {}
         for entry in sorted(group, key=lambda entry: (entry.source_id is not None, entry.video_id)):
             source = entry.source_id or entry.video_id
-            footage = f"footage {entry.footage}"
-            nodes = [footage, f"video {source}", f"video {entry.video_id}"]
-            unknown = footage if entry.footage else f"video {source}"
+            footage = ("footage", str(entry.footage))
+            nodes = [footage, ("video", source), ("video", entry.video_id)]
+            unknown = footage if entry.footage else ("video", source)
             node = next((node for node in nodes if self._of_node.get(node)), unknown)
             of_source = split_of.get(source) or self._of_video.get(source)
-            split_of[entry.video_id] = of_source or draw(self._of_node.get(node) or splits, node)
+            split_of[entry.video_id] = of_source or draw(self._of_node.get(node) or splits, " ".join(node))
             if entry.footage and not self._of_node.get(footage):
                 self._of_node[footage] = {split_of[entry.video_id]}  # its other versions follow
         return split_of
@@ -93,5 +93,5 @@ class _FixedSplits:
     def of_people(self, group: Iterable[Entry]) -> Set[str]:
         """Splits that all known people of the group are in or, without one, those that any of them is in."""
         people = {name for entry in group for name in entry.people if name not in self._dropped}
-        found = [self._of_node[f"person {name}"] for name in people if self._of_node.get(f"person {name}")]
+        found = [splits for name in people if (splits := self._of_node.get(("person", name)))]
         return set.intersection(*found) or set.union(*found) if found else set()

@@ -10,6 +10,7 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 from types import MappingProxyType
 
 from ..dataset.schema import SPLITS
@@ -162,10 +163,10 @@ def _join(
     joined: list[Entry] = []
     bridging: list[Entry] = []
     # Videos with a given split first, so that the result does not depend on the order of names.
-    for entry in sorted(entries, key=lambda entry: (entry.split is None, entry.video_id)):
+    for entry in sorted(sorted(entries, key=attrgetter("video_id")), key=lambda entry: entry.split is None):
         nodes = nodes_of(entry, dropped)
         if entry.split is None and entry.video_id in renamed:
-            nodes.append(f"video {renamed[entry.video_id]}")
+            nodes.append(("video", renamed[entry.video_id]))
         if entry.split is None and len(components.splits(nodes)) > 1:
             bridging.append(entry)
             continue
@@ -226,7 +227,7 @@ def _oversized_people(entries: Sequence[Entry], known: Sequence[Entry], dropped:
     originals = Components()
     for entry in all_entries:
         originals.union(nodes_of(entry, all_people))
-    roots_of_person: dict[str, set[str]] = defaultdict(set)
+    roots_of_person: dict[str, set[int]] = defaultdict(set)
     for entry in crowded:
         for name in entry.people:
             roots_of_person[name].add(originals.root_of(entry))
@@ -250,13 +251,17 @@ def _in_large_components(entries: Sequence[Entry], known: Sequence[Entry], dropp
 def _draw(
     components: Components, entries: Sequence[Entry], dropped: set[str], ratio: SplitRatio, seed: int, *,
     fill_empty: bool,
-) -> dict[str, str]:  # fmt: skip
-    least: dict[str, tuple[int, str]] = {}
+) -> dict[int, str]:  # fmt: skip
+    least: dict[int, tuple[int, str]] = {}
+    drawn: dict[int, str] = {}
     for entry in entries:
-        root, key = components.root_of(entry), _hash_key(entry, dropped)
-        least[root] = min(key, least.get(root, key))
-    drawn = {root: min(components.all_splits[root]) for root in least if root in components.all_splits}
-    positions = {root: _hash_position(seed, name) for root, (_, name) in least.items() if root not in drawn}
+        root = components.root_of(entry)
+        if splits := components.splits_of(root):
+            drawn[root] = min(splits)
+        else:
+            key = _hash_key(entry, dropped)
+            least[root] = min(key, least.get(root, key))
+    positions = {root: _hash_position(seed, name) for root, (_, name) in least.items()}
     drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
     if fill_empty:
         _fill_empty_splits(drawn, positions, ratio)
@@ -274,7 +279,7 @@ def _hash_position(seed: int, name: str) -> float:
     return int.from_bytes(digest[:8], "big") / 2**64
 
 
-def _fill_empty_splits(drawn: dict[str, str], positions: dict[str, float], ratio: SplitRatio) -> None:
+def _fill_empty_splits(drawn: dict[int, str], positions: dict[int, float], ratio: SplitRatio) -> None:
     """Moves the component with the nearest hash to each empty split, as small sets can have."""
     for split, share in zip(SPLITS, ratio.shares, strict=True):
         counts = Counter(drawn.values())

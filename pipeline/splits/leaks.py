@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
 
+from ..dataset.schema import SPLITS
 from ..errors import RefusedError
 from ..sources import Entry
-from .components import Components, nodes_of
+from .components import Components, Node, nodes_of
 
 
 def refuse_given_leaks(
@@ -20,25 +21,44 @@ def refuse_given_leaks(
     `known`: planned videos with their splits. `dropped`: people ignored in earlier plans; all others count, however
     many videos they link. `without_splits`: how the user removes given splits, for the error message.
     """
-    holders: dict[str, dict[str, str]] = defaultdict(dict)  # node -> split -> a video that links it to that split
+    holders = _Holders()
     for entry, split in known.values():
         for node in nodes_of(entry, dropped):
-            holders[node].setdefault(split, entry.video_id)
-    leaks: dict[str, str] = {}
+            holders.add(node, split, entry.video_id)
+    leaks: dict[Node, str] = {}
     for entry in sorted((entry for entry in entries if entry.split), key=lambda entry: entry.video_id):
         split = str(entry.split)
         for node in nodes_of(entry, dropped):
-            if others := sorted(holders[node].keys() - {split}):
-                leaks.setdefault(node, _describe_leak(entry, split, node, holders[node][others[0]], others[0]))
-            holders[node].setdefault(split, entry.video_id)
+            if (other := holders.first_of_another_split(node, split)) is not None:
+                leaks.setdefault(node, _describe_leak(entry, split, node, *other))
+            holders.add(node, split, entry.video_id)
     if leaks:
-        people = sum(node.startswith("person ") for node in leaks)
+        people = sum(kind == "person" for kind, _ in leaks)
         raise RefusedError(
             f"{next(iter(leaks.values()))}: a leak; {people:,} people and {len(leaks) - people:,} originals are in "
             "more than one given split, and a model would be tested on what it was trained on: fix the splits, "
             f"accept it with --allow-leaks, or {without_splits}, so that splits are drawn"
         )
     _refuse_leaks_between(entries, known, without_splits)
+
+
+class _Holders:
+    """A video that links a node to a split, for each node and split: the first that was added."""
+
+    def __init__(self) -> None:
+        self._videos: dict[tuple[str, str], dict[str, str]] = defaultdict(dict)  # by split and kind, then by name
+
+    def add(self, node: Node, split: str, video_id: str) -> None:
+        kind, name = node
+        self._videos[split, kind].setdefault(name, video_id)
+
+    def first_of_another_split(self, node: Node, split: str) -> tuple[str, str] | None:
+        """`(video_id, split)` of the alphabetically first other split of the node; None where it has no other."""
+        kind, name = node
+        for other in sorted(SPLITS):
+            if other != split and name in (videos := self._videos[other, kind]):
+                return videos[name], other
+        return None
 
 
 def _refuse_leaks_between(
@@ -49,6 +69,8 @@ def _refuse_leaks_between(
     Not by people: a video of two people is set aside, and nobody else shows both. Nor where all that it links is
     planned already: it is set aside too, since a plan never changes.
     """
+    if {bool(entry.split) for entry in entries} != {True, False}:  # then nothing can be between given splits
+        return
     given = {entry.video_id: (entry, str(entry.split)) for entry in entries if entry.split}
     planned, all_fixed = Components(), Components()
     for entry, split in known.values():
@@ -75,12 +97,12 @@ def _refuse_leaks_between(
         all_fixed.union(nodes)
 
 
-def _footage_nodes(entry: Entry) -> list[str]:
+def _footage_nodes(entry: Entry) -> list[Node]:
     return nodes_of(entry, entry.people)
 
 
-def _describe_leak(entry: Entry, split: str, node: str, other: str, other_split: str) -> str:
-    kind, _, name = node.partition(" ")
+def _describe_leak(entry: Entry, split: str, node: Node, other: str, other_split: str) -> str:
+    kind, name = node
     same = f"person {name!r}" if kind == "person" else f"original {name!r}"
     return f"{entry.video_id}: the source puts it in {split}, but {other}, of the same {same}, in {other_split}"
 

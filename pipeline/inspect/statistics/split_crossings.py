@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from ...dataset.schema import SPLITS
 from ...planning.plan import Plan
-from ...splits.components import nodes_of
+from ...splits.components import Node, nodes_of
 
 
 class Crossing(NamedTuple):
@@ -26,13 +26,13 @@ def find_crossings(plan: Plan, video_ids: Container[str]) -> list[Crossing]:
 
     Includes people who were ignored when splits were drawn.
     """
-    splits_by_node: dict[str, set[str]] = {}
+    splits_by_node: dict[Node, set[str]] = {}
     for video_id, (entry, split) in plan.planned_videos().items():
         if video_id in video_ids:
             for node in nodes_of(entry, ()):
                 splits_by_node.setdefault(node, set()).add(split)
     return [
         Crossing(kind, name, tuple(split for split in SPLITS if split in splits))
-        for (kind, _, name), splits in sorted((node.partition(" "), splits) for node, splits in splits_by_node.items())
+        for (kind, name), splits in sorted(splits_by_node.items())
         if len(splits) > 1
     ]

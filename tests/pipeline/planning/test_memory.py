@@ -20,6 +20,7 @@ from facefeed.pipeline.planning.plan import Plan, PlanPart, group_units
 from facefeed.pipeline.planning.receipts import ReceiptReader
 from facefeed.pipeline.planning.validation import prepare_job
 from facefeed.pipeline.sources import Entry, Listing
+from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 INPUTS = 1000
 CONFIG = {"labels": ["real", "fake"], "schema": 3}
@@ -89,6 +90,15 @@ def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths
     beside = bytes_kept(lambda: Plan.load(paths, listed))
     assert alone > 400 * INPUTS
     assert beside < 60 * INPUTS
+
+
+@pytest.mark.parametrize("split", [None, "train"])
+def test_splits_are_assigned_in_the_memory_of_a_number_a_name(split: str | None) -> None:
+    added = [
+        replace(entry, split=split, source_id=f"{number // 4}/real.mp4", identity=f"id{number // 100}")
+        for number, entry in enumerate(entries())
+    ]
+    assert peak_bytes(lambda: assign_splits(added, ratio=SplitRatio(), seed=0)) < 160 * INPUTS
 
 
 def test_an_input_that_is_not_as_it_was_planned_stays_in_the_plan_as_it_was(paths: OutPaths) -> None:
