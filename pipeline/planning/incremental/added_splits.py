@@ -47,7 +47,7 @@ def assign_added(
         ratio=options.split_ratio,
         seed=options.seed,
         allow_leaks=allow_leaks,
-        known=planned | {entry.video_id: (entry, planned[entry.video_id][1]) for entry in changed},
+        known=_linked(planned, changed),
         known_dropped=dropped,
         without_splits=listing.without_splits,
         renamed=renamed,
@@ -109,11 +109,12 @@ def _with_new_links(planned: dict[str, tuple[Entry, str]], relinked: Sequence[En
     return _linked(planned, [entry for entry in relinked if entry.footage not in divided])
 
 
-def _linked(planned: Mapping[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
-    return {**planned, **{entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}}
+def _linked(planned: dict[str, tuple[Entry, str]], relinked: Iterable[Entry]) -> dict[str, tuple[Entry, str]]:
+    others = {entry.video_id: (entry, planned[entry.video_id][1]) for entry in relinked}
+    return {**planned, **others} if others else planned  # a copy takes 50 bytes an input
 
 
-def _divided_footages(planned: Mapping[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> set[str | None]:
+def _divided_footages(planned: dict[str, tuple[Entry, str]], relinked: Sequence[Entry]) -> set[str | None]:
     """Footage of `relinked` videos that would join two splits."""
     splits: dict[str | None, set[str]] = defaultdict(set)
     for entry, split in _linked(planned, relinked).values():
