@@ -14,6 +14,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import assets_columns
 import psutil
 import pytest
 from assets_paths import python_path
@@ -102,7 +103,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_written(
         ["verify", "s3:/bucket/faces"],
         ["inspect", "s3:/bucket/faces"],
         ["compact", "s3:/bucket/faces"],
-        ["add", "s3:/bucket/faces", "landmarks"],
+        ["add", "s3:/bucket/faces", f"{assets_columns.__file__}:Colour"],
         ["remove", "s3:/bucket/faces", "colour"],
         ["export", "s3:/bucket/faces", "exported", "--as", "folders"],
     ],

@@ -68,4 +68,4 @@ def test_an_epoch_with_few_images_of_a_video_in_each_batch_takes_some_bytes_a_ro
             videos = rows.index.codes("video_id", order.request(0, step).rows)
             assert len(np.unique(videos)) == len(videos) > 0
 
-    assert peak_bytes(some_steps) < 13 * COUNT  # two numbers a row, and what the parts take
+    assert peak_bytes(some_steps) < 16 * COUNT  # two numbers a row, and what the parts take

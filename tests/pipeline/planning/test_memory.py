@@ -23,6 +23,7 @@ from facefeed.pipeline.sources import Entry, Listing
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 INPUTS = 1000
+MANY = 10_000  # of whose peak the 0.2 MB that other threads of the tests' process may take is a small part
 _FRAMES = 64  # more than there are between a test and any line that allocates
 CONFIG = {"labels": ["real", "fake"], "schema": 3}
 
@@ -68,7 +69,7 @@ def test_a_source_takes_no_more_memory_to_list_where_out_has_a_plan_of_it(tmp_pa
     src = tmp_path / "src"
     for name in ("real", "fake"):
         (src / name).mkdir(parents=True)
-        for number in range(INPUTS // 2):
+        for number in range(MANY // 4):
             (src / name / f"a_video_with_quite_a_long_name_{number:06}.mp4").touch()
 
     def prepare(out: str) -> tuple[JobSpec, Listing]:
@@ -82,7 +83,7 @@ def test_a_source_takes_no_more_memory_to_list_where_out_has_a_plan_of_it(tmp_pa
     for out in ("another", "out"):  # what the first one imports and caches
         prepare(out)
     fresh = peak_bytes(lambda: prepare("another"))
-    assert peak_bytes(lambda: prepare("out")) < fresh + 100 * INPUTS
+    assert peak_bytes(lambda: prepare("out")) < fresh + 100 * MANY / 2
 
 
 def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths) -> None:
@@ -98,9 +99,9 @@ def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths
 def test_splits_are_assigned_in_the_memory_of_a_number_a_name(split: str | None) -> None:
     added = [
         replace(entry, split=split, source_id=f"{number // 4}/real.mp4", identity=f"id{number // 100}")
-        for number, entry in enumerate(entries())
+        for number, entry in enumerate(entries(MANY))
     ]
-    assert peak_bytes(lambda: assign_splits(added, ratio=SplitRatio(), seed=0)) < 160 * INPUTS
+    assert peak_bytes(lambda: assign_splits(added, ratio=SplitRatio(), seed=0)) < 200 * MANY
 
 
 def test_an_input_that_is_not_as_it_was_planned_stays_in_the_plan_as_it_was(paths: OutPaths) -> None:

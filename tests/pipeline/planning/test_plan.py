@@ -220,7 +220,7 @@ def test_a_plan_is_read_as_it_was_written(
 def test_reading_a_plan_takes_little_more_memory_than_its_inputs(paths: OutPaths) -> None:
     entries = [
         Entry(video_id=f"part/{number:030}.mp4", source_id=f"part/{number // 5:030}.mp4", dataset="dfdc", label=1)
-        for number in range(2000)
+        for number in range(10_000)
     ]
     Plan().append(paths, PlanPart(config=CONFIG, units=tuple(group(entries))))
     size_bytes = (paths.plan / "0.json").stat().st_size
@@ -230,7 +230,7 @@ def test_reading_a_plan_takes_little_more_memory_than_its_inputs(paths: OutPaths
         kept, most = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert len(plan.planned_videos()) == 2000
+    assert len(plan.planned_videos()) == 10_000
     assert most - kept < size_bytes, "its text is never in memory as a whole"
 
 
