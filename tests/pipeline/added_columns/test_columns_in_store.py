@@ -13,8 +13,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from assets_columns import FILE, Colour, Large
-from assets_dataset import HALVED, NO_ROWS, Clip, copy_dataset, make_dataset
+from assets_dataset import copy_dataset, make_dataset
 from assets_out_in_store import (
+    SMALL,
     URL,
     Numbers,
     StoredOut,
@@ -39,10 +40,6 @@ from facefeed.pipeline.inspect.inspection import inspect_dataset
 from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
-SMALL = (
-    ("train", HALVED), ("train", (Clip("real/gina.mp4", 3), Clip("fake/gina-swap.mp4", 2))), ("train", NO_ROWS),
-    ("val", (Clip("real/ines.mp4", 2),)),
-)  # fmt: skip
 UNITS, ROWS = 4, 28
 SOURCE = f"{FILE}:Colour"
 

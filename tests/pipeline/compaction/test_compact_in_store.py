@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from assets_dataset import HALVED, NO_ROWS, Clip, make_dataset
+from assets_dataset import make_dataset
 from assets_out_in_store import (
+    SMALL,
     URL,
     Numbers,
     StoredOut,
@@ -42,11 +43,6 @@ from facefeed.pipeline.dataset.stores.writing import StoreFiles, WritableFiles, 
 from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedError, UsageError
 from facefeed.pipeline.planning.plan import Plan, PlanPart
 
-SMALL = (
-    ("train", HALVED), ("train", (Clip("real/gina.mp4", 3), Clip("fake/gina-swap.mp4", 2))), ("train", NO_ROWS),
-    ("val", (Clip("real/ines.mp4", 2),)),
-)  # fmt: skip
-"""Three units of train, one of them split and one without rows, and one of val, which stays."""
 FILES_BEFORE, FILES = 4, 2
 
 

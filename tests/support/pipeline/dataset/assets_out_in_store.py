@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import fsspec
 import pytest
+from assets_dataset import HALVED, NO_ROWS, Clip
 from assets_in_process import new_folder
 from assets_killed import Killed
 from assets_stores import MisbehavingServer, s3_server, without_delays
@@ -22,6 +23,12 @@ from facefeed.pipeline.verify.check import verify
 
 BUCKET = "faces-out"
 URL = f"s3://{BUCKET}/set"
+
+SMALL = (
+    ("train", HALVED), ("train", (Clip("real/gina.mp4", 3), Clip("fake/gina-swap.mp4", 2))), ("train", NO_ROWS),
+    ("val", (Clip("real/ines.mp4", 2),)),
+)  # fmt: skip
+"""Three units of train, one of them split and one without rows, and one of val: clips for `make_dataset`."""
 
 
 @dataclass
