@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from functools import cache
 from textwrap import shorten
 from typing import Any
@@ -35,12 +36,19 @@ class Backbone(nn.Module):
         self.name = options.backbone
         self.net = _create_network(options, fetch=fetch)
         config = getattr(self.net, "pretrained_cfg", {}) if options.pretrained else {}
-        mean, std = (torch.tensor(config.get(name, imagenet)) for name, imagenet in (("mean", _MEAN), ("std", _STD)))
-        self.normalisation = mean.tolist(), std.tolist()
-        self._adapts = self.normalisation != (torch.tensor(_MEAN).tolist(), torch.tensor(_STD).tolist())
-        scale, shift = torch.tensor(_STD) / std, (torch.tensor(_MEAN) - mean) / std
-        self.register_buffer("_scale", scale[:, None, None], persistent=False)
-        self.register_buffer("_shift", shift[:, None, None], persistent=False)
+        self.register_buffer("_scale", torch.ones(3, 1, 1), persistent=False)
+        self.register_buffer("_shift", torch.zeros(3, 1, 1), persistent=False)
+        self.normalise_by(config.get("mean", _MEAN), config.get("std", _STD))
+
+    def normalise_by(self, mean: Sequence[float], std: Sequence[float]) -> None:
+        """Sets by which mean and standard deviation (R, G, B), of pixels in 0..1, `net` gets its pixels."""
+        self.normalisation = [*mean], [*std]
+        self._adapts = self.normalisation != ([*_MEAN], [*_STD])
+        for buffer, values in (
+            (self._scale, torch.tensor(_STD) / torch.tensor(std)),
+            (self._shift, (torch.tensor(_MEAN) - torch.tensor(mean)) / torch.tensor(std)),
+        ):
+            buffer.copy_(values[:, None, None])
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns logits, see the class."""

@@ -28,6 +28,9 @@ from .schedule import decay_groups, decaying_parameters, learning_rate_factor
 
 __all__ = ["FaceClassifier", "ModelOptions", "validation_metrics"]
 
+PIXEL_NORMALISATION = "pixel_normalisation"
+"""The key in checkpoints of the mean and standard deviation (R, G, B) by which the network gets its pixels."""
+
 
 class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not followed
     """Classifies faces: a timm backbone with a new classification head.
@@ -71,6 +74,20 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         """Returns logits (N, classes); with the loss "bce" (N, 1), of class 1 against class 0."""
         logits: Tensor = self.backbone(images)
         return logits
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Stores how pixels are normalised: another version of timm may know other pretrained weights by the name."""
+        mean, std = self.backbone.normalisation
+        checkpoint[PIXEL_NORMALISATION] = {"mean": mean, "std": std}
+
+    def on_load_checkpoint(self, checkpoint: Mapping[str, Any]) -> None:
+        """Normalises pixels as a checkpoint says that does. Raises `UsageError` on what is no mean and deviation."""
+        if (stored := checkpoint.get(PIXEL_NORMALISATION)) is None:
+            return
+        try:
+            self.backbone.normalise_by(stored["mean"], stored["std"])
+        except (LookupError, TypeError, ValueError, RuntimeError) as error:
+            raise UsageError(f"{PIXEL_NORMALISATION}={stored!r}: must be mean and std, three numbers each") from error
 
     # ---- training
 

@@ -28,6 +28,7 @@ def load_classifier(path: str | Path, contents: Mapping[str, Any] | None = None)
         with raising_memory_errors():
             model: FaceClassifier = FaceClassifier(options)
             model.load_state_dict(contents["state_dict"])
+            model.on_load_checkpoint(contents)
     except (TypeError, RuntimeError, UsageError) as error:
         reason = shorten(str(error), 300, placeholder=" ...")
         raise UsageError(f"{path}: holds no FaceClassifier of this version: {reason}") from error

@@ -13,7 +13,7 @@ from ...pipeline.errors import UsageError
 from ..checkpoints.plain import read_weights
 from ..config.options import ModelOptions
 from .backbone import Backbone
-from .face_classifier import FaceClassifier
+from .face_classifier import PIXEL_NORMALISATION, FaceClassifier
 
 _BACKBONE = "backbone.net."
 
@@ -22,15 +22,19 @@ def warm_start(options: ModelOptions, path: str | Path) -> tuple[FaceClassifier,
     """Returns a `FaceClassifier` with the weights of a file, and a note for the user; downloads no pretrained weights.
 
     path: a checkpoint, or a state dict of the classifier or of the timm network alone, as `torch.save` or safetensors
-    writes them; loaded as plain data. If the file has no head, or a head for other classes or another order of them,
-    the head keeps its random initialisation and the note reports that; else the note is None. A state dict names no
-    classes, so a head of the right shape is taken from it. Raises `UsageError` if the file cannot be used, if its other
-    weights do not fit the backbone, or if it was trained with another pixel normalisation.
+    writes them; loaded as plain data. Pixels are normalised as the checkpoint says. If the file has no head, or a head
+    for other classes or another order of them, the head keeps its random initialisation and the note reports that; else
+    the note is None. A state dict names no classes, so a head of the right shape is taken from it. Raises `UsageError`
+    if the file cannot be used, if its other weights do not fit the backbone, or if it is of an earlier version, which
+    did not store how pixels are normalised, and was trained on pixels normalised otherwise.
     """
     stored = read_weights(path)
     trained = _trained_options(stored)
     model = FaceClassifier(asdict(options))
-    _check_pixels(model, trained, path)
+    if PIXEL_NORMALISATION in stored:
+        model.on_load_checkpoint(stored)
+    else:
+        _check_pixels(model, trained, path)
     expected = model.state_dict()
     loaded = {
         name if name in expected else f"{_BACKBONE}{name}": tensor for name, tensor in stored["state_dict"].items()

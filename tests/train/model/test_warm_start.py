@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,14 @@ from typing import Any
 import pytest
 import timm
 import torch
+import torchvision.transforms.functional as tf
 from assets_fit import STEPS, config, trained
 from assets_train import BACKBONE, small_dataset
 from facefeed.pipeline.errors import RefusedError, UsageError
 from facefeed.train.checkpoints import plain
 from facefeed.train.config.options import ModelOptions
 from facefeed.train.model.face_classifier import FaceClassifier
+from facefeed.train.model.stored_classifier import load_classifier
 from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
@@ -192,6 +195,36 @@ def test_weights_that_were_trained_on_pixels_of_the_same_mean_are_taken_whatever
     torch.save(stored, file)
     with pytest.raises(UsageError, match=r"how its pixels were normalised is unknown .*state_dict alone"):
         warm_start(OPTIONS, file)
+
+
+@pytest.mark.parametrize("load", [load_classifier, lambda file: warm_start(OPTIONS, file)[0]], ids=["stored", "warm"])
+def test_weights_see_pixels_as_in_their_training_whatever_timm_knows_by_the_name_now(
+    before: Result, tmp_path: Path, load: Callable[[Path], FaceClassifier]
+) -> None:
+    stored, file = plain.read_checkpoint(before.checkpoint), tmp_path / "weights.ckpt"
+    assert stored["pixel_normalisation"] == {"mean": [0.485, 0.456, 0.406], "std": [0.229, 0.224, 0.225]}
+    torch.save({**stored, "pixel_normalisation": {"mean": [0.5] * 3, "std": [0.25] * 3}}, file)
+    model, imagenet = load(file).eval(), load_classifier(before.checkpoint)
+    pixels = torch.rand(2, 3, 32, 32)
+    as_loaded, as_trained = (
+        tf.normalize(pixels, **stored["pixel_normalisation"]),
+        tf.normalize(pixels, [0.5] * 3, [0.25] * 3),
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(model(as_loaded), imagenet.backbone.net(as_trained), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "nonsense", [{"mean": [0.5] * 3}, {"mean": "rgb", "std": [1] * 3}, [0.5, 0.5], {"mean": [1, 2], "std": [1, 2]}]
+)
+def test_a_checkpoint_with_an_unreadable_normalisation_is_refused(
+    before: Result, tmp_path: Path, nonsense: object
+) -> None:
+    file = tmp_path / "weights.ckpt"
+    torch.save({**plain.read_checkpoint(before.checkpoint), "pixel_normalisation": nonsense}, file)
+    for load in (load_classifier, lambda path: warm_start(OPTIONS, path)):
+        with pytest.raises(UsageError, match="pixel_normalisation="):
+            load(file)
 
 
 def test_what_does_not_fit_or_would_run_code_is_refused(before: Result, tmp_path: Path) -> None:
