@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
+from facefeed.pipeline.dataset.image_codec import ImageEncoder
 from facefeed.pipeline.execution import decode_pool
 from facefeed.pipeline.execution.unit_worker import UnitWorker
 from facefeed.pipeline.rows import row_builder
@@ -101,6 +102,18 @@ class RecordingDetector:
             return self.inner.detect(frames)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordingEncoder(ImageEncoder):
+    """An encoder with a span for each crop."""
+
+    spans: Spans
+    lane: int
+
+    def __call__(self, rgb: Any) -> bytes:
+        with self.spans.during(self.lane, "cut", "encode"):
+            return super().__call__(rgb)
+
+
 @contextmanager
 def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, in_series: bool) -> Iterator[None]:
     """Records what `worker` does; `in_series`: without `prefetch_one`, one stage after the other, on one decoder."""
@@ -108,7 +121,7 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
     for number, lane in enumerate(pipelines):
         maker = lane._row_builder
         spans.lane_of.update({id(maker.read_executor): number, id(maker._detect_executor): number, id(maker): number})
-        encoder: Any = _recording(maker._options.image, spans, number)
+        encoder = RecordingEncoder(**vars(maker._options.image), spans=spans, lane=number)
         maker._options = replace(maker._options, image=encoder)
     with ExitStack() as stack:
         stack.enter_context(
@@ -121,14 +134,6 @@ def recorded(worker: UnitWorker, spans: Spans, detector: RecordingDetector, *, i
         stack.enter_context(patch.object(decode_pool._LockedDetector, "detect", _recording_turn(spans, detector, turn)))
         stack.enter_context(_sampled(worker, spans))
         yield
-
-
-def _recording(call: Callable[[Any], bytes], spans: Spans, lane: int) -> Callable[[Any], bytes]:
-    def encoded(crop: Any) -> bytes:
-        with spans.during(lane, "cut", "encode"):
-            return call(crop)
-
-    return encoded
 
 
 def _recording_ahead(spans: Spans, detector: RecordingDetector, *, in_series: bool) -> Any:
