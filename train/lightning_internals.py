@@ -17,6 +17,11 @@ CHECKED_LIGHTNING = "2.6"
 
 _WeightAveraging: Any = getattr(callbacks, "WeightAveraging", ())  # since 2.6
 
+AVERAGING_CALLBACKS: tuple[type[Callback], ...] = tuple(
+    getattr(callbacks, name) for name in ("StochasticWeightAveraging", "WeightAveraging") if hasattr(callbacks, name)
+)
+"""Callbacks that keep an average of the weights beside them, in a copy of the module."""
+
 
 def logged_step(trainer: Any) -> int:
     """The step that Lightning's own callbacks log at; `global_step` counts the steps of every optimizer."""

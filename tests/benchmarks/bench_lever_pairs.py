@@ -30,12 +30,15 @@ from assets_zero import allow_zero_on_cpus  # noqa: E402
 from facefeed.pipeline.errors import FacefeedError  # noqa: E402
 from facefeed.train.metrics import plots  # noqa: E402
 from facefeed.train.run.runner import train  # noqa: E402
+from lightning.pytorch.callbacks import EMAWeightAveraging  # noqa: E402
 
 BACKBONE = "test_efficientnet_ln"
 STRATEGIES = ("ddp", "fsdp", "zero:1", "zero:2", "zero:3")
+EMA = "EMAWeightAveraging"
+"""Lightning's callback, which is no lever: `train(callbacks=[EMAWeightAveraging()])`."""
 LEVERS = (
     "", "bf16", "clip:1", "accumulate:2", "checkpointing", "freeze:backbone.net.conv_stem", "channels_last", "fused",
-    "adamw8bit", "best:val/loss", "early_stop:val/loss", "deterministic",
+    "adamw8bit", "best:val/loss", "early_stop:val/loss", "deterministic", EMA,
 )  # fmt: skip
 TOLERANCE = 1e-4
 """Relative difference of losses up to which they are called the same: ranks sum in another order."""
@@ -46,8 +49,14 @@ def on_a_rank(out: str, run: str, levers: str, batch_size: int) -> None:
     allow_zero_on_cpus()
     plots.log_plots = lambda *_: None
     data = {"batch_size": batch_size}
+    texts = levers.split(",")
+    callbacks = [EMAWeightAveraging(decay=0.8)] if EMA in texts else []
+    levers = ",".join(text for text in texts if text != EMA)
     try:
-        train(out, config(epochs=1, steps=3, levers=levers, model={"backbone": BACKBONE}, data=data), run)
+        train(
+            out, config(epochs=1, steps=3, levers=levers, model={"backbone": BACKBONE}, data=data), run,
+            callbacks=callbacks,
+        )  # fmt: skip
     except FacefeedError as error:
         Path(run).mkdir(parents=True, exist_ok=True)
         Path(run, "refused.txt").write_text(str(error))

@@ -9,10 +9,12 @@ from typing import Any
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
+from ..lightning_internals import AVERAGING_CALLBACKS
 from ..machine import Machine
 from .lever import HasMetrics, Lever, LeverError
 from .registry import LEVERS
 
+_SHARDING = ("fsdp", "zero")
 _FLATTENS = "lays all weights out as one flat piece, in which"
 
 # Pairs that exclude each other, by prefixes of both texts; why, and what to do instead.
@@ -119,6 +121,13 @@ def _argument_conflicts(
         for lever, arguments in zip(levers, lever_arguments, strict=False)
         for name in sorted(arguments.keys() & user_arguments.keys() - _LIST_ARGUMENTS)
         if arguments[name] != user_arguments[name]
+    ]
+    reasons += [
+        f"{type(callback).__name__} and {lever}: the callback averages whole weights, of which a rank has a shard, and "
+        "a checkpoint would not have the average; take ddp, or leave the callback out"
+        for callback in _as_list(user_arguments.get("callbacks"))
+        for lever in levers
+        if isinstance(callback, AVERAGING_CALLBACKS) and lever.name in _SHARDING
     ]
     if user_arguments.get("enable_checkpointing") is False:
         reasons += [

@@ -15,6 +15,7 @@ from assets_levers import Foreign, adamw, cpu, small, with_levers
 from facefeed.train import levers
 from facefeed.train.levers import LEVERS, LeverError, parse
 from facefeed.train.machine import Machine
+from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
 
 EVERYTHING = frozenset({"bitsandbytes", "deepspeed", "torchao", "triton"})
 TORCHAO = EVERYTHING - {"bitsandbytes"}
@@ -163,6 +164,17 @@ def test_all_reasons_are_reported_at_once_and_nothing_was_changed() -> None:
 def test_what_a_lever_sets_cannot_be_set_beside_it() -> None:
     with pytest.raises(LeverError, match="precision='32-true': is what the lever bf16 sets"):
         with_levers(Foreign(small()), "bf16", precision="32-true")
+
+
+@pytest.mark.parametrize("callback", [EMAWeightAveraging(), StochasticWeightAveraging(1e-3)], ids=["ema", "swa"])
+@pytest.mark.parametrize("text", ["fsdp:2", "zero:1", "zero:3:offload"])
+def test_averages_of_weights_are_refused_beside_strategies_that_shard_them(
+    text: str, callback: lightning.Callback
+) -> None:
+    with pytest.raises(LeverError, match=rf"{type(callback).__name__} and {text}: .*; take ddp, or leave the callback"):
+        levers.trainer(Foreign(small(), adamw), parse(text), machine=AMPERE, callbacks=[callback])
+    _, trainer = with_levers(Foreign(small(), adamw), "ddp:2", callbacks=[callback])
+    assert callback in trainer.callbacks
 
 
 class Own(lightning.Callback):
