@@ -38,7 +38,7 @@ EMA = "EMAWeightAveraging"
 """Lightning's callback, which is no lever: `train(callbacks=[EMAWeightAveraging()])`."""
 LEVERS = (
     "", "bf16", "clip:1", "accumulate:2", "checkpointing", "freeze:backbone.net.conv_stem", "channels_last", "fused",
-    "adamw8bit", "best:val/loss", "early_stop:val/loss", "deterministic", EMA,
+    "adamw8bit", "compile", "best:val/loss", "early_stop:val/loss", "deterministic", EMA,
 )  # fmt: skip
 TOLERANCE = 1e-4
 """Relative difference of losses up to which they are called the same: ranks sum in another order."""
