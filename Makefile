@@ -118,7 +118,7 @@ chaos: $(READY)  ## slow fault tests: kills, power failures, failing calls, thou
 slurm: $(READY)  ## a real Slurm of two nodes on this machine: training that is preempted and goes on (Debian's slurm-wlm, munge)
 	$(BIN)/pytest -m slurm --durations=10
 
-gpu: $(READY)  ## what only a GPU can show, in half an hour: its tests, then benchmarks into build/gpu/*.json
+gpu: $(READY)  ## what only a GPU can show, in half an hour: its tests, then benchmarks into build/gpu/*.json and a page of tables
 	$(BIN)/pytest -m gpu --durations=10
 	$(BIN)/python tests/benchmarks/gpu.py
 

@@ -4,7 +4,8 @@
 
 Each lane is a command of its own with a time limit; together they take at most half an hour. Its JSON, with the
 machine's description, is FOLDER/LANE.json, its log FOLDER/LANE.log; of what failed or took too long the end of the log
-is printed, and the other lanes go on. --small: on the CPU, a little of everything, to see that it works.
+is printed, and the other lanes go on. FOLDER/measured-gpu.md has a table of each. --small: on the CPU, a little of
+everything, to see that it works.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ from typing import Any
 
 import psutil
 import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from gpu_page import write_page
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
@@ -137,6 +141,7 @@ def main() -> None:
         if not ok:
             failed.append(name)
             print(outcome.get("error", f"exit {outcome['exit']}"), flush=True)
+    print(write_page(folder, all_lanes))
     sys.exit(1 if failed else 0)
 
 

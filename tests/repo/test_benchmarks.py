@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_paths import ROOT
 from assets_rows import make_small
-from benchmarks import gpu
+from benchmarks import gpu, gpu_page
 from benchmarks.peers import faces
 from facefeed.loaders import FaceDataLoader
 from facefeed.pipeline.dataset.out import OutPaths
@@ -56,3 +56,44 @@ def test_the_result_of_a_lane_is_its_last_line_else_the_end_of_its_log_is_the_er
     outcome = gpu.measured("lane", 60, ("-c", lane), tmp_path)
     assert {name: outcome[name] for name in ("result", "error") if name in outcome} == expected
     assert json.loads((tmp_path / "lane.json").read_text()) == outcome
+
+
+RUNG = {
+    "name": "bf16", "outcome": "ran", "samples_per_second": {"median": 2000.4}, "speed_up": {"median": 1.5},
+    "memory": {"allocated_bytes": 3_000_000_000}, "energy_joules_per_1000_samples": {"median": 12},
+    "validation_loss": None,
+}  # fmt: skip
+REFUSED = {"name": "fp16", "outcome": "refused", "reason": "a CPU has no scaled fp16"}
+JOB = {"seconds": 20, "summary": {"frames_per_second": 129.4}}
+TRAININGS = {
+    "resnet10t": {"seconds": 30, "result": {
+        "images_per_second": 3188, "stall": 0.076, "val": {"val/auc": 0.95}, "test": {},
+    }},
+    "resnet50": {"seconds": 4, "result": {"exit": 1, "error": "starting\nout of memory"}},
+}  # fmt: skip
+
+
+def test_the_page_of_a_gpu_has_the_tables_of_its_lanes_and_names_what_failed_or_is_missing(tmp_path: Path) -> None:
+    machine = {
+        "gpu": "H200", "gpu_memory_bytes": 141e9, "cores": 16, "memory_bytes": 128e9, "python": "3.12", "torch": "2.11",
+        "cuda": "13.0",
+    }  # fmt: skip
+    lanes = {
+        "engine": {"exit": 1, "seconds": 12.3, "machine": machine, "error": "Traceback\nRuntimeError: no kernel `x`"},
+        "job": {"exit": 0, "machine": machine, "result": {"jobs": {"mtcnn": JOB}, "training": TRAININGS}},
+        "ladder": {"exit": 1, "machine": machine, "result": {"rungs": [RUNG, REFUSED]}},
+    }  # fmt: skip
+    for name, outcome in lanes.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(outcome))
+    assert gpu.lanes(tmp_path, tmp_path, tmp_path, small=True).keys() == gpu_page.SECTIONS.keys()
+    page = gpu_page.write_page(tmp_path, gpu_page.SECTIONS).read_text()
+    sections = dict(part.split("\n\n", 1) for part in page.split("\n## ")[1:])
+    assert page.startswith("# Measured on a GPU\n\nOne H200 (141 GB): 16 cores, 128 GB of memory, Python 3.12, ")
+    assert sections["Detection"].strip() == "Failed after 12 s: `RuntimeError: no kernel 'x'`"
+    assert sections["The profiler's own test"].strip() == "Not run."
+    assert "| mtcnn | 129 | 20 |" in sections["Precompute and training"]
+    assert "| resnet10t | 3,188 | 7.6 % | 0.950 | - | 30 |" in sections["Precompute and training"]
+    assert "| resnet50 | `out of memory` | - | - | - | 4 |" in sections["Precompute and training"]
+    assert "| bf16 | 2,000 | 1.50 | 3.00 GB | 12 J | - |" in sections["Ladder of levers"]
+    assert "| fp16 | refused | a CPU has no scaled fp16 | - | - | - |" in sections["Ladder of levers"]
+    assert sections["Ladder of levers"].strip().endswith("The lane ended with exit code 1.")
