@@ -1,11 +1,12 @@
-"""Every strategy of training beside every other lever, on two CPU ranks: the losses of one process, or refused.
+"""Every pair of levers trains as it should, or is refused: strategies on two CPU ranks, the others on one process.
 
     python tests/benchmarks/bench_lever_pairs.py [--strategies ddp fsdp ...] [--levers bf16 clip:1 ...]
 
 Three steps of 8 images on a network without BatchNorm, whose statistics would be each rank's own, then validation and
-test of the best weights. DeepSpeed runs on CPUs, where Lightning would ask for a GPU. Compared: both losses with those
-of one process under the same lever. Prints one JSON object, and the table of `docs/guides/levers.md` on stderr; fails
-where a pair neither trained nor was refused.
+test of the best weights. DeepSpeed runs on CPUs, where Lightning would ask for a GPU. Compared are both losses: of a
+strategy beside a lever with those of one process under that lever; of two other levers, of which one leaves the
+arithmetic as it is, with those of the other alone. Prints one JSON object, and the tables of `docs/guides/levers.md` on
+stderr; fails where a pair neither trained nor was refused.
 """
 
 from __future__ import annotations
@@ -40,6 +41,10 @@ LEVERS = (
     "", "bf16", "clip:1", "accumulate:2", "checkpointing", "freeze:backbone.net.conv_stem", "channels_last", "fused",
     "adamw8bit", "compile", "best:val/loss", "early_stop:val/loss", "deterministic", EMA,
 )  # fmt: skip
+SAME_ARITHMETIC = (
+    "checkpointing", "channels_last", "fused", "compile", "best:val/loss", "early_stop:val/loss", "deterministic",
+)  # fmt: skip
+"""Levers with which a step computes the same, but for rounding."""
 TOLERANCE = 1e-4
 """Relative difference of losses up to which they are called the same: ranks sum in another order."""
 
@@ -76,54 +81,103 @@ def outcome(run: Path, reference: dict[str, Any] | None = None) -> dict[str, Any
     return {"losses": losses, "apart": apart}
 
 
-def table(results: dict[str, dict[str, Any]], strategies: Sequence[str], levers: Sequence[str]) -> str:
-    """The pairs as Markdown."""
+def cell(found: dict[str, Any]) -> str:
+    """What a table says of a run."""
+    if "refused" in found:
+        return "refused"
+    if "losses" not in found:
+        return "FAILED"
+    if "apart" not in found:
+        return "trains"
+    return "the same" if found["apart"] <= TOLERANCE else f"{100 * found['apart']:.1f} % apart"
+
+
+def named(lever: str) -> str:
+    """A lever in a table."""
+    return f"`{lever.split(':', maxsplit=1)[0]}`" if lever else "alone"
+
+
+def strategy_table(results: dict[str, dict[str, Any]], strategies: Sequence[str], levers: Sequence[str]) -> str:
+    """Strategies beside levers as Markdown."""
     lines = [f"| | {' | '.join(f'`{strategy}`' for strategy in strategies)} |", "|---" * (len(strategies) + 1) + "|"]
-    for lever in levers:
-        cells = []
-        for strategy in strategies:
-            found = results[lever][strategy]
-            cells.append(
-                "refused" if "refused" in found else "FAILED" if "apart" not in found
-                else "the same" if found["apart"] <= TOLERANCE else f"{100 * found['apart']:.1f} % apart"
-            )  # fmt: skip
-        name = f"`{lever.split(':')[0]}`" if lever else "alone"
-        lines.append(f"| {name} | {' | '.join(cells)} |")
+    lines += [
+        f"| {named(lever)} | {' | '.join(cell(results[lever][strategy]) for strategy in strategies)} |"
+        for lever in levers
+    ]
     return "\n".join(lines)
+
+
+def lever_table(results: dict[str, dict[str, Any]], levers: Sequence[str]) -> str:
+    """Levers beside levers as Markdown: half of a square."""
+    lines = [f"| | {' | '.join(named(lever) for lever in levers[:-1])} |", "|---" * len(levers) + "|"]
+    for number, lever in enumerate(levers[1:], 1):
+        cells = [cell(results[lever][other]) for other in levers[:number]]
+        lines.append(f"| {named(lever)} | {' | '.join([*cells, *[''] * (len(levers) - 1 - number)])} |")
+    return "\n".join(lines)
+
+
+class Runs:
+    """Runs on one small dataset, each in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder, self._out = folder, small_dataset(folder / "out")
+
+    def stage(self, levers: str, ranks: int) -> dict[str, Any]:
+        """What `in_processes` runs."""
+        run = str(self._run(levers))
+        arguments = {"out": str(self._out), "run": run, "levers": levers, "batch_size": 8 // ranks}
+        return {"run": f"{__file__}:on_a_rank", "ranks": ranks, "arguments": arguments}
+
+    def outcome(self, levers: str, reference: dict[str, Any] | None = None) -> dict[str, Any]:
+        """What became of the run with these levers."""
+        return outcome(self._run(levers), reference)
+
+    def _run(self, levers: str) -> Path:
+        return self._folder / levers.replace("/", "-") / "run"
+
+
+def beside_strategies(runs: Runs, lever: str, strategies: Sequence[str]) -> dict[str, Any]:
+    """A lever alone on one process, and beside each strategy on two ranks."""
+    texts = {strategy: ",".join(filter(None, (f"{strategy}:2", lever))) for strategy in strategies}
+    in_processes(runs.stage(lever, 1), *(runs.stage(text, 2) for text in texts.values()), timeout_seconds=900)
+    alone = runs.outcome(lever)
+    return {"one process": alone} | {strategy: runs.outcome(text, alone) for strategy, text in texts.items()}
+
+
+def beside_levers(runs: Runs, lever: str, others: Sequence[str]) -> dict[str, Any]:
+    """A lever beside each of the others on one process, on which each has run alone."""
+    texts = {other: f"{other},{lever}" for other in others}
+    in_processes(*(runs.stage(text, 1) for text in texts.values()), timeout_seconds=900)
+    alone = {
+        other: other if lever in SAME_ARITHMETIC else lever if other in SAME_ARITHMETIC else None for other in others
+    }
+    return {
+        other: runs.outcome(text, None if alone[other] is None else runs.outcome(alone[other]))
+        for other, text in texts.items()
+    }
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--strategies", nargs="+", default=list(STRATEGIES))
+    parser.add_argument("--strategies", nargs="*", default=list(STRATEGIES))
     parser.add_argument("--levers", nargs="+", default=list(LEVERS))
     given = parser.parse_args()
-    results: dict[str, dict[str, Any]] = {}
+    with_strategies: dict[str, dict[str, Any]] = {}
+    with_levers: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        out = small_dataset(folder / "out")
-
-        def stage(run: Path, levers: str, ranks: int) -> dict[str, Any]:
-            arguments = {"out": str(out), "run": str(run), "levers": levers, "batch_size": 8 // ranks}
-            return {"run": f"{__file__}:on_a_rank", "ranks": ranks, "arguments": arguments}
-
-        for number, lever in enumerate(given.levers):
-            started, runs = time.perf_counter(), {text: folder / f"{number}-{text}" for text in ("one", *STRATEGIES)}
-            in_processes(
-                stage(runs["one"], lever, 1),
-                *(
-                    stage(runs[text], ",".join(filter(None, (f"{text}:2", lever))), 2)
-                    for text in given.strategies
-                ),
-            )  # fmt: skip
-            reference = outcome(runs["one"])
-            results[lever] = {"one process": reference} | {
-                text: outcome(runs[text], reference) for text in given.strategies
-            }
-            seconds = time.perf_counter() - started
-            print(f"{lever or 'alone'}: {seconds:.0f} s", file=sys.stderr, flush=True)
-    print(table(results, given.strategies, given.levers), file=sys.stderr)
-    print(json.dumps({"benchmark": "lever pairs", "tolerance": TOLERANCE, "pairs": results}))
-    sys.exit(any("failed" in found for row in results.values() for found in row.values()))
+        runs = Runs(Path(name))
+        for lever in given.levers:
+            started = time.perf_counter()
+            with_strategies[lever] = beside_strategies(runs, lever, given.strategies)
+            if lever:
+                with_levers[lever] = beside_levers(runs, lever, list(with_levers))
+            print(f"{lever or 'alone'}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+    if given.strategies:
+        print(strategy_table(with_strategies, given.strategies, given.levers), file=sys.stderr)
+    print(lever_table(with_levers, list(with_levers)), file=sys.stderr)
+    pairs = {"strategies": with_strategies, "levers": with_levers}
+    print(json.dumps({"benchmark": "lever pairs", "tolerance": TOLERANCE, **pairs}))
+    sys.exit(any("failed" in found for rows in pairs.values() for row in rows.values() for found in row.values()))
 
 
 if __name__ == "__main__":
