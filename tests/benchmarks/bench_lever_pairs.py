@@ -108,11 +108,12 @@ def strategy_table(results: dict[str, dict[str, Any]], strategies: Sequence[str]
 
 
 def lever_table(results: dict[str, dict[str, Any]], levers: Sequence[str]) -> str:
-    """Levers beside levers as Markdown: half of a square."""
-    lines = [f"| | {' | '.join(named(lever) for lever in levers[:-1])} |", "|---" * len(levers) + "|"]
-    for number, lever in enumerate(levers[1:], 1):
-        cells = [cell(results[lever][other]) for other in levers[:number]]
-        lines.append(f"| {named(lever)} | {' | '.join([*cells, *[''] * (len(levers) - 1 - number)])} |")
+    """Levers beside levers as Markdown: half of a square, whose columns are the numbers of its rows."""
+    lines = [f"| | | {' | '.join(map(str, range(1, len(levers))))} |", "|---" * (len(levers) + 1) + "|"]
+    for number, lever in enumerate(levers):
+        cells = [cell(results[lever][other]).replace("the same", "=") for other in levers[:number]]
+        cells += [""] * (len(levers) - 1 - number)
+        lines.append(" ".join(f"| {text}" if text else "|" for text in (str(number + 1), named(lever), *cells, "")))
     return "\n".join(lines)
 
 
