@@ -154,7 +154,8 @@ class SleepingPlugin(UnitWorkerPlugin):
         super().__init__(job, [], num_local_workers=None, job_share=None)
         self.seconds = seconds
 
-    def _set_up(self, worker: Any) -> None:
+    def setup(self, worker: Any) -> None:
+        """Called by Dask on each worker."""
         self.unit_worker, self.lock = SleepingUnitWorker(self.seconds), threading.Lock()
 
 

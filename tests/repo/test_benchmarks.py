@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from assets_paths import ROOT
 from assets_rows import make_small
+from assets_video import numbered, write_video
 from benchmarks import gpu, gpu_page
 from benchmarks.peers import faces
 from facefeed.loaders import FaceDataLoader
@@ -32,6 +33,29 @@ def test_every_benchmark_finds_what_it_imports() -> None:
     )
     assert len(names) > 30
     assert completed.returncode == 0, completed.stderr[-2000:]
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (
+            "bench_driver.py", "--videos", "200", "--units", "5", "--repeats", "1", "--workers", "2", "--unit-seconds",
+            "0.05",
+        ),
+        ("bench_slot.py", "--videos", "VIDEOS", "--repeats", "1", "--serial"),
+    ],
+    ids=["driver", "slot"],
+)  # fmt: skip
+def test_benchmarks_that_take_parts_out_of_the_product_still_run(arguments: tuple[str, ...], tmp_path: Path) -> None:
+    for kind in ("real", "fake"):
+        (tmp_path / kind).mkdir()
+        write_video(tmp_path / kind / "0.mp4", [numbered(frame, 160, 96) for frame in range(12)])
+    script, *options = [str(tmp_path) if argument == "VIDEOS" else argument for argument in arguments]
+    command = [sys.executable, str(ROOT / "tests/benchmarks" / script), *options]
+    completed = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert completed.returncode == 0, completed.stderr[-2000:]
+    assert json.loads(completed.stdout)["benchmark"] == script.removeprefix("bench_").removesuffix(".py")
 
 
 def test_the_faces_that_loaders_are_compared_on_are_a_dataset_that_loads(tmp_path: Path) -> None:
