@@ -40,6 +40,7 @@ LIMITS = {"seconds_to_construct": 2.0, "worker_megabytes_beyond_torch": 100.0}
 WAYS = ("forkserver", "spawn", "torch spawn")
 WORKERS = 2
 STEPS = 40
+SIDE_PX = 224
 
 
 class Simulation(bench_index.Simulation):
@@ -47,7 +48,10 @@ class Simulation(bench_index.Simulation):
 
     def __init__(self, rows: int, jpeg: bytes) -> None:
         super().__init__(rows)
-        self._constant = {"image_offset": 0, "image_bytes": len(jpeg), "image_crc32": zlib.crc32(jpeg), "label": 1}
+        self._constant = {
+            "image_offset": 0, "image_bytes": len(jpeg), "image_crc32": zlib.crc32(jpeg), "label": 1,
+            "width": SIDE_PX, "height": SIDE_PX,
+        }  # fmt: skip
 
     def batch(self, start: int) -> pa.RecordBatch:
         batch = super().batch(start)
@@ -62,7 +66,7 @@ class Simulation(bench_index.Simulation):
 
 def write(out: Path, rows: int) -> Path:
     """Makes a dataset of that many simulated rows."""
-    coarse = np.random.default_rng(0).integers(0, 256, (28, 28, 3), np.uint8)
+    coarse = np.random.default_rng(0).integers(0, 256, (SIDE_PX // 8, SIDE_PX // 8, 3), np.uint8)
     jpeg = simplejpeg.encode_jpeg(np.kron(coarse, np.ones((8, 8, 1), np.uint8)), quality=90)
     simulation = Simulation(rows, jpeg)
     out.mkdir()
