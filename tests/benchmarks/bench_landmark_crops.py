@@ -26,7 +26,7 @@ from facefeed.pipeline.added_columns.maker import StoredFaces
 from facefeed.pipeline.dataset.image_codec import decode_rgb_strictly
 from facefeed.pipeline.dataset.out import OutPaths
 from facefeed.pipeline.faces.landmarks.by_name import make_landmarker
-from faces_media import media_at
+from faces_media import MEDIA, media_at
 
 _OPTIONS = (
     "--layout", "folder", "--frames", "6", "--landmarks", "mesh", "--max-failed", "100%", "--allow-unlabelled",
@@ -45,7 +45,7 @@ def errors(row: dict[str, Any], points: Any, pose: Any) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--media", type=Path)
+    parser.add_argument("--media", type=Path, default=MEDIA)
     parser.add_argument("options", nargs="*", help="of precompute, such as --margin 0")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench_landmark_crops") as folder:
