@@ -13,7 +13,8 @@ import io
 import math
 import pickle
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from threading import Event
@@ -22,14 +23,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
-from torch.distributed.checkpoint.filesystem import FileSystemWriter
+from torch.distributed.checkpoint.filesystem import FileSystem, FileSystemWriter
 from torch.distributed.checkpoint.metadata import MetadataIndex
 from torch.distributed.checkpoint.state_dict_saver import save
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor
 
 from .staging import HostCopier, copied
-from .writing import AbandonedError, raising_disk_errors, write_file
+from .writing import AbandonableFile, raising_disk_errors, write_file
 
 PLAIN = "plain.ckpt"
 _METADATA = ".metadata"
@@ -133,12 +134,11 @@ class _Writer(FileSystemWriter):
 
     def __init__(self, plain: Mapping[str, Any], folder: Path, abandoned: Event) -> None:
         super().__init__(folder)
+        self.fs = _AbandonableFiles(abandoned)
         self._plain, self._folder, self._abandoned = plain, folder, abandoned
 
     def write_data(self, *arguments: Any) -> Any:
         """Writes the shards of this rank."""
-        if self._abandoned.is_set():
-            raise AbandonedError
         with raising_disk_errors(self._folder):
             return super().write_data(*arguments)
 
@@ -148,6 +148,19 @@ class _Writer(FileSystemWriter):
             super().finish(*arguments, **options)
             sha256 = hashlib.sha256((self._folder / _METADATA).read_bytes()).hexdigest()
         write_file({_CONTENTS: self._plain, _METADATA_SHA256: sha256}, self._folder / PLAIN, self._abandoned)
+
+
+class _AbandonableFiles(FileSystem):
+    """Creates files whose writes raise `AbandonedError` once `abandoned` is set."""
+
+    def __init__(self, abandoned: Event) -> None:
+        self._abandoned = abandoned
+
+    @contextmanager
+    def create_stream(self, path: Any, mode: str) -> Iterator[Any]:
+        """Opens a file."""
+        with super().create_stream(path, mode) as file:
+            yield AbandonableFile(file, self._abandoned)  # type: ignore[arg-type]  # it is open in a mode of bytes
 
 
 class _MetadataUnpickler(pickle.Unpickler):

@@ -21,7 +21,7 @@ def write_file(contents: dict[str, Any], path: Path, abandoned: Event) -> None:
     Raises `OSError` with the file name if writing fails, and `AbandonedError` once `abandoned` is set.
     """
     with raising_disk_errors(path), path.open("wb") as file:
-        torch.save(contents, _AbandonableFile(file, abandoned))  # type: ignore[arg-type]  # writes alone
+        torch.save(contents, AbandonableFile(file, abandoned))
 
 
 @contextmanager
@@ -39,16 +39,17 @@ def raising_disk_errors(path: Path) -> Iterator[None]:
         raise reason from None
 
 
-class _AbandonableFile:
+class AbandonableFile:
     """A file whose writes raise `AbandonedError` once `abandoned` is set."""
 
     def __init__(self, file: BinaryIO, abandoned: Event) -> None:
         self._file, self._abandoned = file, abandoned
 
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
     def write(self, data: Any) -> int:
+        """Writes bytes; returns how many."""
         if self._abandoned.is_set():
             raise AbandonedError
         return self._file.write(data)
-
-    def flush(self) -> None:
-        self._file.flush()

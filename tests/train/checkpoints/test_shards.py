@@ -18,8 +18,9 @@ from assets_processes import in_processes
 from facefeed.pipeline.errors import UsageError
 from facefeed.train.checkpoints import shards
 from facefeed.train.checkpoints.plain import read_checkpoint, read_weights
-from facefeed.train.checkpoints.publication import find_checkpoint, publish
+from facefeed.train.checkpoints.publication import find_checkpoint, publish, remove
 from facefeed.train.checkpoints.shards import PLAIN, StagedShards, is_sharded, write_shards
+from facefeed.train.checkpoints.writing import AbandonableFile, AbandonedError
 from torch import distributed
 from torch.distributed.checkpoint.filesystem import FileSystemWriter
 from torch.distributed.device_mesh import DeviceMesh
@@ -162,6 +163,55 @@ def test_a_disk_that_is_full_is_reported_with_the_folder_though_torch_hides_it(
     with pytest.raises(OSError, match=r"No space left on device: .*last\.ckpt"):
         write_shards(staged_weight(mesh), tmp_path / "last.ckpt", mesh.get_group(), Event())
     assert not is_sharded(tmp_path / "last.ckpt")
+
+
+def _at_write(monkeypatch: pytest.MonkeyPatch, name: str, do: Callable[[], None]) -> None:
+    """Calls `do` within each write to the file of that name in a checkpoint."""
+    write = AbandonableFile.write
+
+    def write_and_do(file: AbandonableFile, data: Any) -> int:
+        if Path(file.name).name == name:
+            do()
+        return write(file, data)
+
+    monkeypatch.setattr(AbandonableFile, "write", write_and_do)
+
+
+def test_shards_that_are_given_up_are_written_no_further(
+    mesh: DeviceMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    abandoned, folder = Event(), tmp_path / "last.ckpt"
+    _at_write(monkeypatch, "__0_0.distcp", abandoned.set)
+    with pytest.raises(AbandonedError):
+        write_shards(staged_weight(mesh), folder, mesh.get_group(), abandoned)
+    assert [(path.name, path.stat().st_size) for path in folder.iterdir()] == [("__0_0.distcp", 0)]
+
+
+class _KilledError(BaseException):
+    """Stands for SIGKILL: what is on the disk then stays."""
+
+
+def _kill() -> None:
+    raise _KilledError
+
+
+@pytest.mark.parametrize("name", ["__0_0.distcp", ".metadata.tmp", PLAIN])
+def test_killed_in_mid_write_the_checkpoint_before_is_read_and_the_next_takes_its_place(
+    mesh: DeviceMesh, folder: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """tests/train/run/test_sharded_write kills a rank of a run."""
+    temporary = folder.with_name(".last.ckpt")
+    with monkeypatch.context() as patch:
+        _at_write(patch, name, _kill)
+        with pytest.raises(_KilledError):
+            write_shards(staged_weight(mesh), temporary, mesh.get_group(), Event())
+    assert (temporary / name).is_file()
+    assert find_checkpoint(folder) == folder
+    assert read_checkpoint(folder)["global_step"] == 3
+    remove(temporary)
+    write_shards(staged_weight(mesh), temporary, mesh.get_group(), Event())
+    publish(temporary, folder)
+    assert read_checkpoint(folder).keys() == {"state_dict"}
 
 
 def _fail(*_: Any) -> None:

@@ -210,13 +210,13 @@ import os, signal, sys, threading
 sys.path[:0] = sys.argv[3].split(os.pathsep)
 from assets_fit import trained
 from facefeed.train.checkpoints import writing
-open_file, written = writing._AbandonableFile.write, [0]
+open_file, written = writing.AbandonableFile.write, [0]
 def write(file, data):
     written[0] += 1
     if written[0] == int(sys.argv[4]):
         os.kill(os.getpid(), signal.SIGKILL)
     return open_file(file, data)
-writing._AbandonableFile.write = write
+writing.AbandonableFile.write = write
 trained(sys.argv[1], __import__("pathlib").Path(sys.argv[2]))
 """
 
