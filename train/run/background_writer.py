@@ -10,8 +10,8 @@ from threading import Event
 class BackgroundWriter:
     """Runs writes in a thread, one after the other, while training goes on.
 
-    An `OSError` or any other error of a write is raised by the next call of `raise_if_failed`, `wait` or `start`. A
-    write is a function of an event; once that is set, it should raise `AbandonedError`.
+    An `OSError` or any other error of a write is raised by the next call of `wait` or `start`. A write is a function of
+    an event; once that is set, it should raise `AbandonedError`.
     """
 
     def __init__(self) -> None:
@@ -24,10 +24,10 @@ class BackgroundWriter:
         self.wait()
         self._pending = self._executor.submit(write, self._abandoned)
 
-    def raise_if_failed(self) -> None:
-        """Raises the error of a write that has failed; does not wait for one in flight."""
-        if self._pending is not None and self._pending.done():
-            self.wait()
+    @property
+    def has_failed(self) -> bool:
+        """Whether a write has ended with an error that was not raised yet; does not wait for one in flight."""
+        return self._pending is not None and self._pending.done() and self._pending.exception() is not None
 
     def wait(self) -> None:
         """Waits for the write in flight, and raises its error."""

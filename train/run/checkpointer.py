@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.distributed.tensor import DTensor
 
+from ...pipeline.errors import StoppedError
 from ..checkpoints.publication import previous_path, publish, recover, remove
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
 from ..levers.ranks.fsdp_strategy import FSDP2Strategy
@@ -34,8 +35,9 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     goes on, and renamed into place once it is complete, so a kill, a full disk or a power failure leaves the previous
     one. One file is written at a time: a further checkpoint, a stop and the end of training wait for it. Weights and
     running statistics that are not finite are never saved, except weights that ZeRO's stage 3 has freed, which no rank
-    sees. When the ranks have agreed to stop, the step is saved and the run ended. `on_saved` is called after each save,
-    on the first rank, in any thread.
+    sees. When the ranks have agreed to stop, the step is saved and the run ended. Where one cannot save, all of them
+    raise, at the same step. `has_failed`: whether they have. `on_saved` is called after each save, on the first rank,
+    in any thread.
 
     Lightning's ModelCheckpoint does not do: a run resumed after an epoch's last step would skip its validation.
     """
@@ -57,7 +59,9 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self.has_saved = False  # in any session; the same on all ranks, unlike the existence of a file
         self._validation_is_due = self._training_ended = self._warned = False
         self._writer = BackgroundWriter()
+        self.has_failed = False
         stop.before_stop = self.finish
+        stop.own_save_has_failed = lambda: self._writer.has_failed
         self._seed = seed
         self._rng_states: list[dict[str, Any]] = []
         self._step = 0
@@ -101,7 +105,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
     def on_train_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
         """Saves if due, only after an optimizer step: accumulated gradients are not part of a checkpoint."""
-        self._writer.raise_if_failed()
+        if self._stop.save_has_failed:
+            self.finish(trainer)
         if trainer.global_step == self._step:
             return
         self._step = trainer.global_step
@@ -155,7 +160,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 
     def finish(self, trainer: Any) -> None:
         """Waits until the latest checkpoint is in place; a collective call. Raises the error of a write that failed."""
-        with _barrier_after(trainer):
+        with self._failing_together(trainer):
             self._writer.wait()
 
     @contextmanager
@@ -200,7 +205,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         finite: bool = trainer.strategy.reduce_boolean_decision(_is_finite(trainer), all=True)
         if not finite and not self._warned:
             self._warned = True
-            self._writer.wait()
+            self.finish(trainer)
             warn(
                 f"not saved: weights or running statistics are NaN or infinite after step {trainer.global_step:,}; the "
                 f"last checkpoint is that of step {self._stop.last_saved_step:,}"
@@ -216,7 +221,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         """
         is_first, self.has_saved = not self.has_saved, True
         temporary = self._folder / f".{name}"
-        with _barrier_after(trainer):
+        with self._failing_together(trainer):
             self._writer.wait()
             if trainer.is_global_zero:
                 remove(temporary)  # that of a save that was killed
@@ -228,8 +233,26 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
             trainer.save_checkpoint(temporary, storage_options=partial(self._start_write, publish_it))
             return
         trainer.save_checkpoint(temporary)
-        with _barrier_after(trainer):
+        with self._failing_together(trainer):
             publish_it()
+
+    @contextmanager
+    def _failing_together(self, trainer: Any) -> Iterator[None]:
+        """Context that all ranks leave at once, and with an error if one has failed; a collective call.
+
+        No rank ends before the first is done, since a launcher then ends it too; nor waits for one that has failed. A
+        second Ctrl-C waits for none.
+        """
+        error: Exception | None = None
+        try:
+            yield
+        except Exception as raised:  # any, which would leave the others waiting
+            error = raised
+        self.has_failed = not trainer.strategy.reduce_boolean_decision(error is None, all=True)
+        if error is not None:
+            raise error
+        if self.has_failed:
+            raise StoppedError(f"{self._folder}: another rank could not save a checkpoint")
 
     def _start_write(self, publish_it: Callable[[], None], write: Callable[[Event], None]) -> None:
         def write_and_publish(abandoned: Event) -> None:
@@ -247,18 +270,6 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         self._on_saved()
         if name == LAST:
             self._stop.record_saved(step)
-
-
-@contextmanager
-def _barrier_after(trainer: Any) -> Iterator[None]:
-    """Context after which all ranks wait for the first, also where it failed.
-
-    No rank ends before the first is done, since a launcher then ends it too; nor waits where it failed.
-    """
-    try:
-        yield
-    finally:
-        trainer.strategy.barrier("facefeed: the checkpoint is in place")
 
 
 def logged_metrics(trainer: Any, split: str) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""Agreement of all ranks, at the end of each step, on saving a checkpoint and on stopping after a signal."""
+"""Agreement of all ranks, at the end of each step, on saving a checkpoint and on stopping."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     """Agrees over all ranks, at the end of every step, on stopping and on saving.
 
     agreed_signal: number of the signal that any rank received, else 0. save_is_due: whether `save_every_minutes` have
-    passed since the last checkpoint was begun, by the clock of any rank. last_saved_step: the step of the latest that
-    is in place, as the first rank knows it. before_stop: called with the Trainer, on all ranks, before the run is
-    ended. Ranks exchange two integers a step over gloo, without waiting for the device. After a training step
-    `RunCheckpointer` saves and then ends the run; between batches of validation and test, which change no weights, the
-    run ends here.
+    passed since the last checkpoint was begun, by the clock of any rank. save_has_failed: whether the write of one has
+    failed on any rank. last_saved_step: the step of the latest that is in place, as the first rank knows it. before_stop: called with the Trainer, on all ranks, before the run is
+    ended. own_save_has_failed: whether a write has failed on this rank. Ranks exchange three integers a step over gloo,
+    without waiting for the device. After a training step `RunCheckpointer` saves and then ends the run; between batches
+    of validation and test, which change no weights, the run ends here.
     """
 
     def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
         self.signals = signals
         self.agreed_signal = 0
-        self.save_is_due = False
+        self.save_is_due = self.save_has_failed = False
         self._save_every_seconds = 60 * save_every_minutes
         self._last_saved_at = 0.0
         self._run = run
         self.last_saved_step = 0
         self.before_stop: Callable[[Any], None] = lambda _: None
+        self.own_save_has_failed: Callable[[], bool] = lambda: False
         self._group: Any = None
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -63,11 +64,11 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
     on_test_start = on_validation_start
 
     def on_train_batch_end(self, *_: Any, **__: Any) -> None:
-        """Updates `agreed_signal` and `save_is_due`."""
+        """Updates `agreed_signal`, `save_is_due` and `save_has_failed`."""
         self._all_reduce()
 
     def on_validation_batch_end(self, trainer: Any, *_: Any, **__: Any) -> None:
-        """Updates both, and ends the run if a signal was received."""
+        """Updates them, and ends the run if a signal was received."""
         self._all_reduce()
         self.raise_if_agreed(trainer)
 
@@ -98,10 +99,11 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
             raise StoppedTrainingError(self.signals.received, self._run, self.last_saved_step) from interrupt
 
     def _all_reduce(self) -> None:
-        flags = [self.signals.received, int(clock() - self._last_saved_at >= self._save_every_seconds)]
+        is_due = clock() - self._last_saved_at >= self._save_every_seconds
+        flags = [self.signals.received, int(is_due), int(self.own_save_has_failed())]
         if self._group is not None:
             with torch.inference_mode(False):  # a validation's, in which gloo is not to be relied on
                 reduced = torch.tensor(flags, dtype=torch.int32)
                 torch.distributed.all_reduce(reduced, op=torch.distributed.ReduceOp.MAX, group=self._group)
                 flags = reduced.tolist()
-        self.agreed_signal, self.save_is_due = flags[0], bool(flags[1])
+        self.agreed_signal, self.save_is_due, self.save_has_failed = flags[0], bool(flags[1]), bool(flags[2])

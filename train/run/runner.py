@@ -17,6 +17,7 @@ from rich.console import Console
 
 from ...pipeline.dataset.stores.address import as_out, without_credentials
 from ...pipeline.dataset.stores.opening import read_manifest
+from ...pipeline.errors import FacefeedError
 from ...pipeline.files import stop_on_any_disk_error
 from .. import levers
 from ..checkpoints.publication import find_checkpoint
@@ -268,7 +269,9 @@ class _Session:
                 self._graceful_stop.converting_interrupts(),
             ):
                 yield
-        except _ON_ALL_RANKS as error:
+        except FacefeedError as error:
+            if not (isinstance(error, _ON_ALL_RANKS) or self._checkpointer.has_failed):
+                raise
             if not isinstance(error.__cause__, (KeyboardInterrupt, SystemExit)):  # a second Ctrl-C, amid a step
                 self._release_process_groups()
             if self._trainer.is_global_zero:

@@ -149,7 +149,8 @@ class Parts:
 
     def _save(self, number: int) -> None:
         trainer: Any = SimpleNamespace(
-            is_global_zero=True, world_size=1, global_step=number, strategy=SimpleNamespace(barrier=lambda _: None),
+            is_global_zero=True, world_size=1, global_step=number,
+            strategy=SimpleNamespace(reduce_boolean_decision=lambda decision, **_: decision),
             save_checkpoint=partial(self._write, number),
         )  # fmt: skip
         checkpointer = RunCheckpointer(self._checkpoints, GRACEFUL_STOP, metric="val/loss", mode="min", seed=0)
