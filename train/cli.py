@@ -75,7 +75,7 @@ def train(
     folder = run or Path("runs") / f"{name_of(out)}-{name}"
     config, notes = fit_to_machine(config, Machine.detect(), begun_levers=RunFolder(folder).begun_levers)
     if signals.received:
-        raise StoppedTrainingError(signals.received, folder, 0)
+        raise StoppedTrainingError(signals.received, folder, None if RunFolder(folder).is_resumable else 0)
     result = runner.train(out, config, folder, console=console, as_json=as_json, notes=notes)
     if result is None:  # the first rank reports it
         return

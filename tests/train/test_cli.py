@@ -144,6 +144,11 @@ def test_a_signal_is_a_sentence_and_its_code_also_as_json(
     report = json.loads(result.stdout.splitlines()[-1])
     assert (report["exit"], report["signal"], report["step"]) == (code, number.name, 2)
     assert f"facefeed: stopped by {number.name} after step 2" in result.stderr
+    monkeypatch.setattr("facefeed.train.cli._start_fork_server", lambda _: signal.raise_signal(number))
+    result = run(out, "--recipe", "quick", *TINY, "--run", tmp_path / "run", "--json")
+    assert result.exit_code == code
+    assert json.loads(result.stdout.splitlines()[-1])["step"] is None
+    assert f"stopped by {number.name} before it had loaded its checkpoint, which stays in {tmp_path}" in result.stderr
 
 
 def test_a_step_that_needs_more_memory_than_there_is_is_a_finding_and_not_to_be_tried_again(

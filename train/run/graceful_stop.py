@@ -21,20 +21,21 @@ class GracefulStop(Callback):  # type: ignore[misc]  # Lightning is not followed
 
     agreed_signal: number of the signal that any rank received, else 0. save_is_due: whether `save_every_minutes` have
     passed since the last checkpoint was begun, by the clock of any rank. save_has_failed: whether the write of one has
-    failed on any rank. last_saved_step: the step of the latest that is in place, as the first rank knows it. before_stop: called with the Trainer, on all ranks, before the run is
+    failed on any rank. last_saved_step: the step of the latest that is in place, as the first rank knows it; None
+    before a run that has one has loaded it. before_stop: called with the Trainer, on all ranks, before the run is
     ended. own_save_has_failed: whether a write has failed on this rank. Ranks exchange three integers a step over gloo,
     without waiting for the device. After a training step `RunCheckpointer` saves and then ends the run; between batches
     of validation and test, which change no weights, the run ends here.
     """
 
-    def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float) -> None:
+    def __init__(self, signals: Signals, run: Path, *, save_every_minutes: float, is_resumed: bool = False) -> None:
         self.signals = signals
         self.agreed_signal = 0
         self.save_is_due = self.save_has_failed = False
         self._save_every_seconds = 60 * save_every_minutes
         self._last_saved_at = 0.0
         self._run = run
-        self.last_saved_step = 0
+        self.last_saved_step: int | None = None if is_resumed else 0
         self.before_stop: Callable[[Any], None] = lambda _: None
         self.own_save_has_failed: Callable[[], bool] = lambda: False
         self._group: Any = None

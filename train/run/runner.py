@@ -128,7 +128,9 @@ class _Session:
         self._throughput = Throughput()
         self._progress = Progress(console, self._throughput, str(folder.root), as_json=as_json)
         signals.on_received = self._progress.on_signal
-        self._graceful_stop = GracefulStop(signals, folder.root, save_every_minutes=config.save_every_minutes)
+        self._graceful_stop = GracefulStop(
+            signals, folder.root, save_every_minutes=config.save_every_minutes, is_resumed=folder.is_resumable
+        )
         self._checkpointer = RunCheckpointer(
             folder.checkpoints, self._graceful_stop, metric=metric, mode=mode(metric), seed=config.seed,
             on_saved=lambda: folder.record_session(config.data.batch_size, self._trainer.world_size),

@@ -19,16 +19,21 @@ _INTERACTIVE = (signal.SIGINT, signal.SIGHUP)
 class StoppedTrainingError(StoppedError):
     """A signal ended the run between two steps, with a checkpoint; the same command resumes at the next batch.
 
-    `exit_code` is 75, or 130 for Ctrl-C and a lost terminal.
+    step: that of the checkpoint, 0 before the first; None where the run has one that was not loaded yet. `exit_code` is
+    75, or 130 for Ctrl-C and a lost terminal.
     """
 
-    def __init__(self, signum: int, run: Path, step: int) -> None:
+    def __init__(self, signum: int, run: Path, step: int | None) -> None:
         name = signal.Signals(signum).name
-        consequence = (
-            f"after step {step:,}, which is saved in {run}; run the same command again to resume at the next batch"
-        )
+        when = "before its first checkpoint; run the same command again"
+        if step is None:
+            when = f"before it had loaded its checkpoint, which stays in {run}; run the same command again to resume"
+        elif step:
+            when = (
+                f"after step {step:,}, which is saved in {run}; run the same command again to resume at the next batch"
+            )
         super().__init__(
-            f"stopped by {name} {consequence if step else 'before its first checkpoint; run the same command again'}",
+            f"stopped by {name} {when}",
             details={"signal": name, "step": step, "run": str(run)},
         )
         if signum in _INTERACTIVE:
