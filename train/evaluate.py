@@ -18,8 +18,7 @@ from ..pipeline.dataset.manifest import Manifest
 from ..pipeline.dataset.stores.address import as_out, is_address, name_of, without_credentials
 from ..pipeline.errors import CorruptDataError, FacefeedError, StoppedError, UsageError
 from ..pipeline.files import with_home
-from .checkpoints.plain import FILE_OF_PARTS_MAKER, read_checkpoint
-from .checkpoints.shards import is_sharded
+from .checkpoints.plain import read_checkpoint
 from .checkpoints.training_framing import framing_notes
 from .checkpoints.training_videos import count_trained_on, hash_videos, is_hashes
 from .config.options import DataOptions
@@ -90,7 +89,7 @@ def evaluate(
     """
     if split not in SPLITS:
         raise UsageError(f"split={split!r}: must be one of {', '.join(SPLITS)}")
-    _check_is_checkpoint(checkpoint)
+    _check_is_no_run(checkpoint)
     contents = read_checkpoint(checkpoint)
     model = load_classifier(checkpoint, contents)
     known_data = _data_options(checkpoint, contents)
@@ -136,14 +135,10 @@ def _refuse_all(errors: Sequence[FacefeedError], num_datasets: int) -> None:
         raise errors[0] if len(errors) == 1 else UsageError("\n".join(map(str, errors)))
 
 
-def _check_is_checkpoint(checkpoint: str | Path) -> None:
-    """Raises `UsageError` on another folder than that of a sharded checkpoint, with what to give instead."""
+def _check_is_no_run(checkpoint: str | Path) -> None:
+    """Raises `UsageError` on the folder of a run, with what to give instead."""
     if (Path(checkpoint) / "checkpoints").is_dir():
         raise UsageError(f"{checkpoint}: is a run's folder; give {Path(checkpoint) / 'checkpoints' / 'best.ckpt'}")
-    if Path(checkpoint).is_dir() and not is_sharded(Path(checkpoint)):
-        raise UsageError(
-            f"{checkpoint}: is a folder of parts, as ZeRO saves them; make one file of it by {FILE_OF_PARTS_MAKER}"
-        )
 
 
 def _datamodule_state(contents: dict[str, Any]) -> dict[str, Any]:

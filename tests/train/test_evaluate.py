@@ -215,7 +215,7 @@ def test_a_checkpoint_that_would_run_code_is_refused_and_does_not(out: Path, tmp
 
 
 def test_a_folder_of_parts_is_refused_with_what_to_give(out: Path, tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="is a folder of parts, as ZeRO saves them; make one file of it"):
+    with pytest.raises(UsageError, match=r"is a folder without shards; .* make one file by convert_zero_"):
         evaluate(tmp_path, [out])
     (tmp_path / "checkpoints").mkdir()
     with pytest.raises(UsageError, match=r"is a run's folder; give .*checkpoints.best\.ckpt"):

@@ -19,7 +19,7 @@ from lightning.pytorch.plugins.io import TorchCheckpointIO
 from ...pipeline.errors import UsageError
 from ...pipeline.files import raise_unless_damage
 from ..torch_internals import raising_memory_errors
-from .shards import PLAIN, is_sharded, with_shards
+from .shards import PLAIN, is_sharded, missing_files, with_shards
 
 FILE_OF_PARTS_MAKER = "convert_zero_checkpoint_to_fp32_state_dict of lightning.pytorch.utilities.deepspeed"
 """What makes one file of a folder that ZeRO saved."""
@@ -100,14 +100,33 @@ class PlainCheckpointIO(TorchCheckpointIO):  # type: ignore[misc]  # Lightning i
 def _load_or_refuse(path: Path, remedy: str) -> Any:
     """Loads a file as plain values; raises `UsageError` if it cannot be read, or would run code."""
     try:
+        _check_folder(path, remedy)
         return _load_verified(path)
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError, PermissionError) as error:
+    except UsageError:
+        raise
+    except (FileNotFoundError, NotADirectoryError, PermissionError) as error:
         raise UsageError(f"{path}: {error.strerror}; {remedy}") from error
     except pickle.UnpicklingError as error:
         raise UsageError(f"{path}: {_refusal_text(error, remedy)}") from error
     except Exception as error:  # damaged archives raise many kinds of errors
         raise_unless_damage(path, error)
         raise UsageError(f"{path}: cannot be read, it is cut short or damaged; {remedy}") from error
+
+
+def _check_folder(path: Path, remedy: str) -> None:
+    """Raises `UsageError` on a folder that is no complete sharded checkpoint."""
+    if not path.is_dir():
+        return
+    if not is_sharded(path):
+        raise UsageError(
+            f"{path}: is a folder without shards; {remedy}; of parts that ZeRO saved, make one file by "
+            f"{FILE_OF_PARTS_MAKER}"
+        )
+    if missing := missing_files(path):
+        raise UsageError(
+            f"{path}: lacks {' and '.join(missing)}, without which its shards cannot be read; copy the whole folder "
+            f"again, with the names that begin with a dot, or {remedy}"
+        )
 
 
 def _load_safetensors(path: Path, remedy: str) -> dict[str, torch.Tensor]:

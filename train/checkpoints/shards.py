@@ -86,8 +86,13 @@ def write_shards(staged: StagedShards, folder: Path, group: Any, abandoned: Even
 
 
 def is_sharded(path: Path) -> bool:
-    """Whether a path is the folder of a sharded checkpoint."""
-    return (path / _METADATA).is_file() and (path / PLAIN).is_file()
+    """Whether a path is the folder of a sharded checkpoint, if only of a part of one."""
+    return len(missing_files(path)) < 2 or any(path.glob("*.distcp"))
+
+
+def missing_files(folder: Path) -> list[str]:
+    """Returns the names of the files that a sharded checkpoint has beside its shards, and this folder has not."""
+    return [name for name in (_METADATA, PLAIN) if not (folder / name).is_file()]
 
 
 def with_shards(stored: Any, folder: Path) -> Any:

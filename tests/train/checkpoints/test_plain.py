@@ -132,7 +132,7 @@ def test_what_is_no_checkpoint_is_refused_in_one_line(tmp_path: Path) -> None:
 
     path = tmp_path / "it"
     assert refusal(path).startswith("No such file or directory; give a file that training saved")
-    assert refusal(tmp_path).startswith("Is a directory; ")
+    assert refusal(tmp_path).startswith("is a folder without shards; ")
     path.write_text("{}")
     assert "damaged" in refusal(path)
     torch.save({"weights": torch.zeros(2)}, path)

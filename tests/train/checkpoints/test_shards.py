@@ -150,6 +150,16 @@ def test_one_that_is_damaged_is_refused_in_one_line(folder: Path, damage: str) -
         read_checkpoint(folder)
 
 
+@pytest.mark.parametrize("missing", [(".metadata",), (PLAIN,), (".metadata", PLAIN)])
+def test_one_that_was_copied_without_a_file_is_refused_with_its_name(folder: Path, missing: tuple[str, ...]) -> None:
+    for name in missing:
+        (folder / name).unlink()
+    lacking = rf"last\.ckpt: lacks {' and '.join(missing)}, .*; copy the whole folder again, with the names that begin"
+    for read in (read_checkpoint, read_weights):
+        with pytest.raises(UsageError, match=lacking):
+            read(folder)
+
+
 def test_a_disk_that_is_full_is_reported_with_the_folder_though_torch_hides_it(
     mesh: DeviceMesh, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
