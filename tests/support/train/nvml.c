@@ -1,7 +1,7 @@
 /* A stand-in for NVIDIA's management library, libnvidia-ml.so.1, with one GPU or one part of it (MIG).
 
    Built with -DUUID="GPU-..."; -DMIG=1: MIG is on; -DNO_COUNTER: no counter of energy; -DNO_POWER: no power either;
-   -DRESET: the counter begins anew. The counter rises by 50 J at each call, and the power is 250 W. */
+   -DRESET: the counter begins anew; -DFROZEN: it stands still. The counter rises by 50 J at each call, and the power is 250 W. */
 #include <string.h>
 
 enum { OK = 0, NOT_SUPPORTED = 3, NOT_FOUND = 6 };
@@ -32,6 +32,8 @@ int nvmlDeviceGetTotalEnergyConsumption(void *device, unsigned long long *millij
     return NOT_SUPPORTED;
 #elif defined RESET
     *millijoules = total -= 50000;
+#elif defined FROZEN
+    *millijoules = total;
 #else
     *millijoules = total += 50000;
 #endif

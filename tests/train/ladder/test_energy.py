@@ -57,6 +57,7 @@ def test_without_a_counter_power_is_integrated(tmp_path: Path) -> None:
         ((PART,), "trained on a part of a GPU (MIG), and only the energy of all its parts is counted"),
         (('-DUUID="GPU-another"',), "NVML: Not Found"),
         ((ENTIRE, "-DRESET"), "the counter began anew while it was measured"),
+        ((ENTIRE, "-DFROZEN"), "the steps were over before the driver updated the counter; take more --steps"),
     ],
 )
 def test_where_energy_cannot_be_measured_there_is_a_reason_instead(

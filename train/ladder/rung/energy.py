@@ -83,10 +83,16 @@ class Counter:
         self._before = self._read()
 
     def stop(self) -> float:
-        """Returns the joules since `start`. Raises where the counter began anew, as a reset device's does."""
+        """Returns the joules since `start`.
+
+        Raises where the counter began anew, as a reset device's does, and where it has not been updated since: a board
+        always takes energy.
+        """
         millijoules = self._read() - self._before
         if millijoules < 0:
             raise _UnknownError("the counter began anew while it was measured")
+        if millijoules == 0:
+            raise _UnknownError("the steps were over before the driver updated the counter; take more --steps")
         return millijoules / 1000
 
 
