@@ -179,26 +179,52 @@ def test_a_training_resumes_after_a_power_failure(training: Training, monkeypatc
     assert problems(training.problem, some(states, one_in=len(states) // 4)) == []
 
 
-@pytest.mark.chaos
-def test_a_training_resumes_after_every_power_failure(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    recording = training.record(monkeypatch)
-    states = list(crashes(recording))
-    assert problems(training.problem, states) == []
-    print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
+Crashes = tuple[Training, list[Crash]]
 
 
-@pytest.mark.chaos
-def test_a_training_resumes_after_a_second_power_failure(training: Training, monkeypatch: pytest.MonkeyPatch) -> None:
-    first = crashes(training.record(monkeypatch))
-    num_saved = training.saved.index(2) + 1
-    begins = (crash.state for crash in first if crash.finished == num_saved)
-    # A third checkpoint had been begun.
-    begin = next(state for state in begins if dict(state).get("runs/run/checkpoints/.last.ckpt"))
-    recording = training.record(monkeypatch, begin)
+@pytest.fixture(scope="module")
+def after_first(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    """A training, and what a power failure at each moment of it leaves."""
+    training = Training(tmp_path_factory.mktemp("first"))
+    with pytest.MonkeyPatch.context() as patch:
+        return training, list(crashes(training.record(patch)))
+
+
+@pytest.fixture(scope="module")
+def after_second(tmp_path_factory: pytest.TempPathFactory) -> Crashes:
+    """The same of a training that resumes after one, by which a third checkpoint had been begun."""
+    training = Training(tmp_path_factory.mktemp("second"))
+    with pytest.MonkeyPatch.context() as patch:
+        first = crashes(training.record(patch))
+        num_saved = training.saved.index(2) + 1
+        begins = (crash.state for crash in first if crash.finished == num_saved)
+        begin = next(state for state in begins if dict(state).get("runs/run/checkpoints/.last.ckpt"))
+        recording = training.record(patch, begin)
     assert training.saved[0] == 2
-    states = list(crashes(recording))
-    assert problems(training.problem, states) == []
-    print(f"{len(states)} states after {len(recording.events)} changes and syncs: all recovered")
+    return training, list(crashes(recording))
+
+
+PARTS_OF_TIME = 8
+"""Of a training, for a test each: all together take longer than a test that hangs may on a busy machine."""
+
+
+def part(states: list[Crash], number: int) -> list[Crash]:
+    """Those of a part of the time: many that follow each other end alike, which is computed once."""
+    return states[number * len(states) // PARTS_OF_TIME : (number + 1) * len(states) // PARTS_OF_TIME]
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(PARTS_OF_TIME))
+def test_a_training_resumes_after_every_power_failure(after_first: Crashes, number: int) -> None:
+    training, states = after_first
+    assert problems(training.problem, part(states, number)) == []
+
+
+@pytest.mark.chaos
+@pytest.mark.parametrize("number", range(PARTS_OF_TIME))
+def test_a_training_resumes_after_a_second_power_failure(after_second: Crashes, number: int) -> None:
+    training, states = after_second
+    assert problems(training.problem, part(states, number)) == []
 
 
 @pytest.mark.chaos
