@@ -5,9 +5,9 @@
 A module of linear layers under AdamW, whose weights and optimizer state are of --mbytes; a step takes --step-ms of a
 device that leaves the CPU free, and what the layers and the optimizer take on one thread. A checkpoint is saved as
 `facefeed train` does, after every tenth step: never (`none`); written before the next step (`waits`); written in the
-background (`background`). On one process, and on two CPU ranks under ddp and fsdp (shards). Prints one JSON object with
-every repeat: seconds of the median step that saves nothing while nothing is written, of the steps that begin a
-checkpoint, of those while it is written, and of the writes. A table goes to stderr.
+background (`background`). On one process, and on two CPU ranks under ddp, fsdp (shards) and zero:2. Prints one JSON
+object with every repeat: seconds of the median step that saves nothing while nothing is written, of the steps that
+begin a checkpoint, of those while it is written, and of the writes. A table goes to stderr.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "support" / "train"))
 import lightning
 import torch
+from assets_zero import allow_zero_on_cpus
 from facefeed.train import levers
 from facefeed.train.levers.ranks.fsdp_strategy import FSDP2Strategy
 from facefeed.train.run.background_writer import BackgroundWriter
@@ -37,7 +39,7 @@ from torch.utils.data import DataLoader
 
 WIDTH = 1024
 EVERY = 10
-STRATEGIES = {"one process": "", "ddp:2": "ddp:2", "fsdp:2": "fsdp:2"}
+STRATEGIES = {"one process": "", "ddp:2": "ddp:2", "fsdp:2": "fsdp:2", "zero:2": "zero:2:2"}
 MODES = ("none", "waits", "background")
 
 
@@ -90,6 +92,8 @@ class Clock(lightning.Callback):
 def rank(strategy: str, mode: str, arguments: argparse.Namespace, folder: Path) -> dict[str, Any] | None:
     """A fit in this process."""
     torch.set_num_threads(1)
+    if strategy.startswith("zero"):
+        allow_zero_on_cpus()
     number = max(1, round(arguments.mbytes * 1e6 / (12 * WIDTH * WIDTH)))
     clock, start = Clock(), BackgroundWriter.start
 

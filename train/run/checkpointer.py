@@ -12,13 +12,12 @@ from typing import Any, ClassVar
 
 import torch
 from lightning.pytorch.callbacks import Checkpoint
-from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from torch.distributed.tensor import DTensor
 
 from ...pipeline.errors import StoppedError
 from ..checkpoints.publication import previous_path, publish, recover, remove
 from ..checkpoints.rng_state import gather_rng_states, restore_or_seed
-from ..levers.ranks.fsdp_strategy import FSDP2Strategy
+from ..levers.ranks.zero_strategy import ZeroStrategy
 from ..lightning_internals import run_validation
 from ..warning import warn
 from .background_writer import BackgroundWriter
@@ -215,8 +214,8 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
     def _save(self, trainer: Any, name: str) -> None:
         """Saves a checkpoint; called on all ranks, since some strategies save a part on each.
 
-        Unless the strategy writes its own, it is written in the background, from a copy in host memory: a file by the
-        first rank, or under FSDP shards by all ranks, which the first one publishes once all are there. Before the
+        Unless the strategy offloads, it is written in the background, from a copy in host memory: a file by the first
+        rank, or under FSDP and ZeRO parts by all ranks, which the first one publishes once all are there. Before the
         first checkpoint of a run, `best.ckpt` of a run that was in the folder before, and begun anew, is removed.
         """
         is_first, self.has_saved = not self.has_saved, True
@@ -229,7 +228,7 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
         publish_it: Callable[[], None] = lambda: None  # noqa: E731
         if trainer.is_global_zero:
             publish_it = partial(self._publish, name, trainer.global_step, is_first=is_first)
-        if writes_in_background(trainer.strategy):
+        if not (isinstance(trainer.strategy, ZeroStrategy) and trainer.strategy.offloads):
             trainer.save_checkpoint(temporary, storage_options=partial(self._start_write, publish_it))
             return
         trainer.save_checkpoint(temporary)
@@ -275,12 +274,6 @@ class RunCheckpointer(Checkpoint):  # type: ignore[misc]  # Lightning is not fol
 def logged_metrics(trainer: Any, split: str) -> dict[str, float]:
     """Returns the latest metrics of a split, "val" or "test", by name, such as "val/auc"."""
     return {name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith(f"{split}/")}
-
-
-def writes_in_background(strategy: Any) -> bool:
-    """Whether checkpoints of a strategy can be written from a copy in host memory; DeepSpeed writes its own folders."""
-    # Not isinstance: DeepSpeed's strategy is a subclass of DDP's.
-    return type(strategy) in (SingleDeviceStrategy, DDPStrategy, FSDP2Strategy)
 
 
 def _is_finite(trainer: Any) -> bool:

@@ -36,7 +36,7 @@ from ..process_groups import destroy_process_groups_at_exit, keep_process_groups
 from ..starvation.monitor import StarvationMonitor, StarvedError
 from ..torch_internals import raising_memory_errors
 from .checkpoint_io import BEST, LAST, SafeCheckpointIO
-from .checkpointer import RunCheckpointer, logged_metrics, writes_in_background
+from .checkpointer import RunCheckpointer, logged_metrics
 from .folder import RunFolder
 from .graceful_stop import GracefulStop
 from .launch import is_first_rank
@@ -159,8 +159,7 @@ class _Session:
                 "ranks; continue it on a machine that takes them, or name another folder",
                 details=error.details,
             ) from error
-        if writes_in_background(trainer.strategy):
-            trainer.strategy.checkpoint_io = SafeCheckpointIO()
+        trainer.strategy.checkpoint_io = SafeCheckpointIO()  # which ZeRO, with its own files, asks nothing
         if isinstance(trainer.strategy, FSDP2Strategy):
             trainer.strategy.saves_shards = True
         return module, trainer

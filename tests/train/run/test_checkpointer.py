@@ -188,15 +188,15 @@ def test_running_statistics_that_are_not_finite_are_never_saved(out: Path, tmp_p
     assert is_finite(run, "last.ckpt")
 
 
-class OwnFiles(SingleDeviceStrategy):
-    """A strategy with checkpoints of its own form, as ZeRO's."""
+class Other(SingleDeviceStrategy):
+    """A strategy under which a rank sees only a part of the weights, as ZeRO's."""
 
 
-def test_under_a_strategy_with_checkpoints_of_its_own_too(out: Path, tmp_path: Path) -> None:
+def test_under_a_strategy_that_has_freed_weights_too(out: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
 
     def set_strategy(module: Any) -> None:
-        module.trainer.strategy.__class__ = OwnFiles
+        module.trainer.strategy.__class__ = Other
 
     freed = torch.nn.Parameter(torch.empty(0))  # as stage 3 leaves weights between steps
     with_freed = On("setup", lambda module: module.register_parameter("freed", freed))

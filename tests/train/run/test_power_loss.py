@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -151,10 +150,11 @@ class Parts:
         trainer: Any = SimpleNamespace(
             is_global_zero=True, world_size=1, global_step=number,
             strategy=SimpleNamespace(reduce_boolean_decision=lambda decision, **_: decision),
-            save_checkpoint=partial(self._write, number),
+            save_checkpoint=lambda path, storage_options: storage_options(lambda _: self._write(number, path)),
         )  # fmt: skip
         checkpointer = RunCheckpointer(self._checkpoints, GRACEFUL_STOP, metric="val/loss", mode="min", seed=0)
         checkpointer._save(trainer, LAST)
+        checkpointer.finish(trainer)
 
     @staticmethod
     def _write(number: int, path: Path) -> None:

@@ -6,10 +6,13 @@ import json
 import os
 import signal
 from pathlib import Path
+from threading import Event
 from typing import Any
 
+import lightning
 import pytest
-from assets_fit import STEPS, CallAtHook, MinutePerStep, config
+import torch
+from assets_fit import STEPS, CallAtHook, MinutePerStep, config, write_at_once
 from assets_processes import in_processes
 from assets_train import RecordFaces, small_dataset
 from assets_zero import allow_zero_on_cpus
@@ -27,6 +30,18 @@ ZERO = ("zero:1", "zero:2", "zero:3")
 EQUAL = 1e-6  # of losses, relative: ZeRO may sum gradients in another order
 
 
+class SaveTwice(lightning.Callback):
+    """Saves the same step as DeepSpeed does, and in two parts: copies in host memory, and their files."""
+
+    def __init__(self, run: str) -> None:
+        self._run = run
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        if trainer.global_step == 4:
+            trainer.save_checkpoint(f"{self._run}-waits.ckpt")
+            trainer.save_checkpoint(f"{self._run}-goes-on.ckpt", storage_options=lambda write: write(Event()))
+
+
 def on_a_rank(
     out: str, run: str, name: str, levers: str, kill: int | None = None, at: str = "train", **changes: Any
 ) -> None:
@@ -34,6 +49,10 @@ def on_a_rank(
     allow_zero_on_cpus()
     rank = int(os.environ["LOCAL_RANK"])
     callbacks: list[Any] = [RecordFaces(Path(f"{run}-{name}-faces{rank}")), *([MinutePerStep()] if rank == 0 else [])]
+    if levers.startswith("zero") and kill is None:
+        callbacks.append(SaveTwice(run))
+    if kill is not None:
+        write_at_once(pytest.MonkeyPatch())
     if kill is not None and rank == 1:
         callbacks.append(CallAtHook(f"on_{at}_batch_start", kill, lambda: os.kill(os.getpid(), signal.SIGKILL)))
     plots.log_plots = lambda *_: None  # they take half of such a run's time
@@ -93,6 +112,30 @@ def test_killed_and_resumed_it_trains_on_what_was_next_and_scores_as_if_nothing_
         assert rest == faces[STEPS - len(rest) :]
     assert result(folder, "killed")["val"] == result(folder, "zero-3")["val"]
     assert result(folder, "killed")["test"] == result(folder, "zero-3")["test"]
+
+
+def same(first: Any, second: Any) -> bool:
+    """Whether nested values are the same in each bit; objects are compared by their attributes."""
+    if isinstance(first, torch.Tensor):
+        return first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, dict):
+        return first.keys() == second.keys() and all(same(value, second[key]) for key, value in first.items())
+    if isinstance(first, (list, tuple)):
+        return len(first) == len(second) and all(map(same, first, second))
+    return first == second or (type(first) is type(second) and same(vars(first), vars(second)))
+
+
+@pytest.mark.parametrize("text", ZERO)
+def test_a_checkpoint_that_is_written_while_training_goes_on_holds_what_deepspeeds_own_does(
+    folder: Path, text: str
+) -> None:
+    waits, goes_on = (folder / f"{text.replace(':', '-')}-{name}.ckpt" for name in ("waits", "goes-on"))
+    names = sorted(path.relative_to(waits) for path in waits.rglob("*"))
+    assert names == sorted(path.relative_to(goes_on) for path in goes_on.rglob("*"))
+    files = [name for name in names if name.suffix == ".pt"]
+    assert len(files) > 1
+    for name in files:
+        assert same(*(torch.load(path / name, weights_only=False) for path in (waits, goes_on)))
 
 
 @pytest.mark.parametrize("text", SHORT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import Tensor, nn
 
+from ...checkpoints.parts import write_parts
 from ...checkpoints.plain import force_weights_only
-from ...deepspeed_internals import let_load_without_optimizer
+from ...checkpoints.staging import copied_to_host
+from ...deepspeed_internals import let_load_without_optimizer, staging_files
 from ...torch_internals import NormBase, unsaved_buffers
 from .buffers import broadcast_buffers
 
@@ -25,8 +28,16 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
     """DeepSpeed strategy that computes BatchNorm in fp32, and loads checkpoints as plain data.
 
     By default DeepSpeed unpickles any object. With 16 bits it casts weights but no buffers: neither running statistics,
-    with which no BatchNorm of torch's computes then, nor tables by which weights are multiplied.
+    with which no BatchNorm of torch's computes then, nor tables by which weights are multiplied. Checkpoints can be
+    written in the background (`storage_options`, as of `SafeCheckpointIO`).
     """
+
+    _group_of_saves: Any = None
+
+    @property
+    def offloads(self) -> bool:
+        """Whether optimizer state is in host memory, which has hardly room for a second one."""
+        return "offload_optimizer" in self.config["zero_optimization"]
 
     def setup(self, trainer: Trainer) -> None:
         """Sets up DeepSpeed for a module whose BatchNorm layers compute in fp32."""
@@ -42,6 +53,17 @@ class ZeroStrategy(DeepSpeedStrategy):  # type: ignore[misc]  # Lightning is not
     def on_validation_start(self) -> None:
         """Gives all ranks rank 0's buffers: all validate the module that is saved, as under DDP."""
         broadcast_buffers(self.lightning_module)
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: str | Path, storage_options: Any = None) -> None:
+        """Saves a folder of parts, or has them saved from copies in host memory. A collective call."""
+        if storage_options is None:
+            super().save_checkpoint(checkpoint, filepath)
+            return
+        if self._group_of_saves is None:  # gloo's, apart from the training's: used by another thread
+            self._group_of_saves = torch.distributed.new_group(backend="gloo")
+        with staging_files(self.deepspeed_engine, copied_to_host) as files:
+            super().save_checkpoint(checkpoint, filepath)
+        storage_options(partial(write_parts, files, self._group_of_saves))
 
     def load_checkpoint(self, checkpoint_path: str | Path, *arguments: Any, **options: Any) -> dict[str, Any]:
         """Loads a checkpoint. Raises `UsageError` if a file of the folder would run code."""
