@@ -121,16 +121,20 @@ def _read_shards(folder: Path, metadata_sha256: str) -> dict[str, Tensor]:
     }
 
 
-def _with_tensors(plain: Any, shards: Mapping[str, Tensor]) -> Any:
-    """Puts the tensors in their places; raises `KeyError` where one is missing."""
+def _with_tensors(plain: Any, shards: Mapping[str, Tensor], name: str = "") -> Any:
+    """Puts the tensors in their places; raises `KeyError` where one is missing.
+
+    name: of this place, as in `staging.copied`. A dict with the key of a sharded tensor's, but without this name, is a
+    value of somebody else's, of a callback say.
+    """
     if isinstance(plain, dict):
-        if plain.keys() == {_KEY}:
-            return shards[plain[_KEY]]
+        if plain.keys() == {_KEY} and isinstance(plain[_KEY], str) and plain[_KEY] == name:
+            return shards[name]
         for key, item in plain.items():
-            plain[key] = _with_tensors(item, shards)
+            plain[key] = _with_tensors(item, shards, f"{name}/{key}")
         return plain
     if type(plain) in (list, tuple):
-        return type(plain)(_with_tensors(item, shards) for item in plain)
+        return type(plain)(_with_tensors(item, shards, f"{name}/{index}") for index, item in enumerate(plain))
     return plain
 
 

@@ -27,7 +27,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 WEIGHT = torch.arange(12, dtype=torch.bfloat16).reshape(4, 3)
-CONTENTS = {"global_step": 3, "optimizer_states": [{"state": {0: {"step": torch.tensor(3.0)}}}]}
+CONTENTS = {
+    "global_step": 3, "optimizer_states": [{"state": {0: {"step": torch.tensor(3.0)}}}],
+    "callbacks": {"Mine": {"sharded": "no"}},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,7 @@ def test_a_sharded_checkpoint_is_read_as_one_file_is_and_holds_what_was_there_wh
     contents = read_checkpoint(saved)
     assert contents["global_step"] == 3
     assert contents["optimizer_states"] == CONTENTS["optimizer_states"]
+    assert contents["callbacks"] == CONTENTS["callbacks"]
     assert type(contents["state_dict"]["net.weight"]) is torch.Tensor
     assert torch.equal(contents["state_dict"]["net.weight"], WEIGHT)
     assert contents["state_dict"]["net.weight"].dtype == torch.bfloat16

@@ -57,6 +57,7 @@ def test_deepspeed_reads_what_each_stage_says(text: str, stage: int, offloads: s
     assert int(zero.stage) == parsed.zero_optimization_stage == stage
     offloaded = {name for name in ("offload_optimizer", "offload_param") if getattr(zero, name) is not None}
     assert offloaded == offloads
+    assert zero_strategy.offloads == bool(offloads)
     assert {str(getattr(zero, name).device) for name in offloaded} <= {"OffloadDeviceEnum.cpu", "cpu"}
     assert parsed.zero_allow_untested_optimizer
     assert not parsed.zero_force_ds_cpu_optimizer  # the module's own optimizer steps on the host
