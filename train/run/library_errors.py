@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
 from ...pipeline.errors import FacefeedError, StoppedError
 from ...pipeline.files import memory_text
+from ..checkpoints.publication import find_checkpoint
 from ..config.recipes import Config
 from ..torch_internals import raising_memory_errors
+from .checkpoint_io import LAST
+from .folder import RunFolder
 
 
 class OutOfMemoryError(FacefeedError):
@@ -36,17 +39,24 @@ def converting_library_errors(run: Path, config: Config) -> Iterator[None]:
             f"{run} has a checkpoint, name another --run for other settings"
         ) from error
     except MemoryError as error:
-        raise StoppedError(f"{run}: stopped, {memory_text(error)}; the last checkpoint is complete") from error
+        raise StoppedError(f"{run}: stopped, {memory_text(error)}; {_kept(run)}") from error
     except RuntimeError as error:
         if not isinstance(error, torch.distributed.DistError) and "gloo" not in str(error):
             raise
         raise StoppedError(
-            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); the last checkpoint is complete: "
-            "run the same command again to resume"
+            f"{run}: stopped, another rank was lost ({str(error).splitlines()[0]}); {_kept(run)}: "
+            "run the same command again"
         ) from error
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         raise StoppedError(
-            f"{run}: stopped, {where}{error.strerror or error}; the last checkpoint is complete: fix that, and run "
-            "the same command again to resume"
+            f"{run}: stopped, {where}{error.strerror or error}; {_kept(run)}: fix that, and run the same command again"
         ) from error
+
+
+def _kept(run: Path) -> str:
+    """Says what a run resumes from."""
+    with suppress(OSError):  # of a disk that fails
+        if find_checkpoint(RunFolder(run).checkpoints / LAST) is None:
+            return "there is no checkpoint yet"
+    return "the last checkpoint is complete"

@@ -140,6 +140,14 @@ def test_a_disk_that_is_full_while_training_goes_on_stops_the_run_and_leaves_the
     assert len(steps) == 2 * STEPS - 3
 
 
+def test_on_a_disk_that_is_full_from_the_start_there_is_no_talk_of_a_checkpoint(
+    out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checkpoint_io, "write_file", full)
+    with pytest.raises(StoppedError, match=r"/\.last\.ckpt: No space left on device; there is no checkpoint yet: fix"):
+        trained(out, tmp_path / "run")
+
+
 def test_where_another_error_ends_the_run_a_write_that_failed_too_is_reported(
     out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
