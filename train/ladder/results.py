@@ -38,10 +38,10 @@ class Measurement:
     all ranks: samples, and steps of the optimizer.
     steps_per_epoch: None for an endless epoch. ending_seconds: of an epoch's end besides its validation, such as saving
     a checkpoint. warm_up_seconds: from the fit's start to the end of the warm-up, including compilation. stall_share:
-    fraction of time that steps waited for data, 0 to 1; None if unknown. energy_joules: that the GPUs of all ranks took
-    in `seconds`; None if unknown, for the `energy_reason`. loss: mean over the measured samples of all
-    ranks; None if the steps return none. metrics: logged by the module's validation, after `trained_samples`. devices:
-    number of ranks, each with a batch per step.
+    fraction of time that steps waited for data, 0 to 1, on the rank that waited longest; None if unknown.
+    energy_joules: that the GPUs of all ranks took in `seconds`; None if unknown, for the `energy_reason`. loss: mean
+    over the measured samples of all ranks; None if the steps return none. metrics: logged by the module's validation,
+    after `trained_samples`. devices: number of ranks, each with a batch per step.
     """
 
     seconds: float

@@ -409,6 +409,23 @@ def test_samples_of_an_epochs_last_step_are_those_that_all_ranks_have() -> None:
     assert watch.samples == watch.trained_samples == 2 * 4 + 3 + of_other_rank
 
 
+def test_the_stall_of_a_rung_is_that_of_the_rank_that_waits_longest() -> None:
+    """All others wait for it, and would say that they are fed."""
+    from facefeed.train.ladder.rung.energy import EnergyMeter  # noqa: PLC0415
+    from facefeed.train.ladder.rung.schedule import MeasuredLength  # noqa: PLC0415
+    from facefeed.train.ladder.rung.stopwatch import Stopwatch  # noqa: PLC0415
+
+    def reduce(number: torch.Tensor, reduce_op: str) -> torch.Tensor:
+        return number.clamp(min=0.6) if reduce_op == "max" else number
+
+    watch, cpu = Stopwatch(MeasuredLength()), torch.device("cpu")
+    watch._wait_timer = SimpleNamespace(pop_window=lambda: SimpleNamespace(stall=0.01))
+    watch._energy_meter = EnergyMeter(None)
+    trainer = SimpleNamespace(strategy=SimpleNamespace(root_device=cpu, reduce=reduce), global_step=3)
+    watch._stop(trainer, SimpleNamespace(device=cpu))
+    assert watch.stall_share == 0.6
+
+
 # ---- what can run here
 
 

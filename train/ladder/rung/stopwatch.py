@@ -30,7 +30,8 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
     on_step: called after each step of training and validation, with the training steps done and their total.
     metrics: logged by the validation; empty without one. samples: in the measured `steps`, and trained_samples and
     updates in them and the warm-up: samples over all ranks, and steps of the optimizer. loss: mean over the measured
-    samples of all ranks; None if the steps return none. energy: of the devices of all ranks in the measured steps.
+    samples of all ranks; None if the steps return none. stall_share: of the rank that waits longest; None if unknown.
+    energy: of the devices of all ranks in the measured steps.
     """
 
     def __init__(
@@ -124,8 +125,7 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
         self._stopped_at = clock()
         self.seconds = self._stopped_at - self._measuring_since
         self.energy = _sum_over_ranks(trainer, self._energy_meter.stop())
-        stall = self._wait_timer.pop_window().stall
-        self.stall_share = None if math.isnan(stall) else stall
+        self.stall_share = _most_of_ranks(trainer, self._wait_timer.pop_window().stall)
         peak_memory()  # while the workers are alive
         self.updates = trainer.global_step
         self.loss = self._mean_loss(trainer)
@@ -146,6 +146,12 @@ class Stopwatch(Callback):  # type: ignore[misc]  # Lightning is not followed
 
 def _uuid(device: torch.device) -> str | None:
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def _most_of_ranks(trainer: Any, stall: float) -> float | None:
+    """Returns the stall of the rank that waits longest, for which all others wait; None without any. Collective."""
+    most = over_ranks(trainer, -1.0 if math.isnan(stall) else stall, "max")
+    return None if most < 0 else most
 
 
 def _sum_over_ranks(trainer: Any, energy: Energy) -> Energy:
