@@ -163,11 +163,19 @@ class RunFolder:
             self._write(self._config_path, asdict(replace(stored, batch_size=batch_size, ranks=ranks)))
 
     def _check_batch(self, config: Config, ranks: int) -> None:
-        """Raises `RefusedError` if both the batch size per rank and the global batch size have changed."""
+        """Raises `RefusedError` if both the batch size per rank and the global batch size have changed.
+
+        Also on another number of ranks of a strategy whose checkpoints are for as many alone.
+        """
         stored = _read_config(self._config_path)
         size, stored_ranks, size_now = stored.last_batch_size, stored.ranks, config.data.batch_size
         if stored_ranks is None:  # 0.1.0 did not store it
             return
+        if ranks != stored_ranks and (strategy := _fixed_strategy(config.levers)):
+            raise RefusedError(
+                f"--run {self.root}: its checkpoint is of {stored_ranks} ranks under {strategy}, from which only as "
+                f"many resume, and these would be {ranks}; take {stored_ranks} devices, or name another folder"
+            )
         if size_now == size or size_now * ranks == size * stored_ranks:
             return
         same_size, rest = divmod(size * stored_ranks, ranks)
@@ -269,6 +277,13 @@ def _without_ranks(*settings: dict[str, Any]) -> list[dict[str, Any]]:
         dropped.add("sync_batchnorm")
     kept = [",".join(part for part in parts if part.split(":")[0] not in dropped) for parts in levers]
     return [{**values, "levers": text, "data.batch_size": None} for values, text in zip(settings, kept, strict=True)]
+
+
+def _fixed_strategy(levers: str) -> str | None:
+    """Returns the strategy among levers whose checkpoints no other number of ranks resumes from; None without one."""
+    parts = (part.strip() for part in levers.split(","))
+    fixed = {*STRATEGIES}.difference(INTERCHANGEABLE_STRATEGIES)
+    return next((part for part in parts if part.split(":")[0] in fixed), None)
 
 
 @dataclass(frozen=True, kw_only=True)

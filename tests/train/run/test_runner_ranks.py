@@ -336,6 +336,14 @@ def test_a_run_goes_on_with_other_ranks_if_each_or_all_together_take_as_many_ima
         folder.check(replace(initial, levers="zero:2,bf16"), out)
 
 
+def test_a_run_under_zero_goes_on_with_as_many_ranks_alone(out: Path, tmp_path: Path) -> None:
+    """With a strategy on all GPUs, whose number is no part of the levers."""
+    folder, initial = begun(tmp_path / "run", out, "zero:2,bf16", 4, 8)
+    resume(folder, out, initial, "zero:2,bf16", 4, 8)
+    with pytest.raises(RefusedError, match=r"run: its checkpoint is of 8 ranks under zero:2, .* would be 4; take 8"):
+        resume(folder, out, initial, "zero:2,bf16", 4, 4)
+
+
 def test_batch_size_and_ranks_are_compared_with_those_of_the_session_before(out: Path, tmp_path: Path) -> None:
     folder, initial = begun(tmp_path / "run", out, "bf16", 8, 1)
     resume(folder, out, initial, "ddp:2,bf16", 8, 2)
