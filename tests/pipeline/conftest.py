@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the pipeline: decoders that runs share; for `--part I/N`, a source of a unit a video."""
+"""Fixtures of the tests of the pipeline: decoders that runs share, an OUT in a store, and parts of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from assets_in_process import new_folder, shared_decoders
+from assets_out_in_store import StoredOut, for_one_test, server_with_bucket
 from assets_parts import VIDEOS, MakeSource, Run, rows
+from assets_stores import MisbehavingServer
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.options import Options
 from facefeed.pipeline.precompute import Summary, precompute
@@ -34,6 +36,20 @@ def folder() -> Iterator[Path]:
     folder = new_folder()
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[MisbehavingServer]:
+    """An S3 server that the tests of a module share."""
+    with server_with_bucket() as server:
+        yield server
+
+
+@pytest.fixture
+def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredOut]:
+    """An OUT in that server, empty so far."""
+    with for_one_test(StoredOut(server, monkeypatch)) as store:
+        yield store
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -21,17 +20,14 @@ import pytest
 from assets_columns import FILE
 from assets_in_process import in_process, new_folder
 from assets_out_in_store import (
-    BUCKET,
     URL,
     Numbers,
     StoredOut,
     contents_of,
-    for_one_test,
     kill_and_resume,
-    server_with_bucket,
 )
 from assets_paths import python_path
-from assets_stores import MisbehavingServer, opened, without_delays
+from assets_stores import opened, without_delays
 from assets_task_pool import TasksInProcess, checked_by
 from assets_tiny_source import TinySource
 from assets_worker_in_process import worker_in_process
@@ -62,24 +58,10 @@ SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 
 
-class Store(StoredOut):
-    """The bucket, which `precompute` writes to."""
-
-    def precompute(self, source: TinySource, **given: Any) -> Summary:
-        with in_process():
-            return precompute(source.folder, URL, storage_options=self.server.options, **{**SETTINGS, **given})
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MisbehavingServer]:
-    with server_with_bucket() as server:
-        yield server
-
-
-@pytest.fixture
-def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
-    with for_one_test(Store(server, monkeypatch)) as store:
-        yield store
+def run_into(store: StoredOut, source: TinySource, **given: Any) -> Summary:
+    """`precompute` of the source into the store."""
+    with in_process():
+        return precompute(source.folder, URL, storage_options=store.server.options, **{**SETTINGS, **given})
 
 
 @pytest.fixture
@@ -98,11 +80,11 @@ def change(source: TinySource) -> None:
     source.remove("real/c.mp4")
 
 
-def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: Store, source: TinySource) -> None:
+def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: StoredOut, source: TinySource) -> None:
     out = new_folder() / "out"
     with in_process():
         local = precompute(source.folder, out, **SETTINGS)
-    stored = store.precompute(source)
+    stored = run_into(store, source)
     assert stored.manifest == local.manifest
     assert stored.manifest.rows > 0
     assert store.contents() == contents_of(out)
@@ -111,7 +93,7 @@ def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: Store, 
     store.on_another_machine()
     with in_process():
         local = precompute(source.folder, out, **SETTINGS)
-    stored = store.precompute(source)
+    stored = run_into(store, source)
     assert stored.changes == local.changes
     assert store.contents() == contents_of(out)
     assert store.is_whole()
@@ -120,89 +102,87 @@ def test_the_dataset_in_a_store_is_that_in_a_folder_byte_for_byte(store: Store, 
     }
 
 
-def test_a_loader_reads_it(store: Store, source: TinySource, tmp_path: Path) -> None:
-    manifest = store.precompute(source).manifest
+def test_a_loader_reads_it(store: StoredOut, source: TinySource, tmp_path: Path) -> None:
+    manifest = run_into(store, source).manifest
     dataset = opened(URL, tmp_path / "cache", storage_options=store.server.options)
     assert len(dataset.index) == manifest.rows
 
 
-def test_a_run_with_nothing_to_do_writes_no_unit_and_fetches_none(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_a_run_with_nothing_to_do_writes_no_unit_and_fetches_none(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     before = store.contents()
     store.server.behave()
     store.on_another_machine()
-    store.precompute(source)
+    run_into(store, source)
     assert store.server.requests == 0, "no unit's file was read"
     assert store.contents() == before
 
 
-def killed_first_runs(store: Store, source: TinySource, numbers: Numbers) -> int:
+def killed_first_runs(store: StoredOut, source: TinySource, numbers: Numbers) -> int:
     out = new_folder() / "out"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    return kill_and_resume(store, numbers, lambda: store.precompute(source), {}, contents_of(out))
+    return kill_and_resume(store, numbers, lambda: run_into(store, source), {}, contents_of(out))
 
 
-def killed_updates(store: Store, source: TinySource, numbers: Numbers) -> int:
+def killed_updates(store: StoredOut, source: TinySource, numbers: Numbers) -> int:
     """The same after a change of the source: rows of replaced units are copied, and their files are removed."""
     out = new_folder() / "out"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    store.precompute(source)
+    run_into(store, source)
     before = store.everything()
     change(source)
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    return kill_and_resume(store, numbers, lambda: store.precompute(source), before, contents_of(out))
+    return kill_and_resume(store, numbers, lambda: run_into(store, source), before, contents_of(out))
 
 
-def test_a_run_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
-    numbers = ((number, number % 2 == 1) for number in range(1, 32, 5))
+def test_a_run_killed_at_a_write_is_resumed_to_the_same_dataset(store: StoredOut, source: TinySource) -> None:
+    numbers = ((number, number % 2 == 1) for number in range(1, 32, 9))
     assert killed_first_runs(store, source, numbers) >= 3
 
 
 @pytest.mark.chaos
-def test_a_run_killed_at_any_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+def test_a_run_killed_at_any_write_is_resumed_to_the_same_dataset(store: StoredOut, source: TinySource) -> None:
     numbers = ((number, done) for number in count() for done in (False, True))
     assert killed_first_runs(store, source, numbers) > 30
 
 
-def test_an_update_killed_at_a_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
-    numbers = ((number, number % 2 == 0) for number in range(2, 48, 7))
+def test_an_update_killed_at_a_write_is_resumed_to_the_same_dataset(store: StoredOut, source: TinySource) -> None:
+    numbers = ((number, number % 2 == 0) for number in range(2, 48, 11))
     assert killed_updates(store, source, numbers) >= 2
 
 
 @pytest.mark.chaos
-def test_an_update_killed_at_any_write_is_resumed_to_the_same_dataset(store: Store, source: TinySource) -> None:
+def test_an_update_killed_at_any_write_is_resumed_to_the_same_dataset(store: StoredOut, source: TinySource) -> None:
     numbers = ((number, done) for number in count() for done in (False, True))
     assert killed_updates(store, source, numbers) > 30
 
 
-def finished_compactions(store: Store, source: TinySource, numbers: Numbers) -> int:
+def finished_compactions(store: StoredOut, source: TinySource, numbers: Numbers) -> int:
     """Compactions that are killed once they have planned; `precompute` does the rest of them."""
     out = new_folder() / "out"
     for name in ("real/e.mp4", "real/g.mp4"):
         source.put(name, "one")
         with in_process():
             precompute(source.folder, out, **SETTINGS)
-        store.precompute(source)
+        run_into(store, source)
     before = store.everything()
     assert compact(out, workers=1).merged_files == 1
 
     def compacting() -> None:
         compact(URL, workers=1, storage_options=store.server.options)
 
-    return kill_and_resume(
-        store, numbers, compacting, before, contents_of(out), resume=lambda: store.precompute(source)
-    )
+    return kill_and_resume(store, numbers, compacting, before, contents_of(out), resume=lambda: run_into(store, source))
 
 
-def test_a_compaction_that_was_killed_is_finished_too(store: Store, source: TinySource) -> None:
+def test_a_compaction_that_was_killed_is_finished_too(store: StoredOut, source: TinySource) -> None:
     assert finished_compactions(store, source, [(8, False), (9, True)]) == 2
 
 
 @pytest.mark.chaos
-def test_a_compaction_that_was_killed_anywhere_is_finished_too(store: Store, source: TinySource) -> None:
+def test_a_compaction_that_was_killed_anywhere_is_finished_too(store: StoredOut, source: TinySource) -> None:
     numbers = ((number, done) for number in count(8) for done in (False, True))
     assert finished_compactions(store, source, numbers) > 20
 
@@ -210,7 +190,7 @@ def test_a_compaction_that_was_killed_anywhere_is_finished_too(store: Store, sou
 @pytest.mark.parametrize("fault", ["slow_down", "lost"])
 @pytest.mark.parametrize("phase", [0, 1])
 def test_writes_that_fail_in_passing_are_repeated_and_nothing_is_there_twice(
-    store: Store, source: TinySource, fault: str, phase: int
+    store: StoredOut, source: TinySource, fault: str, phase: int
 ) -> None:
     """Of a write whose answer is lost, the repeated one finds the file that it was to create."""
     out = new_folder() / "out"
@@ -221,18 +201,18 @@ def test_writes_that_fail_in_passing_are_repeated_and_nothing_is_there_twice(
             precompute(source.folder, out, **SETTINGS)
         store.server.behave()
         store.server.write_faults = lambda number: fault if number % 2 == phase else None
-        store.precompute(source)
+        run_into(store, source)
         assert store.server.writes > 20
         store.server.behave()
         assert store.contents() == contents_of(out)
 
 
 def test_a_store_that_refuses_to_be_written_to_is_named_and_nothing_is_hidden_in_the_error(
-    store: Store, source: TinySource
+    store: StoredOut, source: TinySource
 ) -> None:
     store.server.write_faults = lambda number: "denied"
     with pytest.raises(UsageError, match=rf"^{URL}/.*refuses to write it .*Access Denied") as raised:
-        store.precompute(source)
+        run_into(store, source)
     assert "not-to-be-shown" not in str(raised.value)
     assert os.environ["XDG_CACHE_HOME"] not in str(raised.value)
     store.server.behave()
@@ -241,7 +221,7 @@ def test_a_store_that_refuses_to_be_written_to_is_named_and_nothing_is_hidden_in
 
 @pytest.mark.parametrize(("fault", "reason"), [("refused", "ExpiredToken"), ("denied", "AccessDenied")])
 def test_a_worker_that_the_store_refuses_is_named_by_its_host_and_no_input_is_at_fault(
-    store: Store, source: TinySource, fault: str, reason: str
+    store: StoredOut, source: TinySource, fault: str, reason: str
 ) -> None:
     def expire(_: object) -> None:
         store.server.write_faults = lambda number: fault
@@ -255,7 +235,7 @@ def test_a_worker_that_the_store_refuses_is_named_by_its_host_and_no_input_is_at
 
 
 @pytest.mark.parametrize("call", ["files.os.fsync", "commit.unit_file.pq.ParquetWriter"])
-def test_a_local_disk_that_is_full_is_named_by_its_folder(store: Store, source: TinySource, call: str) -> None:
+def test_a_local_disk_that_is_full_is_named_by_its_folder(store: StoredOut, source: TinySource, call: str) -> None:
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -263,25 +243,25 @@ def test_a_local_disk_that_is_full_is_named_by_its_folder(store: Store, source: 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"facefeed.pipeline.{call}", full)
         with pytest.raises(StoppedError, match=rf"^{folder}/.*No space left on device; .*make room"):
-            store.precompute(source)
-    store.precompute(source)
+            run_into(store, source)
+    run_into(store, source)
     assert store.is_whole()
 
 
-def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(store: Store, source: TinySource) -> None:
+def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(store: StoredOut, source: TinySource) -> None:
     store.server.write_faults = lambda number: "slow_down" if number >= 14 else None
     with pytest.raises(StoppedError, match=rf"^{URL}/.*does not (accept|remove) the file"):
-        store.precompute(source)
+        run_into(store, source)
     store.server.behave()
     store.patch.setattr(store_lock, "process_exists", lambda pid: False)
-    store.precompute(source)
+    run_into(store, source)
     assert store.is_whole()
 
 
-def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: Store, source: TinySource) -> None:
+def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: StoredOut, source: TinySource) -> None:
     store.server.ignores_conditions = True
     with pytest.raises(UsageError, match="does not create files on the condition that there is none"):
-        store.precompute(source)
+        run_into(store, source)
     assert [name for name in store.names() if not name.startswith("leases/")] == []
 
 
@@ -296,40 +276,38 @@ def test_a_store_that_overwrites_what_is_to_be_created_is_refused(store: Store, 
     ],
 )
 def test_an_address_that_cannot_hold_a_dataset_is_refused(
-    store: Store, source: TinySource, url: str, text: str
+    store: StoredOut, source: TinySource, url: str, text: str
 ) -> None:
     with pytest.raises(UsageError, match=text):
         precompute(source.folder, url, storage_options=store.server.options, **SETTINGS)
 
 
-def test_what_is_no_dataset_is_not_written_to(store: Store, source: TinySource) -> None:
+def test_what_is_no_dataset_is_not_written_to(store: StoredOut, source: TinySource) -> None:
     store.write("notes.txt", b"mine")
     with pytest.raises(RefusedError, match=rf"OUT='{URL}': holds files that are no facefeed dataset"):
-        store.precompute(source)
+        run_into(store, source)
     assert store.names() == ["notes.txt"]
 
 
 @pytest.mark.parametrize("marker", ["", "plan/", "receipts/", "faces/train/", "faces/train"])
-def test_objects_that_mark_folders_are_no_files(store: Store, source: TinySource, marker: str) -> None:
+def test_objects_that_mark_folders_are_no_files(store: StoredOut, source: TinySource, marker: str) -> None:
     """As the console of S3 and some tools write them; adlfs lists those of Azure without the slash."""
-    put = {"Bucket": BUCKET, "Key": f"set/{marker}", "Body": b""}
-    store.files.call_s3("put_object", **put)
-    store.precompute(source)
-    store.files.call_s3("put_object", **put)
+    store.write(marker, b"")
+    run_into(store, source)
+    store.write(marker, b"")
     assert store.is_whole()
-    store.precompute(source)
-    store.files.call_s3("delete_object", Bucket=BUCKET, Key=f"set/{marker}")
+    run_into(store, source)
 
 
-def test_nothing_is_left_on_the_local_disk(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_nothing_is_left_on_the_local_disk(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     assert store.is_whole()
     with pytest.raises(RefusedError):
-        store.precompute(source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
+        run_into(store, source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
     assert [*(Path(os.environ["XDG_CACHE_HOME"]) / "facefeed" / "working").iterdir()] == []
 
 
-def test_a_run_that_was_beaten_to_the_plan_is_refused(store: Store, source: TinySource) -> None:
+def test_a_run_that_was_beaten_to_the_plan_is_refused(store: StoredOut, source: TinySource) -> None:
     """As one that was paused until another had taken its lease."""
     extend = _Run.extend_plan
 
@@ -339,11 +317,11 @@ def test_a_run_that_was_beaten_to_the_plan_is_refused(store: Store, source: Tiny
 
     store.patch.setattr(_Run, "extend_plan", extend_late)
     with pytest.raises(RefusedError, match=rf"^{URL}: another run has planned meanwhile"):
-        store.precompute(source)
+        run_into(store, source)
 
 
 def test_a_large_file_whose_last_answer_is_lost_is_written(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: StoredOut, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is sent in parts, which s3fs wants to take back then, and cannot."""
     monkeypatch.setattr("s3fs.core.calculate_chunksize", lambda *_, **__: 5 << 20)
@@ -359,10 +337,10 @@ def test_a_large_file_whose_last_answer_is_lost_is_written(
         store.remove("faces/train/large.parquet")
 
 
-def test_what_was_removed_before_is_not_removed_again(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_what_was_removed_before_is_not_removed_again(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     change(source)
-    store.precompute(source)
+    run_into(store, source)
     removed: list[str] = []
     remove = WritableFiles.remove
 
@@ -371,11 +349,11 @@ def test_what_was_removed_before_is_not_removed_again(store: Store, source: Tiny
         remove(files, name)
 
     store.patch.setattr(WritableFiles, "remove", removing)
-    store.precompute(source)
+    run_into(store, source)
     assert [name for name in removed if name.startswith(("faces/", "receipts/", "index/"))] == []
 
 
-def test_a_large_copy_may_take_longer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_copy_may_take_longer(store: StoredOut, monkeypatch: pytest.MonkeyPatch) -> None:
     without_delays(monkeypatch, timeout_seconds=1.0)
     limits: list[float] = []
     files = WritableFiles(StoreAddress(URL, store.server.options), StoreCounter())
@@ -385,22 +363,22 @@ def test_a_large_copy_may_take_longer(store: Store, monkeypatch: pytest.MonkeyPa
     assert limits == [601.0]
 
 
-def test_rows_of_other_settings_are_not_mixed_in(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_rows_of_other_settings_are_not_mixed_in(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     before = store.contents()
     with pytest.raises(RefusedError, match=rf"OUT='{URL}': was made with other settings \(margin"):
-        store.precompute(source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
+        run_into(store, source, options=Options(**{**vars(OPTIONS), "margin": 0.5}))
     assert store.contents() == before
 
 
-def test_a_dataset_with_added_columns_is_continued_as_in_a_folder(store: Store, source: TinySource) -> None:
+def test_a_dataset_with_added_columns_is_continued_as_in_a_folder(store: StoredOut, source: TinySource) -> None:
     out = new_folder() / "out"
 
     def run() -> Summary:
         with in_process():
             precompute(source.folder, out, **SETTINGS)
         store.on_another_machine()
-        return store.precompute(source)
+        return run_into(store, source)
 
     def add() -> int:
         local = add_columns(out, f"{FILE}:Colour", workers=1)
@@ -423,14 +401,14 @@ def test_a_dataset_with_added_columns_is_continued_as_in_a_folder(store: Store, 
     assert store.is_whole()
 
 
-def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: Store, source: TinySource) -> None:
+def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: StoredOut, source: TinySource) -> None:
     out = new_folder() / "out"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    assert store.precompute(source, part="2/2").units_left > 0
+    assert run_into(store, source, part="2/2").units_left > 0
     assert "manifest.json" not in store.names()
     store.on_another_machine()
-    assert store.precompute(source, part="1/2").units_left == 0
+    assert run_into(store, source, part="1/2").units_left == 0
     assert store.contents() == contents_of(out)
 
 
@@ -454,7 +432,9 @@ if __name__ == "__main__":
 
 
 @pytest.mark.processes
-def test_a_run_whose_processes_are_killed_is_resumed_at_once(store: Store, source: TinySource, tmp_path: Path) -> None:
+def test_a_run_whose_processes_are_killed_is_resumed_at_once(
+    store: StoredOut, source: TinySource, tmp_path: Path
+) -> None:
     """With workers of Dask, which publish to the store themselves."""
     out, script = new_folder() / "out", tmp_path / "run.py"
     script.write_text(_RUN)
@@ -474,7 +454,7 @@ def test_a_run_whose_processes_are_killed_is_resumed_at_once(store: Store, sourc
     assert store.is_whole()
 
 
-def test_a_copied_dataset_without_parts_of_the_index_goes_on(store: Store, source: TinySource) -> None:
+def test_a_copied_dataset_without_parts_of_the_index_goes_on(store: StoredOut, source: TinySource) -> None:
     out = new_folder() / "out"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
@@ -483,13 +463,13 @@ def test_a_copied_dataset_without_parts_of_the_index_goes_on(store: Store, sourc
     change(source)
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    store.precompute(source)
+    run_into(store, source)
     assert store.contents() == contents_of(out)
 
 
 @pytest.mark.parametrize("damage", ["cut", "gone", "flipped"])
-def test_damaged_parts_of_the_index_are_written_again(store: Store, source: TinySource, damage: str) -> None:
-    store.precompute(source)
+def test_damaged_parts_of_the_index_are_written_again(store: StoredOut, source: TinySource, damage: str) -> None:
+    run_into(store, source)
     before = store.contents()
     for name in store.names():
         if name.startswith("index/"):
@@ -497,34 +477,34 @@ def test_damaged_parts_of_the_index_are_written_again(store: Store, source: Tiny
             flipped = content[:60] + bytes([content[60] ^ 1]) + content[61:]
             store.remove(name) if damage == "gone" else store.write(name, content[:-9] if damage == "cut" else flipped)
     store.on_another_machine()
-    store.precompute(source)
+    run_into(store, source)
     assert store.contents() == before
 
 
-def test_a_unit_whose_file_was_cut_is_done_again(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_a_unit_whose_file_was_cut_is_done_again(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     before, name = store.contents(), store.units()[0]
     store.write(name, store.read(name)[:-1])
-    store.precompute(source)
+    run_into(store, source)
     assert store.contents() == before
 
 
-def test_a_receipt_that_was_lost_is_made_from_its_file(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_a_receipt_that_was_lost_is_made_from_its_file(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     before, name = store.contents(), next(name for name in store.names() if name.startswith("receipts/"))
     store.remove(name)
-    store.precompute(source)
+    run_into(store, source)
     assert store.contents() == before
 
 
-def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_verify_reads_every_byte_in_the_store(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     options, name = store.server.options, store.units()[0]
     content = store.read(name)
     result = verify(URL, storage_options=options)
     assert (result.files, result.rows, result.findings) == (
         len(store.units()),
-        store.precompute(source).manifest.rows,
+        run_into(store, source).manifest.rows,
         [],
     )
     middle = len(content) // 2
@@ -545,8 +525,8 @@ def test_verify_reads_every_byte_in_the_store(store: Store, source: TinySource) 
     store.write("manifest.json", manifest)
 
 
-def test_workers_that_verify_fetch_their_files_themselves_and_leave_none(store: Store, source: TinySource) -> None:
-    store.precompute(source)
+def test_workers_that_verify_fetch_their_files_themselves_and_leave_none(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source)
     options, name = store.server.options, store.units()[0]
     content = store.read(name)
     store.write(name, content[: len(content) // 2])
@@ -561,11 +541,11 @@ def test_workers_that_verify_fetch_their_files_themselves_and_leave_none(store: 
         assert verify(URL, storage_options=options, workers=2).findings == [], "the index is that of the files"
 
 
-def test_inspect_shows_what_it_shows_of_a_folder(store: Store, source: TinySource, tmp_path: Path) -> None:
+def test_inspect_shows_what_it_shows_of_a_folder(store: StoredOut, source: TinySource, tmp_path: Path) -> None:
     out = new_folder() / "set"
     with in_process():
         precompute(source.folder, out, **SETTINGS)
-    store.precompute(source)
+    run_into(store, source)
     pages = []
     with open_out(URL, store.server.options) as paths:
         for dataset, place in ((paths, URL), (out, str(out))):
@@ -578,8 +558,8 @@ def test_inspect_shows_what_it_shows_of_a_folder(store: Store, source: TinySourc
     assert len(pages[0][2]) > 3
 
 
-def test_verify_names_who_is_at_work(store: Store, source: TinySource) -> None:
-    store.precompute(source, part="1/2")
+def test_verify_names_who_is_at_work(store: StoredOut, source: TinySource) -> None:
+    run_into(store, source, part="1/2")
     locks = StoreLocks(WritableFiles(StoreAddress(URL, store.server.options), StoreCounter()))
     with locks.hold("part-2-of-2.lease", work="facefeed precompute --part 2/2"):
         unfinished = verify(URL, storage_options=store.server.options).unfinished
@@ -590,12 +570,12 @@ def test_verify_names_who_is_at_work(store: Store, source: TinySource) -> None:
     assert f"run `facefeed precompute SRC {URL}` again" in unfinished.remarks[-1]
 
 
-def test_verify_names_an_address_without_a_dataset(store: Store) -> None:
+def test_verify_names_an_address_without_a_dataset(store: StoredOut) -> None:
     with pytest.raises(UsageError, match=rf"^{URL}: no manifest.json"):
         verify(URL, storage_options=store.server.options)
 
 
-def test_a_dry_run_writes_nothing_to_the_store(store: Store, source: TinySource) -> None:
+def test_a_dry_run_writes_nothing_to_the_store(store: StoredOut, source: TinySource) -> None:
     with in_process():
         settings = {name: value for name, value in SETTINGS.items() if name != "max_failed"}
         result = dry_run(source.folder, URL, storage_options=store.server.options, workers=1, **settings)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -20,11 +19,8 @@ from assets_out_in_store import (
     Numbers,
     StoredOut,
     contents_of,
-    for_one_test,
     kill_and_resume,
-    server_with_bucket,
 )
-from assets_stores import MisbehavingServer
 from click.testing import CliRunner
 from facefeed.loaders import FaceDataLoader
 from facefeed.pipeline.added_columns.run import AddSummary, add_columns, remove_columns
@@ -42,18 +38,6 @@ from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 UNITS, ROWS = 4, 28
 SOURCE = f"{FILE}:Colour"
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MisbehavingServer]:
-    with server_with_bucket() as server:
-        yield server
-
-
-@pytest.fixture
-def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredOut]:
-    with for_one_test(StoredOut(server, monkeypatch)) as store:
-        yield store
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,6 @@ import os
 import shutil
 import threading
 from collections import namedtuple
-from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,9 @@ from assets_out_in_store import (
     Numbers,
     StoredOut,
     contents_of,
-    for_one_test,
     kill_and_resume,
-    server_with_bucket,
 )
-from assets_stores import MisbehavingServer, opened
+from assets_stores import opened
 from click.testing import CliRunner
 from facefeed.pipeline.cli import main
 from facefeed.pipeline.commit import store_lock
@@ -44,18 +41,6 @@ from facefeed.pipeline.errors import CorruptDataError, RefusedError, StoppedErro
 from facefeed.pipeline.planning.plan import Plan, PlanPart
 
 FILES_BEFORE, FILES = 4, 2
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MisbehavingServer]:
-    with server_with_bucket() as server:
-        yield server
-
-
-@pytest.fixture
-def store(server: MisbehavingServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredOut]:
-    with for_one_test(StoredOut(server, monkeypatch)) as store:
-        yield store
 
 
 @pytest.fixture(scope="module")
@@ -377,7 +362,7 @@ def killed_compactions(store: StoredOut, out: Path, compacted: dict[str, bytes],
 def test_a_compaction_killed_at_a_write_is_resumed_and_readers_have_all_rows(
     store: StoredOut, out: Path, compacted: dict[str, bytes], tmp_path: Path
 ) -> None:
-    numbers = ((number, number % 2 == 1) for number in range(4, 24, 5))
+    numbers = ((number, number % 2 == 1) for number in range(4, 24, 7))
     assert killed_compactions(store, out, compacted, tmp_path, numbers) >= 3
 
 

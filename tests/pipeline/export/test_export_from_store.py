@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from assets_dataset import HALVED, Clip, copy_dataset, make_dataset
 from assets_export import files_below, run_export
-from assets_out_in_store import URL, StoredOut, contents_of, for_one_test, server_with_bucket
+from assets_out_in_store import URL, StoredOut, contents_of
 from assets_rows import damage
-from assets_stores import MisbehavingServer
 from facefeed.pipeline.compaction.run import compact
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
 from facefeed.pipeline.export import run as export_run
 from facefeed.pipeline.export.request import ExportRequest
 from facefeed.pipeline.export.rows import StoredRows
 from facefeed.pipeline.export.run import export
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[MisbehavingServer]:
-    with server_with_bucket() as server:
-        yield server
 
 
 @pytest.fixture(scope="module")
@@ -34,12 +26,10 @@ def out(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def store(server: MisbehavingServer, out: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StoredOut]:
-    with for_one_test(StoredOut(server, monkeypatch)) as store:
-        store.restore({name: (out / name).read_bytes() for name in contents_of(out)})
-        monkeypatch.setenv("AWS_ENDPOINT_URL", server.url)
-        server.behave()
-        yield store
+def store(store: StoredOut, out: Path, monkeypatch: pytest.MonkeyPatch) -> StoredOut:
+    store.restore({name: (out / name).read_bytes() for name in contents_of(out)})
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.server.url)
+    return store
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import fsspec
 import pytest
 from assets_dataset import HALVED, NO_ROWS, Clip
 from assets_in_process import new_folder
@@ -33,27 +32,25 @@ SMALL = (
 
 @dataclass
 class StoredOut:
-    """The bucket, and who writes to it."""
+    """The bucket, and who writes to it. The server is in this process: what it holds is asked for without requests."""
 
     server: MisbehavingServer
     patch: pytest.MonkeyPatch
-    files: Any = field(init=False)
-
-    def __post_init__(self) -> None:
-        options = self.server.options
-        self.files = fsspec.filesystem("s3", skip_instance_cache=True, use_listings_cache=False, **options)
 
     def names(self) -> list[str]:
-        return sorted(name.removeprefix(f"{BUCKET}/set/") for name in self.files.find(f"{BUCKET}/set"))
+        return sorted(key.removeprefix("set/") for key in [*_backend().get_bucket(BUCKET).keys])
 
     def read(self, name: str) -> bytes:
-        return bytes(self.files.cat_file(f"{BUCKET}/set/{name}"))
+        stored = _backend().get_object(BUCKET, f"set/{name}")
+        if stored is None:
+            raise FileNotFoundError(name)
+        return bytes(stored.value)
 
     def write(self, name: str, content: bytes) -> None:
-        self.files.pipe_file(f"{BUCKET}/set/{name}", content)
+        _backend().put_object(BUCKET, f"set/{name}", content)
 
     def remove(self, name: str) -> None:
-        self.files.rm_file(f"{BUCKET}/set/{name}")
+        _backend().delete_object(BUCKET, f"set/{name}")
 
     def units(self) -> list[str]:
         return [name for name in self.names() if name.startswith("faces/")]
@@ -100,19 +97,24 @@ def contents_of(out: Path) -> dict[str, bytes]:
     return {name: timeless(name, (out / name).read_bytes()) for name in kept}
 
 
+def _backend() -> Any:
+    """What the server of this process stores."""
+    from moto.core import DEFAULT_ACCOUNT_ID  # noqa: PLC0415 (a second)
+    from moto.s3.models import s3_backends  # noqa: PLC0415
+
+    return s3_backends[DEFAULT_ACCOUNT_ID]["aws"]
+
+
 @contextmanager
 def server_with_bucket() -> Iterator[MisbehavingServer]:
     """A server with an empty bucket, for the tests of a module."""
     with pytest.MonkeyPatch.context() as patch, s3_server(patch) as server:
-        fsspec.filesystem("s3", skip_instance_cache=True, **server.options).mkdir(BUCKET)
+        _backend().create_bucket(BUCKET, "us-east-1")
         yield server
 
 
-_Out = TypeVar("_Out", bound=StoredOut)
-
-
 @contextmanager
-def for_one_test(store: _Out) -> Iterator[_Out]:
+def for_one_test(store: StoredOut) -> Iterator[StoredOut]:
     """Yields the store, which is emptied and behaves again after the block."""
     without_delays(store.patch)
     store.on_another_machine()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import socket
 import threading
 import urllib.request
@@ -115,10 +116,14 @@ class MisbehavingServer:
 
 @contextmanager
 def s3_server(patch: pytest.MonkeyPatch) -> Iterator[MisbehavingServer]:
-    """An S3 server with an empty bucket `faces`."""
+    """An S3 server without buckets. Clients of one process read the description of S3 once: it takes longer to read it
+    than to send ten requests.
+    """
+    import botocore.session  # noqa: PLC0415 (only who reads from a store needs it)
     from moto.server import DomainDispatcherApplication, create_backend_app  # noqa: PLC0415 (a second)
     from werkzeug.serving import make_server  # noqa: PLC0415
 
+    patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         patch.setenv(name, "testing")
     patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
