@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import NoneType
 from typing import Any
 
 from .commit.adoption import adopt_files
@@ -27,6 +26,7 @@ from .console import first_names, plural
 from .dataset.added_columns import IncompleteSet
 from .dataset.manifest import Manifest
 from .dataset.out import OutPaths
+from .dataset.stores.remote_files import stop_where_refused
 from .dataset.stores.writing import open_out
 from .dryrun.forecast import Forecast, load_forecast
 from .errors import RefusedError, StoppedError, UsageError
@@ -166,7 +166,7 @@ def precompute(
     if isinstance(cluster, str):
         check_batch_system(cluster)
     retry, job_share = retry_predicate(retry_failed), job_share_of(part, retry_failed)
-    if not isinstance(max_failed, (FailureLimit, NoneType)):
+    if not isinstance(max_failed, FailureLimit | None):
         raise UsageError(f"max_failed={max_failed!r}: must be a FailureLimit; try FailureLimit.parse('1%')")
     progress = progress or Progress.silent()
     with (
@@ -224,13 +224,14 @@ class _Run:
             changes = self.find_changes(run_state)
             run_state = run_state.with_gone(inputs_not_to_decode(run_state, changes))
             run_state = self.extend_plan(run_state, changes, lease)
-            with lease.shared_with_parts():
-                totals = self.process_pending_units(run_state)
-            self.paths.files.refresh()
-            units_left = sum(1 for _ in run_state.pending_units())
-            lease.check()
-            parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
-            manifest, failures, incomplete_columns = self.finalize(run_state, changes, units_left)
+            with stop_where_refused("finished units"):
+                with lease.shared_with_parts():
+                    totals = self.process_pending_units(run_state)
+                self.paths.files.refresh()
+                units_left = sum(1 for _ in run_state.pending_units())
+                lease.check()
+                parts_at_work = len(lease.parts_at_work())  # removes leases, as only the holder may
+                manifest, failures, incomplete_columns = self.finalize(run_state, changes, units_left)
         with_rows = {*changes.gone} - run_state.without_rows(changes.gone)
         return Summary(
             manifest=manifest, part=self.job_share, units_left=units_left, parts_at_work=parts_at_work,

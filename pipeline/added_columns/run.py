@@ -20,6 +20,7 @@ from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OtherVersionError
 from ..dataset.out import OutPaths
 from ..dataset.schema import DENSE_COLUMNS
+from ..dataset.stores.remote_files import stop_where_refused
 from ..dataset.stores.writing import open_out
 from ..errors import CorruptDataError, FacefeedError, RefusedError, StoppedError, UsageError
 from ..execution.capacity import num_workers_without_gpu, visible_gpus
@@ -127,22 +128,25 @@ def add_columns(
                 f"verify {root}`"
             )
         rows_before = done = rows - sum(unit.rows for unit in pending)
-        if pending:
-            on_progress(done, rows)
-            num_workers = workers or _default_num_workers(loaded)
-            with closing(add_to_units(column_set, load, pending, num_workers)) as finished:
-                for unit in finished:
-                    done += unit.rows
-                    on_progress(done, rows)
-        lease.check()
-        if pending:
-            files.refresh()  # other processes may have written
-        if pending or not _is_indexed(column_set):
-            incomplete = {each.column_set.name: each for each in _renew_index(run_state, manifest)}
-            if column_set.name in incomplete:  # on a network mount, what one look finds another may miss
-                raise StoppedError(f"{column_set.folder}: files are not there any more: {incomplete[column_set.name]}")
-        elif current_index_path(root) == run_state.paths.next_index:  # a run ended before it had installed that
-            install_index(run_state.paths)
+        with stop_where_refused("finished units"):
+            if pending:
+                on_progress(done, rows)
+                num_workers = workers or _default_num_workers(loaded)
+                with closing(add_to_units(column_set, load, pending, num_workers)) as finished:
+                    for unit in finished:
+                        done += unit.rows
+                        on_progress(done, rows)
+            lease.check()
+            if pending:
+                files.refresh()  # other processes may have written
+            if pending or not _is_indexed(column_set):
+                incomplete = {each.column_set.name: each for each in _renew_index(run_state, manifest)}
+                if column_set.name in incomplete:  # on a network mount, what one look finds another may miss
+                    raise StoppedError(
+                        f"{column_set.folder}: files are not there any more: {incomplete[column_set.name]}"
+                    )
+            elif current_index_path(root) == run_state.paths.next_index:  # a run ended before it had installed that
+                install_index(run_state.paths)
         return AddSummary(
             name=column_set.name, fingerprint=column_set.fingerprint, columns=column_set.schema.names,
             indexed=[field.name for field in column_set.indexed_fields], units=len(pending),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,9 +33,9 @@ from ..dataset.index import current_index_path
 from ..dataset.index_builder import faces_of
 from ..dataset.manifest import Manifest, Receipt
 from ..dataset.out import OutPaths
-from ..dataset.stores.remote_files import RefusedByStoreError
+from ..dataset.stores.remote_files import stop_where_refused
 from ..dataset.stores.writing import open_out
-from ..errors import CorruptDataError, RefusedError, StoppedError, UsageError
+from ..errors import CorruptDataError, RefusedError, UsageError
 from ..execution.capacity import num_workers_without_gpu
 from ..files import stop_on_any_disk_error
 from ..planning.plan import Plan, PlanPart, Unit
@@ -133,7 +133,7 @@ def compact(
             manifest = finished_manifest(paths, or_in_compaction=True)
             compaction = _Compaction(paths, manifest, lease, workers or num_workers_without_gpu())
             units = compaction.plan((target_mb or _DEFAULT_TARGET_MB) * 1_000_000, on_progress)
-            with _stop_where_refused():
+            with stop_where_refused("merged files"):
                 merged_rows = compaction.merge(units, on_progress)
                 manifest, incomplete, removed_files = compaction.finish()
             return CompactSummary(
@@ -142,18 +142,6 @@ def compact(
                 is_resumed=compaction.is_resumed, size_bytes=manifest.bytes, incomplete_columns=incomplete,
                 seconds=time.monotonic() - started,
             )  # fmt: skip
-
-
-@contextmanager
-def _stop_where_refused() -> Iterator[None]:
-    """Converts a refusal by the store, as of credentials that have expired, to a resumable `StoppedError`."""
-    try:
-        yield
-    except RefusedByStoreError as error:
-        raise StoppedError(
-            f"{error.what}; merged files are kept: check the credentials and their rights, then run the same command "
-            "again"
-        ) from error
 
 
 class _Compaction:

@@ -234,6 +234,28 @@ def test_a_worker_that_the_store_refuses_is_named_by_its_host_and_no_input_is_at
     assert [name for name in store.names() if name.startswith(("faces/", "receipts/"))] == []
 
 
+def test_credentials_that_expire_amid_the_run_stop_it_and_the_next_one_resumes(
+    store: StoredOut, source: TinySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finalize = _Run.finalize
+
+    def expire(*arguments: Any) -> Any:
+        store.server.write_faults = lambda _: "refused"
+        return finalize(*arguments)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_Run, "finalize", expire)
+        with pytest.raises(StoppedError, match=r"ExpiredToken.*finished units are kept.*run the same command again"):
+            run_into(store, source)
+    store.server.behave()
+    finished = {name: store.read(name) for name in store.names() if name.startswith(("faces/", "receipts/"))}
+    store.on_another_machine()
+    monkeypatch.setattr(store_lock, "process_exists", lambda pid: False)  # the lease could not be released either
+    run_into(store, source)
+    assert {name: store.read(name) for name in finished} == finished
+    assert store.is_whole()
+
+
 @pytest.mark.parametrize("call", ["files.os.fsync", "commit.unit_file.pq.ParquetWriter"])
 def test_a_local_disk_that_is_full_is_named_by_its_folder(store: StoredOut, source: TinySource, call: str) -> None:
     def full(*_: object, **__: object) -> None:

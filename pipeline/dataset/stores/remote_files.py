@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import Any, Literal, TypeVar
 
 from ...errors import StoppedError, UsageError
@@ -51,6 +51,20 @@ class RefusedByStoreError(UnusableStoreError):
             f"{what}; check the credentials, their rights and the address, then run the same command again"
         )
         self.what, self.by_credentials = what, by_credentials
+
+
+@contextmanager
+def stop_where_refused(kept: str) -> Iterator[None]:
+    """Converts a refusal amid the work, as of credentials that have expired, to a resumable `StoppedError`.
+
+    `kept`: what stays of the work, for the message.
+    """
+    try:
+        yield
+    except RefusedByStoreError as error:
+        raise StoppedError(
+            f"{error.what}; {kept} are kept: check the credentials and their rights, then run the same command again"
+        ) from error
 
 
 class RemoteFiles:

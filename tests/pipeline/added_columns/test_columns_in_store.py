@@ -290,6 +290,20 @@ def test_a_store_that_stops_answering_stops_the_run_which_is_resumed(plain: Stor
     assert plain.contents() == contents_of(coloured)
 
 
+def test_credentials_that_expire_amid_the_run_stop_it_and_the_next_one_resumes(
+    plain: StoredOut, coloured: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def expire(*_: int) -> None:
+        plain.server.write_faults = lambda _: "refused"
+
+    with pytest.raises(StoppedError, match=r"ExpiredToken.*finished units are kept.*run the same command again"):
+        adding(plain, on_progress=expire)
+    plain.server.behave()
+    monkeypatch.setattr(store_lock, "process_exists", lambda pid: False)  # the lease could not be released either
+    adding(plain)
+    assert plain.contents() == contents_of(coloured)
+
+
 def killed(store: StoredOut, work: str, numbers: Numbers, out: Path, coloured: Path, compacted: Path) -> int:
     run, before, expected = {
         "add": (adding, out, coloured),
