@@ -205,18 +205,29 @@ class _Compaction:
             raise RefusedError(f"{self._paths.place}: another run has planned meanwhile; run this again") from error
 
     def _refuse_full_disk(self, units: Sequence[Unit]) -> None:
-        """In a folder, copies of all small files; of a store, those of the units at hand beside what they become."""
-        sizes = sorted((sum(receipt.bytes for receipt in self._replaced(unit)) for unit in units), reverse=True)
-        is_remote, root = self._paths.files.is_remote, self._paths.root
-        needed = 2 * sum(sizes[: self._num_workers]) if is_remote else sum(sizes)
+        """In a folder, copies of all small files; of a store, those of the units at hand beside what they become.
+
+        Added columns of one unit after the other are merged, once all rows are.
+        """
+        files, root, sets = self._paths.files, self._paths.root, self._column_sets()
+        replaced = [[receipt for receipt in self._replaced(unit) if receipt.file] for unit in units]
+        sizes = sorted((sum(receipt.bytes for receipt in receipts) for receipts in replaced), reverse=True)
+        of_columns = [
+            sum(files.size_bytes(column_set.unit_file(receipt.unit)) or 0 for receipt in receipts)
+            for receipts in replaced
+            for column_set in sets
+        ]
+        needed = sum(sizes) + sum(of_columns)
+        if files.is_remote:
+            needed = 2 * max([sum(sizes[: self._num_workers]), *of_columns])
         if needed > (free := shutil.disk_usage(root).free):
             what, remedy = "are copied before they are removed", "make room"
-            if is_remote:
+            if files.is_remote:
                 what = f"and what they are merged into are in {root.parent} at a time"
                 remedy += ", give fewer --workers or a smaller --target-mb, or set XDG_CACHE_HOME to another disk"
             raise RefusedError(
-                f"{root}: small files of {filesize.decimal(needed)} {what}, and {filesize.decimal(free)} are free; "
-                f"nothing was written: {remedy}"
+                f"{root}: small files of {filesize.decimal(needed)}{', with their added columns,' if sets else ''} "
+                f"{what}, and {filesize.decimal(free)} are free; nothing was written: {remedy}"
             )
 
     def merge(self, units: Sequence[Unit], on_progress: OnProgress) -> int:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
+from collections import namedtuple
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from assets_columns import FILE, Colour, Large
+from assets_columns import FILE, Colour, Large, Returning
 from assets_dataset import copy_dataset, make_dataset
 from assets_out_in_store import (
     SMALL,
@@ -37,6 +40,7 @@ from facefeed.pipeline.verify.check import verify
 from facefeed.pipeline.verify.rebuild import rebuild_index_file
 
 UNITS, ROWS = 4, 28
+NOISE = pa.schema([("noise", pa.list_(pa.float32(), 2500))])
 SOURCE = f"{FILE}:Colour"
 
 
@@ -257,6 +261,24 @@ def test_a_compaction_carries_them_as_in_a_folder(with_columns: StoredOut, compa
     compacting(with_columns)
     assert with_columns.contents() == contents_of(compacted)
     assert with_columns.is_whole()
+
+
+def test_a_compaction_needs_room_for_the_columns_that_it_merges_at_a_time(
+    plain: StoredOut, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They may be larger than the rows."""
+    random = np.random.default_rng(0)
+    adding(plain, Returning(lambda faces: {"noise": random.random((len(faces), 2500), np.float32)}, NOISE))
+    merged = {Path(name).stem for name in plain.units() if name.startswith("faces/train/")}
+    size = sum(len(plain.read(name)) for name in column_files(plain) if Path(name).stem in merged)
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 2 * size - 1))
+    with pytest.raises(
+        RefusedError, match=rf"^{URL}: small files .*, with their added columns, and what they .* --work"
+    ):
+        compacting(plain)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, 2 * size))
+    compacting(plain)
 
 
 def test_a_compaction_where_they_lack_rows_is_refused_with_the_command(with_columns: StoredOut) -> None:

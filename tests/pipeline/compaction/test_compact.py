@@ -263,9 +263,20 @@ def test_a_disk_without_room_for_a_copy_is_refused_before_anything_is_written(
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 10**9 - 1000, 1000))
     before = names_of(out)
-    with pytest.raises(RefusedError, match=r"small files of [\d.]+ kB are copied before .* 1\.0 kB are free"):
+    with pytest.raises(RefusedError, match=r"small files of [\d.]+ kB, .* are copied before .* 1\.0 kB are free"):
         compact(out)
     assert names_of(out) - {"driver.lease"} == before - {"driver.lease"}
+
+
+def test_the_disk_needs_room_for_a_copy_of_their_added_columns_too(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small = [path for split in ("train", "val") for path in out.glob(f"faces/{split}/*.parquet")]
+    copied = [*small, *(path for unit in small for path in out.glob(f"columns/*/{unit.name}"))]
+    size, usage = sum(path.stat().st_size for path in copied), namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, size - 1))
+    with pytest.raises(RefusedError, match=r"small files of .* with their added columns, are copied before"):
+        compact(out)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(10**9, 0, size))
+    assert compact(out).merged_files == 2
 
 
 def test_a_dataset_that_lacks_a_file_is_refused_with_what_to_do(out: Path) -> None:
