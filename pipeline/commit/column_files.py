@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -79,9 +80,12 @@ def _write_receipt(column_set: ColumnSet, unit: Receipt, size_bytes: int, digest
     paths.files.write(column_set.receipt_file(unit.unit), receipt.to_json(), paths.temporary)
 
 
-def check_columns(column_set: ColumnSet, unit: Receipt) -> pa.ChunkedArray:
+def check_columns(
+    column_set: ColumnSet, unit: Receipt, on_sound: Callable[[Path], object] = lambda _: None
+) -> pa.ChunkedArray:
     """Reads a column file as a whole; returns the ids of its faces.
 
+    `on_sound`: called with the file, of a store with its copy, which is gone afterwards, once it was checked.
     Raises `CorruptDataError` where it is not the one that its receipt vouches for, `OSError` where the disk fails.
     """
     path, receipt = column_set.unit_file(unit.unit), column_set.receipt(unit.unit)
@@ -96,7 +100,9 @@ def check_columns(column_set: ColumnSet, unit: Receipt) -> pa.ChunkedArray:
                 raise CorruptDataError(f"{name}: is {size_bytes} bytes, its receipt says {receipt.bytes}")
             if sha256_of(local) != receipt.sha256:
                 raise CorruptDataError(f"{name}: its SHA-256 is not its receipt's")
-            return _faces_of(column_set, local, receipt)
+            faces = _faces_of(column_set, local, receipt)
+            on_sound(local)
+            return faces
     except FileNotFoundError as error:
         raise CorruptDataError(f"{name}: missing") from error
 

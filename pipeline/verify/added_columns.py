@@ -10,10 +10,14 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+
 from ..commit.column_files import check_columns
 from ..console import plural
 from ..dataset.added_columns import ColumnSet, names_of_sets, units_of_set
 from ..dataset.index import Index
+from ..dataset.index.part import read_columns
 from ..dataset.manifest import Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError, FacefeedError, StoppedError, UsageError
@@ -26,10 +30,17 @@ _CHUNK_FILES: Final = 32
 
 
 def check_added_columns(
-    paths: OutPaths, units: Sequence[Receipt], intact: Mapping[str, str], replaced: Container[str], run: OrderedMap
+    paths: OutPaths,
+    units: Sequence[Receipt],
+    intact: Mapping[str, str],
+    replaced: Container[str],
+    run: OrderedMap,
+    *,
+    parts: OutPaths,
 ) -> Iterator[Finding]:
     """Findings on the sets of added columns of OUT; `units`: receipts of all units with rows; `run`: reads files.
 
+    `parts`: of an OUT in a store, where files with those of the columns that the index has are written, for its check.
     `intact`: `digest_of` the faces of each unit whose own file has no finding, by its id; with that of another, added
     columns cannot be compared.
     `replaced`: ids of units that later ones replace; what is left of these is not reported here.
@@ -54,7 +65,7 @@ def check_added_columns(
             continue
         yield from _unknown_files(column_set, units, replaced)
         if name in indexed:
-            yield from _check_set(column_set, units, intact, run)
+            yield from _check_set(column_set, units, intact, run, parts if paths.files.is_remote else None)
         elif not column_set.is_being_removed:
             missing: list[Receipt] = []
             there: list[Receipt] = []
@@ -85,7 +96,11 @@ class _ColumnFile:
 
 
 def _check_set(
-    column_set: ColumnSet, units: Sequence[Receipt], intact: Mapping[str, str], run: OrderedMap
+    column_set: ColumnSet,
+    units: Sequence[Receipt],
+    intact: Mapping[str, str],
+    run: OrderedMap,
+    parts: OutPaths | None = None,
 ) -> Iterator[Finding]:
     files = [
         _ColumnFile(
@@ -96,21 +111,39 @@ def _check_set(
         for unit in units
     ]
     chunks = (files[start : start + _CHUNK_FILES] for start in range(0, len(files), _CHUNK_FILES))
-    for findings in chain.from_iterable(run(partial(_check_files, column_set), chunks)):
+    check = partial(_check_files, column_set, keeps_part=parts is not None)
+    for file, (findings, part) in zip(files, chain.from_iterable(run(check, chunks)), strict=True):
         yield from findings
+        if parts is not None and part is not None:
+            path = replace(column_set, paths=parts).unit_file(file.unit.unit)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(part)
 
 
-def _check_files(column_set: ColumnSet, paths: OutPaths, files: Sequence[_ColumnFile]) -> list[list[Finding]]:
-    return [[*_check_file(replace(column_set, paths=paths), file)] for file in files]
+_Checked = tuple[list[Finding], bytes | None]
+"""The findings on a file, and a Parquet file of what the index has of it."""
 
 
-def _check_file(column_set: ColumnSet, file: _ColumnFile) -> Iterator[Finding]:
+def _check_files(
+    column_set: ColumnSet, paths: OutPaths, files: Sequence[_ColumnFile], *, keeps_part: bool
+) -> list[_Checked]:
+    return [_check_file(replace(column_set, paths=paths), file, keeps_part=keeps_part) for file in files]
+
+
+def _check_file(column_set: ColumnSet, file: _ColumnFile, *, keeps_part: bool) -> _Checked:
     path, unit, location = column_set.unit_file(file.unit.unit), file.unit, file.location
     remedy = f"delete the file and run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
+    parts: list[bytes] = []
+
+    def keep(local: Path) -> None:
+        if keeps_part:
+            parts.append(_part_of(column_set, local))
+
     try:
-        faces = check_columns(column_set, unit)
+        faces = check_columns(column_set, unit, keep)
         if file.faces is not None and digest_of(faces) != file.faces:
-            yield Finding("columns", location, f"its faces are not those of {unit.file}, in their order", remedy)
+            detail = f"its faces are not those of {unit.file}, in their order"
+            return [Finding("columns", location, detail, remedy)], None
     except StoppedError:
         raise
     except Exception as error:  # whatever a parser raises on damaged bytes
@@ -118,7 +151,16 @@ def _check_file(column_set: ColumnSet, file: _ColumnFile) -> Iterator[Finding]:
         detail = str(error).removeprefix(f"{location}: ").removeprefix(f"{path.name}: ")
         if column_set.paths.files.size_bytes(path) is None:
             remedy = f"run `{column_set.command}`, which recomputes it, or `{column_set.remove_command}`"
-        yield Finding("columns", location, detail if isinstance(error, FacefeedError) else repr(error), remedy)
+        detail = detail if isinstance(error, FacefeedError) else repr(error)
+        return [Finding("columns", location, detail, remedy)], None
+    return [], parts[0] if parts else None
+
+
+def _part_of(column_set: ColumnSet, file: Path) -> bytes:
+    part = pa.BufferOutputStream()
+    pq.write_table(read_columns(file, [column_set.file_schema.field("face_id"), *column_set.indexed_fields]), part)
+    content: bytes = part.getvalue().to_pybytes()
+    return content
 
 
 def _unknown_files(column_set: ColumnSet, units: Sequence[Receipt], replaced: Container[str]) -> Iterator[Finding]:

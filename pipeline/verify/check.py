@@ -200,12 +200,16 @@ class _Verification:
         if not has_lost_parts:
             findings += _unaccounted_files(paths, {str(unit.file) for unit in self._units}, unaccounted | replaced)
         is_accounted = not (unaccounted or has_lost_parts)
-        of_columns = list(check_added_columns(paths, self._units, self._intact, replaced, run)) if is_accounted else []
+        parts = OutPaths(self._parts)  # of the index, of a store
+        of_columns: list[Finding] = []
+        if is_accounted:
+            of_columns += check_added_columns(paths, self._units, self._intact, replaced, run, parts=parts)
         findings += of_columns
         files = self._files_to_index() if is_accounted and not of_columns else None
-        if paths.files.is_remote:  # parts of the index are here
-            run = map_here(paths)
-        findings += errors_as_findings("index", out, "index.arrow", lambda: check_index(paths, manifest, files, run))
+        checks = partial(check_index, paths, manifest, files, run)
+        if paths.files.is_remote:
+            checks = partial(check_index, paths, manifest, files, map_here(paths), parts)
+        findings += errors_as_findings("index", out, "index.arrow", checks)
         if is_accounted:
             findings += errors_as_findings(
                 "account", out, "manifest.json", lambda: _check_manifest(run_state, manifest)

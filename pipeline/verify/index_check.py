@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -45,11 +45,16 @@ class IndexedFile:
 
 
 def check_index(
-    paths: OutPaths, manifest: Manifest, files: Sequence[IndexedFile] | None, run: OrderedMap
+    paths: OutPaths,
+    manifest: Manifest,
+    files: Sequence[IndexedFile] | None,
+    run: OrderedMap,
+    parts: OutPaths | None = None,
 ) -> Iterator[Finding]:
     """Compares the index with the files; damaged ones are reported elsewhere.
 
     `files`: of the dataset, in the order of the index; None where their rows are not known. `run`: reads them.
+    `parts`: where those of added columns are, if not in OUT.
     """
     out = paths.root
     try:
@@ -67,7 +72,11 @@ def check_index(
     if files is None:
         return
     try:
-        added = [column_set for name in index.added if (column_set := ColumnSet.read(paths, name)) is not None]
+        added = [
+            replace(column_set, paths=parts or paths)
+            for name in index.added
+            if (column_set := ColumnSet.read(paths, name)) is not None
+        ]
     except CorruptDataError:
         return
     schema = index_schema(manifest.face_schema(), manifest.fingerprint, added)

@@ -226,6 +226,12 @@ def test_a_damaged_file_of_columns_is_found_and_computed_again(
     assert with_columns.contents() == contents_of(coloured)
 
 
+def test_verify_fetches_each_file_once(with_columns: StoredOut) -> None:
+    with_columns.server.behave()
+    assert with_columns.is_whole()
+    assert with_columns.server.requests == UNITS + len(column_files(with_columns))
+
+
 def test_columns_of_other_faces_are_found(with_columns: StoredOut, coloured: Path, tmp_path: Path) -> None:
     """As where receipt and file of another dataset were copied there."""
     first, second, *_ = column_files(with_columns)
