@@ -23,7 +23,7 @@ from .commit.finalize import (
 from .commit.lease import Lease, hold_lease
 from .commit.publish import make_folders, remove_empty_folders_on_refusal
 from .console import first_names, plural
-from .dataset.added_columns import IncompleteSet
+from .dataset.added_columns import IncompleteSet, lost_set_warnings
 from .dataset.manifest import Manifest
 from .dataset.out import OutPaths
 from .dataset.stores.remote_files import stop_where_refused
@@ -288,6 +288,7 @@ class _Run:
             *absence_warnings(run_state, listing, changes),
             *divided_recordings(run_state.plan, changes.relinked),
             *damage_limit_warnings(run_state, job.limits.max_damaged_percent, listing, self.retry),
+            *lost_set_warnings(run_state.paths),
         ):
             self.progress.warn(text)
         planned = run_state.unit_of_video

@@ -37,6 +37,9 @@ ADDED = b"facefeed.added"
 """Metadata of an index: of a field, the name of its set; of the schema, the fingerprints of all sets by name, JSON."""
 
 _FACES = face_schema((), has_dense_landmarks=True)
+_MAGIC = b"ARROW1\0\0"
+_SCHEMA_BYTES = 1 << 20
+"""Of the start of an index, which has its schema after the magic bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -252,9 +255,37 @@ def complete_sets(
     return complete, incomplete
 
 
+def lost_sets(paths: OutPaths) -> list[str]:
+    """Names of the sets that the index has, but of which OUT has no file, as a copy that was made without them.
+
+    The next index would lack them. None of an index that cannot be read.
+    """
+    try:
+        start = paths.files.read_start(paths.index, _SCHEMA_BYTES)
+        indexed = fingerprints_of_sets(pa.ipc.read_schema(pa.py_buffer(start[len(_MAGIC) :])))
+        return sorted(indexed.keys() - {*names_of_sets(paths)})
+    except (AttributeError, CorruptDataError, FileNotFoundError, ValueError, pa.ArrowException):
+        return []
+
+
+def lost_set_warnings(paths: OutPaths) -> list[str]:
+    """One sentence for each of `lost_sets`, for a run that writes the next index."""
+    return [
+        f"added columns {name!r}: the index has them, but {paths.place}/columns/{name} is not there, so the next index "
+        "lacks them: copy that folder there before this run ends, or run `facefeed add` again after it"
+        for name in lost_sets(paths)
+    ]
+
+
+def fingerprints_of_sets(schema: pa.Schema) -> dict[str, str]:
+    """The fingerprints of the sets that an index has, by name."""
+    fingerprints: dict[str, str] = json.loads((schema.metadata or {}).get(ADDED, b"{}"))
+    return fingerprints
+
+
 def column_origins(schema: pa.Schema) -> dict[str, str]:
     """The set, with its fingerprint, of each column of an index that is an added one, by the column's name."""
-    fingerprints = json.loads((schema.metadata or {}).get(ADDED, b"{}"))
+    fingerprints = fingerprints_of_sets(schema)
     sets = {field.name: field.metadata[ADDED].decode() for field in schema if ADDED in (field.metadata or {})}
     return {column: f"{name} {fingerprints[name]}" for column, name in sets.items()}
 

@@ -40,6 +40,7 @@ from facefeed.pipeline.dataset.stores.counts import StoreCounter
 from facefeed.pipeline.dataset.stores.writing import WritableFiles, open_out
 from facefeed.pipeline.dryrun.run import dry_run
 from facefeed.pipeline.errors import RefusedError, StoppedError, UsageError
+from facefeed.pipeline.execution.progress import Progress
 from facefeed.pipeline.execution.unit_task import RefusedWorkerError
 from facefeed.pipeline.faces import FaceFilter
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
@@ -421,6 +422,23 @@ def test_a_dataset_with_added_columns_is_continued_as_in_a_folder(store: StoredO
     assert add() > 0
     assert store.contents() == contents_of(out)
     assert store.is_whole()
+
+
+def test_added_columns_whose_files_were_not_copied_to_the_store_are_named_before_the_index_loses_them(
+    store: StoredOut, source: TinySource
+) -> None:
+    out, warnings = new_folder() / "out", list[str]()
+    with in_process():
+        precompute(source.folder, out, **SETTINGS)
+    add_columns(out, f"{FILE}:Colour", workers=1)
+    for name in contents_of(out):
+        if not name.startswith("columns/"):
+            store.write(name, (out / name).read_bytes())
+    source.put("fake/d.mp4", "one")
+    store.patch.setattr(Progress, "warn", lambda _, text: warnings.append(text))
+    run_into(store, source)
+    (warning,) = [text for text in warnings if "added columns" in text]
+    assert f"'colour': the index has them, but {URL}/columns/colour is not there" in warning
 
 
 def test_parts_on_machines_of_their_own_make_the_dataset_of_one_run(store: StoredOut, source: TinySource) -> None:

@@ -52,6 +52,9 @@ class OutFiles(Protocol):
     def read(self, path: Path) -> bytes:
         """Reads a small file; raises `FileNotFoundError` where it is not there."""
 
+    def read_start(self, path: Path, size_bytes: int) -> bytes:
+        """Reads the first bytes of a file, all of a shorter one; raises `FileNotFoundError` where it is not there."""
+
     def size_bytes(self, path: Path) -> int | None:
         """The size of a file; None where it is not there."""
 
@@ -125,6 +128,13 @@ class FolderFiles:
     def read(self, path: Path) -> bytes:
         """See `OutFiles`."""
         return read_stored(path)
+
+    def read_start(self, path: Path, size_bytes: int) -> bytes:
+        """See `OutFiles`."""
+        with stop_on_disk_error(path, unless=(FileNotFoundError,)):
+            refuse_non_file(path)
+            with path.open("rb") as file:
+                return file.read(size_bytes)
 
     def size_bytes(self, path: Path) -> int | None:
         """See `OutFiles`."""

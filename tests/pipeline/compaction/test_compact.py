@@ -417,6 +417,17 @@ def file_of_colour(out: Path) -> Path:
     return column_set.unit_file(receipt.unit)
 
 
+def test_columns_whose_files_are_gone_are_not_lost_without_a_word(out: Path) -> None:
+    shutil.rmtree(out / "columns/colour")
+    with pytest.raises(
+        RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed verify .* --re"
+    ):
+        compact(out, workers=1)
+    assert "colour" in Index(out).added
+    assert rebuild_index_file(out)
+    assert compact(out, workers=1).merged_files == 2
+
+
 def test_columns_that_lack_rows_are_not_lost_for_others_and_the_commands_are_named(out: Path) -> None:
     file_of_colour(out).unlink()
     before = files_of(out)

@@ -152,6 +152,13 @@ class StoreFiles:
         except MissingInStoreError as error:
             raise FileNotFoundError(str(path)) from error
 
+    def read_start(self, path: Path, size_bytes: int) -> bytes:
+        """See `OutFiles`."""
+        try:
+            return self.remote.read(self._paths.name_of(path), 0, size_bytes)
+        except MissingInStoreError as error:
+            raise FileNotFoundError(str(path)) from error
+
     def size_bytes(self, path: Path) -> int | None:
         """See `OutFiles`."""
         name = self._paths.name_of(path)
