@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ..errors import CorruptDataError, UsageError
 from .index import Index
-from .manifest import Manifest
+from .manifest import Manifest, OtherVersionError
 
 _ATTEMPTS = 3
 """A run that publishes replaces the manifest, then the index: either may happen between the two reads of an attempt."""
@@ -27,7 +27,16 @@ def open_dataset(out: Path, address: str | None = None) -> tuple[Manifest, Index
 
 
 def _open(out: Path, address: str | None) -> tuple[Manifest, Index]:
-    manifest, index = Manifest.read(out), Index(out, address)
+    try:
+        manifest = Manifest.read(out)
+    except OtherVersionError:
+        raise
+    except CorruptDataError as error:
+        remedy = f"remove {out}, so that it is fetched again"
+        if address is None:
+            remedy = f"run `facefeed precompute SRC {out}`, which writes it again"
+        raise CorruptDataError(f"{error}; {remedy}") from error
+    index = Index(out, address)
     if index.fingerprint != manifest.fingerprint:
         raise CorruptDataError(
             f"{out}: index and manifest are of two states; finish `facefeed precompute`, or {index.remedy}"

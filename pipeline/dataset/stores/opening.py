@@ -209,12 +209,12 @@ class _RevisionCache:
         (attempt / IN_USE).touch()
         self._fetch_index(paths.index, version, extra_bytes=len(manifest))
         try:
-            open_dataset(attempt)
+            _check(attempt)
         except CorruptDataError as error:  # an update may have been copied up to the manifest
             try:
                 next_version = self.files.stat(paths.next_index.name).version
                 self._fetch_index(paths.next_index, next_version)
-                open_dataset(attempt)
+                _check(attempt)
             except (MissingInStoreError, CorruptDataError, UsageError):
                 text = str(error).replace(str(attempt), str(self.files.address))
                 raise CorruptDataError(f"{text}; then copy OUT to the store again") from error
@@ -239,3 +239,9 @@ class _RevisionCache:
             raise CorruptDataError(
                 f"{address}: was replaced while it was read; open it again once the copy to the store is complete"
             )
+
+
+def _check(folder: Path) -> None:
+    """Raises `CorruptDataError` where manifest and index in a folder are damaged, or of two states."""
+    _, index = open_dataset(folder)
+    index.check_bytes()

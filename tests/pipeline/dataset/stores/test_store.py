@@ -159,6 +159,28 @@ def test_an_index_that_is_cut_in_the_cache_is_reported_with_what_fetches_it_agai
     assert images_of(opened(url, cache)) == local_images(out)
 
 
+def test_a_manifest_that_is_damaged_in_the_cache_is_reported_with_what_fetches_it_again(out: Path, cache: Path) -> None:
+    url = f"file://{out}"
+    folder = opened(url, cache).folder
+    (folder / "manifest.json").write_text("{")
+    with pytest.raises(CorruptDataError, match=f"not a manifest .*; remove {folder}, so that it is fetched again"):
+        opened(url, cache)
+    shutil.rmtree(folder)
+    assert images_of(opened(url, cache)) == local_images(out)
+
+
+def test_an_index_whose_bytes_were_changed_in_the_store_is_refused_as_it_is_fetched(out: Path, cache: Path) -> None:
+    index, scores = out / "index.arrow", Index(out).batches(["score"])
+    (buffer,) = [each for each in next(iter(scores)).column(0).buffers() if each is not None]
+    content = index.read_bytes()
+    start = content.index(bytes(buffer))
+    index.write_bytes(content[:start] + bytes([content[start] ^ 1]) + content[start + 1 :])
+    with pytest.raises(CorruptDataError, match=rf"^file://{out}: .*column score: .* copy OUT to the store again"):
+        opened(f"file://{out}", cache)
+    index.write_bytes(content)
+    assert images_of(opened(f"file://{out}", cache)) == local_images(out)
+
+
 def test_a_cache_that_somebody_removes_is_fetched_again(out: Path, cache: Path) -> None:
     store = opened(f"file://{out}", cache)
     assert images_of(store) == local_images(out)
