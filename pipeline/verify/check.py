@@ -155,7 +155,9 @@ class _Verification:
             raise
         except Exception as error:
             raise_unless_damage(out, error)
-            return VerifyResult(findings=[Finding(kind, paths.place, str(error))])
+            is_no_file = kind == "manifest" and paths.manifest.exists() and not paths.manifest.is_file()
+            remedy = f"remove it and {RERUN}" if is_no_file else None
+            return VerifyResult(findings=[Finding(kind, paths.place, str(error), remedy)])
         with self._start(manifest.bytes) as run, stop_on_any_disk_error(out):
             if unfinished:
                 result = VerifyResult(unfinished=unfinished)
