@@ -315,7 +315,7 @@ def build_manifest(
         fingerprint=fingerprint_of(run_state.config_hash, files),
         config=config,
         labels=list(config["labels"]),
-        splits={name: dict(counts) for name, counts in sorted(splits.items())},
+        splits={name: dict(counts) for name, counts in sorted(splits.items()) if counts["rows"]},
         units=totals["units"],
         rows=totals["rows"],
         bytes=totals["bytes"],

@@ -378,6 +378,18 @@ def test_a_missing_receipt_is_found(copy: Path) -> None:
     assert len(verify(copy).findings) == 1
 
 
+def test_a_split_without_faces_is_not_among_those_of_the_manifest_and_older_ones_that_list_it_are_sound(
+    tmp_path: Path,
+) -> None:
+    out = tmp_path / "out"
+    make_dataset(out, (("train", LONG), ("test", NO_ROWS)))
+    manifest = Manifest.read(out)
+    assert set(manifest.splits) == {"train"}
+    older = dataclasses.replace(manifest, splits={**manifest.splits, "test": {"rows": 0, "videos": 0}})
+    (out / "manifest.json").write_text(older.to_json())
+    assert verify(out).findings == []
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", "null", "7", "{}", '{"version": 1}', "[" * 100_000, "\0\xff"])
 def test_a_damaged_receipt_is_found(copy: Path, content: str) -> None:
     receipt(copy).write_text(content)
