@@ -15,7 +15,14 @@ from ..commit.file_system import limits_of_file_system
 from ..commit.finalize import install_index, remove_attempts, write_index_or_quarantine
 from ..commit.lease import Lease, hold_lease
 from ..commit.publish import refuse_read_only
-from ..dataset.added_columns import ColumnSet, IncompleteSet, names_of_sets, read_column_sets, units_of_set
+from ..dataset.added_columns import (
+    ColumnSet,
+    IncompleteSet,
+    names_of_sets,
+    read_column_sets,
+    refuse_lost_sets,
+    units_of_set,
+)
 from ..dataset.index import Index, current_index_path
 from ..dataset.manifest import Manifest, OtherVersionError
 from ..dataset.out import OutPaths
@@ -100,7 +107,8 @@ def add_columns(
 
     Raises:
         UsageError: `out` is no finished dataset, or the maker cannot be used; nothing was written.
-        RefusedError: the set exists with another fingerprint, or another run is at work on `out`.
+        RefusedError: the set exists with another fingerprint, the index has another set whose files are gone, or a run
+            is at work on `out`.
         CorruptDataError: an image is damaged.
         StoppedError: the maker failed, a worker died, the disk is full, the store does not answer, files of finished
             units were not found again; finished units are kept, the same call resumes.
@@ -282,6 +290,7 @@ def _begin(maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunSt
             f"{root}: has added columns {maker.name!r} of another maker ({what}); nothing was written; run `facefeed "
             f"remove {root} {maker.name}` first, or give the maker another name"
         )
+    refuse_lost_sets(paths, other_than={maker.name})
     if paths.files.is_remote:
         limits_of_file_system(paths)  # refuses a store that overwrites what is to be created
     with stop_on_disk_error(wanted.folder):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from ..commit.column_files import check_columns
 from ..console import plural
-from ..dataset.added_columns import ColumnSet, lost_sets
+from ..dataset.added_columns import ColumnSet, refuse_lost_sets
 from ..dataset.manifest import Receipt
 from ..dataset.stores.concurrent import MAX_REQUESTS
 from ..errors import CorruptDataError, RefusedError
@@ -33,12 +33,7 @@ def check_files(
 
     """
     paths, with_file = run_state.paths, [receipt for receipt in receipts if receipt.file]
-    if lost := lost_sets(paths):
-        raise RefusedError(
-            f"{paths.root}: the index has the added columns {lost[0]!r}, but columns/{lost[0]} is not there, so the "
-            "next index would lack them; nothing was written: copy that folder there or, to go on without them, run "
-            f"`facefeed verify {shlex.quote(str(paths.root))} --rebuild-index`"
-        )
+    refuse_lost_sets(paths)
     for column_set in sets:
         if lacking := [receipt for receipt in with_file if not column_set.has_file_for(receipt)]:
             rows = sum(receipt.rows for receipt in lacking)

@@ -22,7 +22,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from ..errors import CorruptDataError
+from ..errors import CorruptDataError, RefusedError
 from ..files import raise_unless_damage, stop_on_disk_error, sync_folder
 from ..json_records import parse_json, record_of
 from .manifest import Receipt
@@ -275,6 +275,16 @@ def lost_set_warnings(paths: OutPaths) -> list[str]:
         "lacks them: copy that folder there before this run ends, or run `facefeed add` again after it"
         for name in lost_sets(paths)
     ]
+
+
+def refuse_lost_sets(paths: OutPaths, *, other_than: Container[str] = ()) -> None:
+    """Raises `RefusedError` where OUT has `lost_sets` besides those named."""
+    if lost := [name for name in lost_sets(paths) if name not in other_than]:
+        raise RefusedError(
+            f"{paths.root}: the index has the added columns {lost[0]!r}, but columns/{lost[0]} is not there, so the "
+            "next index would lack them; nothing was written: copy that folder there or, to go on without them, run "
+            f"`facefeed verify {shlex.quote(str(paths.root))} --rebuild-index`"
+        )
 
 
 def fingerprints_of_sets(schema: pa.Schema) -> dict[str, str]:

@@ -87,6 +87,18 @@ def test_a_dataset_that_may_not_be_written_to_is_refused_and_not_for_a_later_tim
     assert bytes_of(out) == before
 
 
+def test_columns_whose_files_are_gone_are_not_lost_to_other_ones_without_a_word(copy: Path) -> None:
+    shutil.rmtree(copy / "columns/colour")
+    with pytest.raises(
+        RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed verify .* --re"
+    ):
+        add_columns(copy, Large(), workers=1)
+    assert "colour" in Index(copy).added
+    add_columns(copy, Colour(), workers=1)
+    add_columns(copy, Large(), workers=1)
+    assert {*Index(copy).added} == {"colour", "large"}
+
+
 def bytes_of(out: Path) -> dict[str, bytes]:
     """Every file that a reader or the next run uses."""
     files = [path for path in out.rglob("*") if path.is_file() and path.parent.name != "_tmp"]
