@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 import pickle
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import queues
 from multiprocessing.queues import Queue
@@ -28,6 +29,17 @@ CHECKED_TORCH = "2.15"
 def pin_batch(batch: Any, device: Any = None) -> Any:
     """A batch, of any nesting, in page-locked memory."""
     return pin_memory(batch, device)  # type: ignore[no-untyped-call]
+
+
+def empty_shared(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    """An uninitialized tensor in shared memory; raises `RuntimeError` where the system has not so much.
+
+    The memory is reserved, but takes no pages of a process until they are used: `Tensor.share_memory_` copies, and so
+    uses all of them.
+    """
+    size_bytes = math.prod(shape) * dtype.itemsize
+    storage = torch.UntypedStorage._new_shared(size_bytes)  # type: ignore[no-untyped-call]  # noqa: SLF001
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage).view(*shape)
 
 
 def occupy_gpu(cycles: int) -> None:

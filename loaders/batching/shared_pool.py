@@ -12,6 +12,8 @@ from typing import Any
 
 import torch
 
+from ..torch_internals import empty_shared
+
 
 def with_release_callback(block: torch.Tensor, on_release: Callable[[], None]) -> torch.Tensor:
     """Returns a tensor of the same memory; `on_release` is called when that tensor and all its views are gone.
@@ -49,9 +51,8 @@ class SharedBatchPool:
 
     def __init__(self, slots: int, slot_numel: int, dtype: torch.dtype, *, shared: bool = True) -> None:
         with torch.inference_mode(False):  # a validation's, after which an epoch of training could not write to them
-            self.blocks = torch.empty((slots, slot_numel), dtype=dtype, device="cpu")
-        if shared:
-            self.blocks.share_memory_()  # type: ignore[no-untyped-call]
+            shape = slots, slot_numel
+            self.blocks = empty_shared(shape, dtype) if shared else torch.empty(shape, dtype=dtype, device="cpu")
         self.images_were_too_large = False
         """Whether there were images that did not fit."""
         self.is_page_locked = False

@@ -36,6 +36,22 @@ def test_results_of_computations_do_not_keep_the_memory() -> None:
     assert [float(result.sum()) for result in results] == [6, 3, 3]
 
 
+def test_shared_memory_that_no_batch_was_written_to_takes_no_pages_of_the_process() -> None:
+    pool = SharedBatchPool(3, 1 << 20, torch.float32)
+    assert _resident_bytes(pool) == 0
+    image = pool.view(0, (1, 4, 4, 3))
+    assert image is not None
+    image.fill_(1)
+    assert 0 < _resident_bytes(pool) < pool.blocks.nbytes // 3
+
+
+def _resident_bytes(pool: SharedBatchPool) -> int:
+    """Of the mapping that the blocks of a pool are in."""
+    lines = iter(Path("/proc/self/smaps").read_text().splitlines())
+    next(line for line in lines if line.startswith(f"{pool.blocks.data_ptr():x}-"))
+    return 1024 * int(next(line for line in lines if line.startswith("Rss:")).split()[1])
+
+
 def test_borrowed_memory_can_be_written_to_and_takes_gradients() -> None:
     tensor = with_release_callback(torch.ones(3), lambda: None)
     tensor.mul_(3)
