@@ -98,16 +98,16 @@ def track_position(sampler: EpochSampler) -> Iterator[Callable[[], None]]:
 
 def iterate_in_order(
     iterator: Any, steps: range, meter: EpochMeter, worker_errors: Callable[[], AbstractContextManager[None]],
-    on_last: Callable[[], object],
+    on_batch: Callable[[int], object],
 ) -> Generator[WorkerBatch, None, None]:  # fmt: skip
     """Yields the batches of an epoch from torch's iterator and checks their order; raises what workers returned.
 
     Args:
         iterator: over `WorkerBatch`es; those of the next epoch may follow.
-        steps: of the epoch, to its last.
+        steps: of the epoch, those that the iterator has.
         meter: of the epoch; records ready batches and replacements.
         worker_errors: context that describes workers that died.
-        on_last: called once the iterator has returned the last of them.
+        on_batch: called with each step once the iterator has returned its batch.
 
     """
     for step in steps:
@@ -135,8 +135,7 @@ def iterate_in_order(
                 "batches must come in the order of the epoch, by which a state counts; iterate the loader itself, with "
                 "its own sampler and workers"
             )
-        if step == steps[-1]:
-            on_last()
+        on_batch(step)
         meter.replaced += batch.replaced
         meter.made_fakes += batch.made_fakes
         meter.add_store(batch.store)

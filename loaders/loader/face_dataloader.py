@@ -11,6 +11,7 @@ import copy
 import logging
 import weakref
 from collections.abc import Callable, Generator, Mapping, Sequence
+from itertools import chain, starmap
 from multiprocessing.context import BaseContext
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
@@ -50,7 +51,7 @@ from .arguments import (
 )  # fmt: skip
 from .describe import describe_epoch
 from .device_arguments import check_device_decoding, check_device_transform, jpeg_decoder, torch_device
-from .epoch_iterator import EpochIterator, deliver, iterate_in_order, no_iterator
+from .epoch_iterator import EpochIterator, deliver, no_iterator
 from .stats import EpochMeter, LoaderDescription, LoaderStats
 from .worker_batch_loader import WorkerBatchLoader, unchanged
 
@@ -98,7 +99,7 @@ class FaceDataLoader(WorkerBatchLoader):
         decode: "workers", or "device": workers deliver JPEGs, which are decoded on the device, on CUDA by nvJPEG.
         on_corrupt: "replace" a damaged image by the next selected one of its video (counted, reported), or "raise".
         num_workers: None: one per usable core, divided among the ranks of this host. 0: batches are prepared in the
-            calling thread.
+            calling thread, as the first one is before there are workers.
         local_ranks: number of ranks of this host; None: as torchrun, Slurm, MPI or torch.distributed report when the
             loader is first iterated.
         prefetch_factor: as in torch, like `pin_memory`, `timeout`, `worker_init_fn`, `multiprocessing_context` and
@@ -268,12 +269,12 @@ class FaceDataLoader(WorkerBatchLoader):
     def _iterate_epoch(self) -> Generator[Any, None, None]:
         """Yields the batches of an epoch, selected at its first batch: Lightning calls `set_epoch` after `iter()`."""
         self._meter = meter = EpochMeter(self._epoch_sampler.epoch, as_mixed(self._batch_dataset.index))
-        steps = range(self.next_step, len(self))
+        iterators = self._torch_iterators(range(self.next_step, len(self)))
         try:
-            worker_batches = iterate_in_order(
-                self._start_workers(), steps, meter, self._describe_worker_deaths, on_last=self._note_end_of_epoch
-            )
-            yield from deliver(self._batch_postprocessor()(worker_batches), self._epoch_sampler, meter)
+            with meter.time_wait():
+                parts = chain([self._in_order(*next(iterators))], starmap(self._in_order, iterators))
+            batches = chain.from_iterable(map(self._batch_postprocessor(), parts))
+            yield from deliver(batches, self._epoch_sampler, meter)
         finally:
             self._current_iterator = no_iterator
             meter.add_store(self._request_preparer.take_store_counts())

@@ -20,12 +20,12 @@ class LoaderStats:
 
     seconds: since `iter()`, the training steps included. wait_seconds: of these, the time in `iter()` and `next()`;
     wait_share near 0: training never waited; near 1: it did nothing else. first_batch_seconds: until the first batch,
-    the start of the workers included. queue_depth: batches ready at `next()`, on average; near 0 the workers are the
-    bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: images, or clips, that came in place of
-    damaged ones: one that is due several times in the epoch counts as often; `replaced` lists the first damaged images,
-    each once; corrupt_by_dataset: of a mixture, `corrupt` of each dataset, by name. made_fakes: real faces that
-    `SelfBlend` made fakes of. store: what reading from object stores took, ahead and for batches; None where all is
-    local.
+    the start of workers included where these make it. queue_depth: batches ready at `next()`, on average; near 0 the
+    workers are the bottleneck. latest_ready: batches ready at the latest `next()`. corrupt: images, or clips, that came
+    in place of damaged ones: one that is due several times in the epoch counts as often; `replaced` lists the first
+    damaged images, each once; corrupt_by_dataset: of a mixture, `corrupt` of each dataset, by name. made_fakes: real
+    faces that `SelfBlend` made fakes of. store: what reading from object stores took, ahead and for batches; None where
+    all is local.
     """
 
     epoch: int

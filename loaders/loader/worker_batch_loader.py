@@ -12,16 +12,25 @@ import torch
 
 from ..batching.batch_dataset import BatchDataset
 from ..batching.in_flight import InFlightBatches, SharedMemorySpace
+from ..batching.worker_batch import WorkerBatch
 from ..mixture.mixed_index import as_mixed
+from ..sampling.batch_request import BatchRequest
 from ..sampling.epoch_sampler import EpochSampler
 from ..seeding import derive_seed
 from ..torch_internals import shut_down_workers, starting_iterator, was_raised_by_worker
 from ..workers.importable import check_importable
-from ..workers.processes import MAIN_GUARD_HINT, WorkerDiedError, default_num_workers
+from ..workers.processes import (
+    MAIN_GUARD_HINT,
+    WorkerDiedError,
+    WorkerInit,
+    default_num_workers,
+    workers_import_first,
+)
 from ..workers.request_preparer import RequestPreparer
 from ..workers.watchdog import WorkerWatchdog
+from ..workers.worker_copy import worker_copy
 from ..workers.worker_options import WorkerOptions
-from .epoch_iterator import EpochIterator, no_iterator
+from .epoch_iterator import EpochIterator, iterate_in_order, no_iterator
 from .stats import EpochMeter
 
 
@@ -44,7 +53,8 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         self._continues_into_next_epoch = False  # whether requests of the next epoch follow those of the current one
         self._next_position_key: tuple[Any, ...] | None = None  # of the epoch after the current one
         self._ended_before: tuple[Any, ...] | None = None  # the same, where the current one has come to its end
-        self._have_worked = False  # whether the workers that there are have made an epoch
+        self._last_step = -1  # of the current epoch
+        self._have_worked = False  # whether the workers that there are have made a batch
         object.__setattr__(self, "sampler", sampler)  # torch forbids plain assignment where a copy gets another
         object.__setattr__(self, "dataset", dataset)
 
@@ -84,17 +94,61 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         object.__setattr__(self, "batch_size", self._epoch_sampler.batch_size)
         object.__setattr__(self, "drop_last", self._epoch_sampler.drop_last)
 
-    def _start_workers(self) -> Any:
-        """Returns torch's iterator over the epoch, with workers that are watched: new ones, or those that persist."""
+    def _torch_iterators(self, steps: range) -> Iterator[tuple[Any, range]]:
+        """Yields torch's iterator over the steps of an epoch, with workers: new ones, or those that persist.
+
+        Where new ones would have to import torch first, an iterator over the first step without workers comes before
+        it, so that only the second batch waits for them.
+        """
         self._count_default_workers()
         if self._watchdog is not None and self._watchdog.deaths() and self._watchdog.exited_normally:
             self._watchdog = self._iterator = None  # after Ctrl-C, which the script caught: new workers start
+        self._last_step = steps.stop - 1
         if self._take_batches_ahead():
-            return self._iterator
+            yield self._iterator, steps
+            return
         self._allocate_pool()
+        requests = self._begin_requests()
+        if steps and self._begins_without_workers():
+            yield self._iterator_without_workers(requests), steps[:1]
+            steps = steps[1:]
+            if not steps:
+                return
+        yield self._start_workers(requests), steps
+
+    def _in_order(self, torch_iterator: Any, steps: range) -> Iterator[WorkerBatch]:
+        """The batches of some steps of the epoch in order; see `iterate_in_order`."""
+        return iterate_in_order(
+            torch_iterator, steps, self._meter, self._describe_worker_deaths, on_batch=self._note_batch
+        )
+
+    def _begins_without_workers(self) -> bool:
+        """Whether the first batch comes from this process; follows from the settings and what ran before, no clock.
+
+        Not where workers are initialized by the user, or a batch has to come in time.
+        """
+        init = self.worker_init_fn
+        return (
+            self.num_workers > 0 and self._iterator is None and not self.timeout
+            and isinstance(init, WorkerInit) and init.user_init is None
+            and workers_import_first(self.multiprocessing_context)
+        )  # fmt: skip
+
+    def _iterator_without_workers(self, requests: Iterator[BatchRequest]) -> Any:
+        """Torch's iterator that answers requests in this process, by all that a worker would get."""
+        self._torch_iterator = no_iterator
+        dataset, collate_fn = worker_copy((self.dataset, self.collate_fn))
+        loader = object.__new__(type(self))
+        loader.__dict__.update(
+            self.__dict__, dataset=dataset, collate_fn=collate_fn, num_workers=0, persistent_workers=False
+        )
+        return loader._make_torch_iterator(requests)
+
+    def _start_workers(self, requests: Iterator[BatchRequest]) -> Any:
+        """Torch's iterator that answers requests by workers, which are watched."""
         try:
-            with self._meter.time_wait(), self._describe_worker_deaths():
-                torch_iterator = self._make_torch_iterator()
+            with self._describe_worker_deaths():
+                torch_iterator = self._make_torch_iterator(requests)
         except BaseException:
             self._end_persistent_workers()  # what they still have to answer would be taken for the next iteration's
             raise
@@ -107,17 +161,25 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         if self._has_default_workers and self._iterator is None:
             self.num_workers = default_num_workers(self.local_ranks)
 
-    def _make_torch_iterator(self) -> Any:
-        """Torch's iterator over the epoch; persistent workers first answer what they were asked before."""
+    def _begin_requests(self) -> Iterator[BatchRequest]:
+        """The requests of the epoch, and maybe of those that follow."""
+        self._epoch_sampler.continues_into_next_epoch = self._continues_into_next_epoch
+        try:
+            return iter(self._epoch_sampler)
+        finally:
+            self._epoch_sampler.continues_into_next_epoch = False
+
+    def _make_torch_iterator(self, requests: Iterator[BatchRequest]) -> Any:
+        """Torch's iterator over requests; persistent workers first answer what they were asked before."""
         self._seed_workers()
         self._torch_iterator = None
-        self._epoch_sampler.continues_into_next_epoch = self._continues_into_next_epoch
+        self._epoch_sampler.requests_left = requests
         try:
             # Torch draws a seed from `generator`, a CPU one, on whatever is the default device.
             with starting_iterator(), torch.device("cpu"):
                 torch_iterator = super().__iter__()
         finally:
-            self._epoch_sampler.continues_into_next_epoch = False
+            self._epoch_sampler.requests_left = None
         self._torch_iterator = weakref.ref(torch_iterator)
         return torch_iterator
 
@@ -146,9 +208,11 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
         are_asked = went_on and not sampler.next_epoch_failed and self.num_workers > 0
         return are_asked and ended == position_key and self._iterator is not None
 
-    def _note_end_of_epoch(self) -> None:
-        """Called once torch's iterator has returned an epoch's last batch."""
-        self._ended_before, self._have_worked = self._next_position_key, True
+    def _note_batch(self, step: int) -> None:
+        """Called once torch's iterator has returned the batch of a step."""
+        self._have_worked = self._watchdog is not None
+        if step == self._last_step:
+            self._ended_before = self._next_position_key
 
     def _seed_workers(self) -> None:
         """Seeds what torch draws `torch.initial_seed()` of new workers from; here, since ranks are known only now."""
@@ -166,7 +230,7 @@ class WorkerBatchLoader(torch.utils.data.DataLoader[Any]):
                 self._watchdog = self._iterator = None  # the next epoch starts new workers
                 # A batch of the next epoch may be what ended one: none of them with the rest of this epoch.
                 self._ended_before = ()
-                hint = "" if self._meter.batches or self._have_worked else MAIN_GUARD_HINT
+                hint = "" if self._have_worked else MAIN_GUARD_HINT
                 raise WorkerDiedError(f"{deaths}; see above for its own message, if it had one{hint}") from error
             raise
 

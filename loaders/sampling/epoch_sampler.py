@@ -88,6 +88,8 @@ class EpochSampler(DistributedSampler[int]):
         """Whether requests say how often each row came before: its order has to be sorted once an epoch."""
         self.continues_into_next_epoch = False
         """Whether an iteration that begins now goes on with the requests of the epochs that follow, without an end."""
+        self.requests_left: Iterator[BatchRequest] | None = None
+        """Those of an iteration that has begun, with which the next `iter()` goes on."""
         self.next_epoch_failed = False
         """Whether the last iteration that was to go on has ended, since an epoch that follows cannot be ordered."""
         self._prepare: Callable[[EpochSampler, BatchRequest], BatchRequest] | None = None
@@ -186,6 +188,8 @@ class EpochSampler(DistributedSampler[int]):
         return self.bound_balance.num_images if len(self.dataset) else 0
 
     def __iter__(self) -> Iterator[BatchRequest]:  # type: ignore[override]
+        if self.requests_left is not None:
+            return self.requests_left
         if self.continues_into_next_epoch:
             self.next_epoch_failed = False
             return self._requests_without_end(self.epoch, self.first_image)
@@ -370,7 +374,12 @@ class EpochSampler(DistributedSampler[int]):
         """A copy at the same position that no iteration moves; it computes its orders itself."""
         sampler = copy.copy(self)
         sampler.__dict__.update(
-            restarts_epoch=False, _prepare=None, _bound_balance_cache=None, _order_cache=None, _repeats_cache=None
+            restarts_epoch=False,
+            requests_left=None,
+            _prepare=None,
+            _bound_balance_cache=None,
+            _order_cache=None,
+            _repeats_cache=None,
         )
         return sampler
 

@@ -31,6 +31,12 @@ def check_importable(**parts: Any) -> None:
             raise UsageError(f"{name}: cannot be sent to workers: {error}; fix that, or take num_workers=0") from error
 
 
+def is_reduced_by_multiprocessing(item: Any) -> bool:
+    """Whether multiprocessing itself sends an object to a worker: tensors, locks, whatever processes share."""
+    is_of_torch = type(item).__module__.split(".")[0] in ("torch", "multiprocessing")
+    return is_of_torch and not isinstance(item, torch.nn.Module)
+
+
 class _ImportablePickler(pickle.Pickler):
     """Checks the functions and classes of an object as pickle visits them; discards the output."""
 
@@ -40,9 +46,8 @@ class _ImportablePickler(pickle.Pickler):
 
     def reducer_override(self, item: Any) -> Any:
         """Called by pickle for each object that it visits."""
-        is_of_torch = type(item).__module__.split(".")[0] in ("torch", "multiprocessing")
-        if is_of_torch and not isinstance(item, torch.nn.Module):
-            return int, ()  # reduced by multiprocessing itself, only while a worker starts
+        if is_reduced_by_multiprocessing(item):
+            return int, ()  # only while a worker starts
         if isinstance(item, (FunctionType, type)):
             if "<" in item.__qualname__:  # <lambda>, <locals>
                 raise UsageError(

@@ -8,7 +8,7 @@ import resource
 import signal
 import sys
 from collections.abc import Callable
-from multiprocessing.context import BaseContext, ForkServerContext
+from multiprocessing.context import BaseContext, ForkServerContext, SpawnContext
 from typing import Any
 
 import cv2
@@ -19,7 +19,7 @@ from ...pipeline.interrupts import exit_with_parent, start_resource_tracker
 from ...pipeline.machine import usable_cores
 from ..batching.worker_batch import WorkerBatch
 from ..torch_internals import send_errors_of_sending
-from .fork_server import SIGNALS_TO_ALL, start_fork_server
+from .fork_server import SIGNALS_TO_ALL, fork_server_is_ready, start_fork_server
 from .local_ranks import share_of_cores
 from .worker_process import WorkerContext, WorkerProcess
 
@@ -70,13 +70,29 @@ def worker_context(requested: str | BaseContext | None) -> BaseContext:
     context = requested if isinstance(requested, BaseContext) else multiprocessing.get_context(name)
     if name == "forkserver" and type(context) is ForkServerContext:  # Python's, not one of the user's own
         context = WorkerContext()
-    imports_script = getattr(multiprocessing.current_process(), "_inheriting", False)  # as a worker does at start
-    if not imports_script:
+    if not _is_imported_by_worker():
         if name == "forkserver":
             start_fork_server(*(name for name in _PRELOAD_IF_IMPORTED if name in sys.modules))
         else:
             start_resource_tracker()
     return context
+
+
+def workers_import_first(context: BaseContext | None) -> bool:
+    """Whether workers that start now would wait until torch is imported: with spawn each; else the first of a process.
+
+    False where they cannot start, since the script is being imported by a worker, and with contexts of the user's own.
+    """
+    if _is_imported_by_worker():
+        return False
+    if type(context) is WorkerContext:
+        return not fork_server_is_ready()
+    return isinstance(context, SpawnContext)
+
+
+def _is_imported_by_worker() -> bool:
+    """Whether this process is a worker that starts and imports the script."""
+    return bool(getattr(multiprocessing.current_process(), "_inheriting", False))
 
 
 class WorkerInit:

@@ -8,6 +8,8 @@ from multiprocessing.context import ForkServerContext, ForkServerProcess
 from multiprocessing.popen_forkserver import Popen
 from multiprocessing.process import BaseProcess
 
+from .fork_server import note_fork_server_is_ready
+
 
 class _WorkerPopen(Popen):
     """The handle of a worker, which two threads may ask at once how it ended.
@@ -18,6 +20,7 @@ class _WorkerPopen(Popen):
     def __init__(self, process: BaseProcess) -> None:
         self._polling = threading.RLock()
         super().__init__(process)
+        note_fork_server_is_ready()
 
     def poll(self, flag: int = os.WNOHANG) -> int | None:
         with self._polling:

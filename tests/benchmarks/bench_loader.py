@@ -95,7 +95,10 @@ class Bench:
         return report.differences(saved)
 
     def _cold(self, lane: str, folder: Path) -> report.Repeats:
-        """Fresh processes: construction to first batch, with workers and without; the difference is their start."""
+        """Fresh processes: construction to first batch, with workers and without; the difference is their start.
+
+        facefeed's workers start after that batch.
+        """
         cold_starts: report.Repeats = {name: [] for name in self.peers}
         for _ in range(self.given.repeats):
             for name, peer in self.peers.items():

@@ -139,11 +139,11 @@ def test_damage_that_cannot_be_replaced_is_reported_alike_with_workers_and_witho
 
 def test_after_an_error_the_workers_end_of_their_own_accord(dataset: Path, tmp_path: Path) -> None:
     copy = copy_dataset(dataset, tmp_path / "out")
-    damage(copy, int(Index(copy).rows_where("split", "val")[2]))
-    loader = loader_of(copy, split="val", on_corrupt="raise", num_workers=1)
+    damage(copy, int(Index(copy).rows_where("split", "val")[-1]))
+    loader = loader_of(copy, split="val", batch_size=4, on_corrupt="raise", num_workers=1)
     batches: Any = iter(loader)
     with pytest.raises(CorruptDataError):
-        next(batches)
+        list(batches)
     (worker,) = loader._iterator._workers
     del loader, batches
     gc.collect()

@@ -58,7 +58,8 @@ def test_a_profile_changes_no_batch_and_knows_when_each_was_made(dataset: Path) 
     assert recording.num_images.sum() == 107
     assert (recording.load_start_at < recording.load_end_at).all()
     assert (recording.load_end_at <= recording.received_at).all()
-    assert len({timing.pid for timing in recording.batch_timings}) == 2
+    pids = {timing.pid for timing in recording.batch_timings[1:]}  # the first may be made by this process
+    assert len(pids) == 2
     assert all(timing.cpu_seconds > 0 for timing in recording.batch_timings)
 
 

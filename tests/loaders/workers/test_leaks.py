@@ -38,7 +38,7 @@ def threads_of(process: psutil.Process) -> list[str]:
 def training(request: pytest.FixtureRequest, dataset: Path, tmp_path: Path) -> Iterator[psutil.Popen]:
     process = start_training(dataset, tmp_path, num_workers=2, **request.param)
     try:
-        take_steps(process, 1)
+        take_steps(process, 2)  # the second batch comes from a worker
         yield process
     finally:
         with suppress(psutil.NoSuchProcess):

@@ -102,7 +102,7 @@ def released_loaders(out: Path) -> tuple[Held, Held]:
         for _ in range(steps):
             next(iterator)
 
-    iterate(1)
+    iterate(2)
     early = Held.by()
     for steps in (0, 1, 5, 11):
         iterate(steps)

@@ -11,6 +11,7 @@ import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
@@ -44,6 +45,11 @@ def seen(batches: Iterable[dict[str, Any]]) -> list[Seen]:
         [(face, image.numpy().tobytes()) for face, image in zip(batch["face_id"], batch["image"], strict=True)]
         for batch in batches
     ]
+
+
+def take_first_of_workers(iterator: Iterator[Any]) -> list[Any]:
+    """The batches up to the first that surely comes from a worker: one before may come from the loader's process."""
+    return [next(iterator), next(iterator)]
 
 
 class BrokenBatch:
@@ -114,6 +120,8 @@ class FailOnImage:
         if zlib.crc32(image) == self.crc32:
             if self.deed == "raise":
                 raise ZeroDivisionError("a bug in the transform")
+            if self.deed == "interrupt":
+                raise KeyboardInterrupt
             if self.deed == "raise own":
                 raise TwoPartError("one", "two")
             if self.deed == "raise local":
@@ -164,6 +172,26 @@ class CountedImages:
     @property
     def images(self) -> int:
         return self.path.stat().st_size if self.path.exists() else 0
+
+
+class StampProcess:
+    """Writes the process that it runs in, by its number modulo 251, to all pixels."""
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        return {"image": np.full_like(image, os.getpid() % 251)}
+
+
+class OpensAtFirstImage:
+    """Makes what no worker can be sent at its first image; counts images in a number that all processes share."""
+
+    def __init__(self, num_images: Any) -> None:
+        self.num_images, self.opened = num_images, None
+
+    def __call__(self, image: np.ndarray[Any, Any]) -> dict[str, Any]:
+        self.opened = self.opened or threading.Lock()
+        with self.num_images.get_lock():
+            self.num_images.value += 1
+        return {"image": image}
 
 
 @dataclass(frozen=True)

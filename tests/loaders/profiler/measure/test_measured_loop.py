@@ -193,8 +193,10 @@ def test_epochs_of_fewer_batches_than_are_in_flight_begin_as_in_training(
     dataset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = list[object]()
-    make = FaceDataLoader._make_torch_iterator
-    monkeypatch.setattr(FaceDataLoader, "_make_torch_iterator", lambda loader: made.append(loader) or make(loader))
+    start = FaceDataLoader._start_workers
+    monkeypatch.setattr(
+        FaceDataLoader, "_start_workers", lambda loader, requests: made.append(loader) or start(loader, requests)
+    )
     short = FaceDataLoader(dataset, 50, image_size=16, num_workers=1, prefetch_factor=6)
     steps = len(short)
     assert 1 < steps < 6
@@ -356,7 +358,7 @@ def test_a_dataset_that_opens_its_file_with_the_first_item_opens_it_once() -> No
 def test_settings_that_are_tried_are_those_that_the_loader_runs_with(dataset: Path, workers: int) -> None:
     loader = FaceDataLoader(dataset, 5, image_size=16, **({} if workers else {"num_workers": 0}))
     tried = with_settings(loader, num_workers=1, prefetch_factor=3)
-    next(iter(tried))
+    list(tried)
     assert (tried.num_workers, tried.prefetch_factor, tried.persistent_workers) == (1, 3, True)
     assert len(workers_of(tried._iterator)) == 1
 
