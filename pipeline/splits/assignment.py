@@ -252,19 +252,25 @@ def _draw(
     components: Components, entries: Sequence[Entry], dropped: set[str], ratio: SplitRatio, seed: int, *,
     fill_empty: bool,
 ) -> dict[int, str]:  # fmt: skip
-    least: dict[int, tuple[int, str]] = {}
+    least: dict[int, Entry] = {}  # by the root of each component, the entry whose name is hashed
     drawn: dict[int, str] = {}
+
+    def key(entry: Entry) -> tuple[int, str]:
+        return _hash_key(entry, dropped)
+
+    def position(root: int) -> float:
+        return _hash_position(seed, key(least[root])[1])
+
     for entry in entries:
         root = components.root_of(entry)
         if splits := components.splits_of(root):
             drawn[root] = min(splits)
-        else:
-            key = _hash_key(entry, dropped)
-            least[root] = min(key, least.get(root, key))
-    positions = {root: _hash_position(seed, name) for root, (_, name) in least.items()}
-    drawn |= {root: ratio.split_at(position) for root, position in positions.items()}
-    if fill_empty:
-        _fill_empty_splits(drawn, positions, ratio)
+        elif root not in least or key(entry) < key(least[root]):
+            least[root] = entry
+    drawn.update((root, ratio.split_at(position(root))) for root in least)
+    wanted = {split for split, share in zip(SPLITS, ratio.shares, strict=True) if share}
+    if fill_empty and not wanted <= {*drawn.values()}:
+        _fill_empty_splits(drawn, {root: position(root) for root in least}, ratio)
     return drawn
 
 

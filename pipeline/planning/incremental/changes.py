@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -55,7 +55,6 @@ def find_changes(
     default none. Raises `RefusedError` where the source now gives a planned video another split: assignments are fixed.
     """
     changes = Changes()
-    seen = set()
     retimed: list[Entry] = []
     for entry in listing.entries:
         if entry.problem:
@@ -64,7 +63,6 @@ def find_changes(
             else:
                 changes.refused.append(entry)
             continue
-        seen.add(entry.video_id)
         if entry.video_id not in planned:
             changes.added.append(entry)
             continue
@@ -84,8 +82,17 @@ def find_changes(
         unchanged = find_unchanged(retimed)
         for entry in retimed:
             (changes.touched if entry.video_id in unchanged else changes.changed).append(entry)
-    changes.gone.extend(video_id for video_id in planned if video_id not in seen)
+    changes.gone.extend(_gone(listing, planned))
     return changes
+
+
+def _gone(listing: Listing, planned: Collection[str]) -> list[str]:
+    """Ids of the `planned` videos that the listing does not name, or with a problem."""
+    listed = (entry.video_id for entry in listing.entries if not entry.problem)
+    if sum(video_id in planned for video_id in listed) == len(planned):  # mostly: needs no set of all that is listed
+        return []
+    current = {entry.video_id for entry in listing.entries if not entry.problem}
+    return [video_id for video_id in planned if video_id not in current]
 
 
 def _refuse_another_split(entry: Entry, planned: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from ..folder_names import COMPRESSIONS, VIDEO_FOLDERS
 from ..listing import Entry
 from ..media.suffixes import split_video_suffix
+
+_LEFT_OUT = COMPRESSIONS.keys() | VIDEO_FOLDERS
 
 
 def join_compressions(entries: Sequence[Entry]) -> list[Entry]:
@@ -16,14 +18,23 @@ def join_compressions(entries: Sequence[Entry]) -> list[Entry]:
 
     `entries`: with `footage` that follows from names, or none.
     """
-    split = [_without_compressions(entry.footage or entry.video_id) for entry in entries]
     compressions_of: dict[str, set[tuple[str, ...]]] = defaultdict(set)
-    for clip, compressions in split:
-        compressions_of[clip].add(compressions)
+    for clip, compressions in _clips(entries):
+        if compressions:
+            compressions_of[clip].add(compressions)
+    if not compressions_of:  # as mostly: then no clip is kept of millions
+        return [*entries]
+    for clip, compressions in _clips(entries):
+        if clip in compressions_of:
+            compressions_of[clip].add(compressions)
     return [
-        replace(entry, footage=clip) if len(compressions_of[clip]) > 1 else entry
-        for entry, (clip, _) in zip(entries, split, strict=True)
+        replace(entry, footage=clip) if len(compressions_of.get(clip, ())) > 1 else entry
+        for entry, (clip, _) in zip(entries, _clips(entries), strict=True)
     ]
+
+
+def _clips(entries: Iterable[Entry]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    return (_without_compressions(entry.footage or entry.video_id) for entry in entries)
 
 
 def _without_compressions(clip: str) -> tuple[str, tuple[str, ...]]:
@@ -33,5 +44,5 @@ def _without_compressions(clip: str) -> tuple[str, tuple[str, ...]]:
     (('real/7', ('c23',)), ('real/7', ()))
     """
     parts = split_video_suffix(clip)[0].split("/")
-    kept = [part for part in parts if part.lower() not in COMPRESSIONS.keys() | VIDEO_FOLDERS] or parts
+    kept = [part for part in parts if part.lower() not in _LEFT_OUT] or parts
     return "/".join(kept), tuple(part.lower() for part in parts if part.lower() in COMPRESSIONS)

@@ -178,11 +178,17 @@ def _paths_as_spelt(
     root: Path, names: Set[str], as_spelt: Callable[[Path, str], str]
 ) -> tuple[dict[str, str], set[str]]:
     folder_of = {folder: as_spelt(root, folder) for folder in set(map(posixpath.dirname, names))}
-    spelt = {name: f"{folder_of[posixpath.dirname(name)]}/{posixpath.basename(name)}" for name in names}
     folders = sorted(set(folder_of.values()))
     on_disk = NameMatcher.from_paths(name for folder in folders for name in list_media(root, folder))
-    present = {name for name, path in spelt.items() if stem_of(path) in on_disk.paths_by_stem}
-    return {name: on_disk.find(path) for name, path in spelt.items()}, present
+    path_of: dict[str, str] = {}
+    present: set[str] = set()
+    for name in names:
+        path = f"{folder_of[posixpath.dirname(name)]}/{posixpath.basename(name)}"
+        found = on_disk.find(path)
+        path_of[name] = name if found == name else found  # mostly, and then no second text of each is kept
+        if stem_of(path) in on_disk.paths_by_stem:
+            present.add(name)
+    return path_of, present
 
 
 def _other_form(name: str) -> str | None:
