@@ -3,57 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-import marshal
-import zlib
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import fields, replace
-from operator import attrgetter
-from typing import overload
+from collections.abc import Iterator
+from dataclasses import replace
 
 from ..dataset.manifest import InputOutcome, Receipt
 from ..dataset.out import OutPaths
 from ..errors import CorruptDataError
 from ..sources import Entry
+from ..sources.packed_records import PackedRecords
 from .plan import Unit
 
 _MAX_KEPT = 10_000_000  # receipts and their inputs in memory: some 80 bytes each
-_NAMES = tuple(each.name for each in fields(InputOutcome))
-_values = attrgetter(*_NAMES)
-# What `InputOutcome(...)` calls for each field, at half its time: a run makes several for each input.
-_setters = tuple(getattr(InputOutcome, name).__set__ for name in _NAMES)
-
-
-class PackedOutcomes(Sequence[InputOutcome]):
-    """Outcomes in a sixth of the memory: their columns, compressed, from which each iteration makes them anew."""
-
-    __slots__ = ("_columns", "_count")
-
-    def __init__(self, outcomes: Sequence[InputOutcome]) -> None:
-        self._count = len(outcomes)
-        self._columns = zlib.compress(marshal.dumps(tuple(zip(*map(_values, outcomes), strict=True))), level=1)
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __iter__(self) -> Iterator[InputOutcome]:
-        for values in zip(*marshal.loads(zlib.decompress(self._columns)), strict=True):  # noqa: S302 (our own bytes)
-            outcome: InputOutcome = object.__new__(InputOutcome)
-            for set_value, value in zip(_setters, values, strict=True):
-                set_value(outcome, value)
-            yield outcome
-
-    @overload
-    def __getitem__(self, index: int) -> InputOutcome: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[InputOutcome]: ...
-    def __getitem__(self, index: int | slice) -> InputOutcome | list[InputOutcome]:
-        return list(self)[index]
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Sequence) and list(self) == list(other)
-
-    __hash__ = None  # type: ignore[assignment]
 
 
 class ReceiptReader:
@@ -83,7 +44,7 @@ class ReceiptReader:
             receipt = Receipt.from_json(content, where=str(path))
             if self._num_kept < _MAX_KEPT:
                 self._num_kept += 1 + len(receipt.inputs)
-                receipt = self._parsed[digest] = replace(receipt, inputs=PackedOutcomes(receipt.inputs))
+                receipt = self._parsed[digest] = replace(receipt, inputs=PackedRecords(InputOutcome, receipt.inputs))
         return receipt
 
     def trusted(self, unit_id: str) -> Receipt | None:
@@ -109,7 +70,7 @@ class ReceiptReader:
             return receipt
         if not lists_inputs_of(unit, receipt):
             return None
-        if isinstance(receipt.inputs, PackedOutcomes):  # which is kept
+        if isinstance(receipt.inputs, PackedRecords):  # which is kept
             self._checked[unit.unit_id] = receipt, unit.inputs
         return receipt
 

@@ -7,6 +7,7 @@ Must not know: what is in the media, plans, datasets on disk.
 |---|---|
 | layout, layouts/ | the `Layout` protocol and a user's own; those that ship: each published set, folder, table |
 | listing | `FoundFile`, `Entry` and `Listing` |
+| packed_records | millions of found files, or of outcomes, in little memory |
 | media/ | the search for media files, and the folders that inputs may lie in |
 | metadata/ | JSON that comes with a source; when a video is fake; columns of the source's own |
 | clips/ | images that are frames of one clip; a clip as a video or as frames; inputs that are cropped already |

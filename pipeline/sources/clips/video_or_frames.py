@@ -24,6 +24,7 @@ from ..listing import Entry, FoundFile, Listing
 from ..media.allowed_roots import is_inside, resolved_root
 from ..media.media_files import DERIVED_FOLDERS, FRAME_FOLDERS, find_media, listable_folders, printable_name
 from ..media.suffixes import is_image, is_media, split_video_suffix
+from ..packed_records import PackedRecords
 from .image_sequences import clip_folder, collecting_folders
 
 _FRAMES_OF_CLIP = re.compile(rf"(.+?)[\W_]+(?:{'|'.join(sorted(CONTENT_NAMES))})")
@@ -113,7 +114,7 @@ def find_videos_or_frames(
     skip: Callable[[str], str | None] | None = None,
     below: str = "",
     allowed: Sequence[Path] = (),
-) -> list[FoundFile]:
+) -> Sequence[FoundFile]:
     """The media of a set of videos, without derived files; frames of clips that it has no video of.
 
     Folders of frames of other clips are skipped without listing what is in them: there can be millions.
@@ -131,10 +132,10 @@ def find_videos_or_frames(
         return f"in {name}/"
 
     skip_others = partial(skip_derived, derived=DERIVED_FOLDERS - FRAME_FOLDERS)
-    files = list(find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
+    files = PackedRecords(FoundFile, find_media(root, ignored, below=below, skip=skip_derived, allowed=allowed))
     if not any(map(is_input, files)):
         ignored.clear()
-        return list(find_media(root, ignored, below=below, skip=skip_others, allowed=allowed))
+        return PackedRecords(FoundFile, find_media(root, ignored, below=below, skip=skip_others, allowed=allowed))
     frames: list[FoundFile] = []
     inputs = filter(is_input, files if frame_folders else ())
     keys = {key for file in inputs for key in clip_keys(_path_of_clip(file.relative))}
@@ -154,14 +155,14 @@ def find_in_folders(
     *,
     skip: Callable[[str], str | None] | None = None,
     allowed: Sequence[Path] = (),
-) -> list[FoundFile]:
+) -> Sequence[FoundFile]:
     """What `find_videos_or_frames` finds in these folders of `root`; media beside them count as ignored."""
 
     def is_input(file: FoundFile) -> bool:
         return file.relative.partition("/")[0] in folders
 
     files = find_videos_or_frames(root, ignored, is_input=is_input, skip=skip, allowed=allowed)
-    inputs = [*filter(is_input, files)]
+    inputs = PackedRecords(FoundFile, filter(is_input, files))
     ignored["media beside the folders"] += len(files) - len(inputs)
     return inputs
 

@@ -56,9 +56,7 @@ class AVDeepfake1M:
         ignored[".json"] -= len(tables)
         folders = {split for split in _SPLITS if path_exists(src / split)}
         people: dict[str, str] = {}
-        files.reverse()
-        # One by one, so that files and entries of a million are never there together.
-        entries = [_entry(files.pop(), records, people) for _ in range(len(files))]
+        entries = [_entry(file, records, people) for file in files]
         for split, table in tables.items():
             _refuse_disjoint(table, split, records, entries)
         for entry in entries:

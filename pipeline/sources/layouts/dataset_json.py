@@ -92,7 +92,7 @@ class DatasetJson:
             ignored=+Counter({LISTED_ALREADY: len(folders) - len(by_folder)}),
             uses_splits=has_usable_splits({clip.split for clip in clips}),
             without_splits=f"give the folder of the set as SRC, and no {src.name}", recognised_by=src.name,
-            warnings=shared_files_warning(entries, filter(None, found.values()), ("real", "fake")),
+            warnings=shared_files_warning(entries, [*filter(None, found.values())], ("real", "fake")),
         )  # fmt: skip
 
 

@@ -181,7 +181,7 @@ def _entries(
     on_disk = {file.relative: file for file in files}
     names = frozenset(on_disk)  # which loses what has a record
     frames_of: dict[str, list[FoundFile]] = defaultdict(list)
-    for file in files:
+    for file in on_disk.values():
         if frame := FramePath.parse(file.relative, in_root=True):
             frames_of[stem_of(published_path(frame.video))].append(file)
     prefixes: dict[str, set[str]] = defaultdict(set)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence, Set
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from ..checks.ffpp_names import ffpp_names_warning
 from ..folder_names import class_of_folder, is_unclear_split, split_of_folder
-from ..listing import Entry, Listing, has_usable_splits
+from ..listing import Entry, FoundFile, Listing, has_usable_splits
 from ..media.media_files import find_media, ignored_as_mask
 from ..media.shared_files import shared_files_warning
+from ..packed_records import PackedRecords
 
 _LABELS = ("real", "fake")
 _MAX_NAMED = 5
@@ -33,7 +34,7 @@ class Folder:
     def read(self, src: Path, allowed: Sequence[Path] = ()) -> Listing:
         """Lists the media files of `src` that are not in a folder of masks."""
         ignored: Counter[str] = Counter()
-        files = list(find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
+        files = PackedRecords(FoundFile, find_media(src, ignored, allowed=allowed, skip=ignored_as_mask))
         splits = [_split(file.relative) for file in files]
         uses_splits = has_usable_splits({*splits})
         of_no_class = _folders_of_no_class(file.relative for file in files)
@@ -41,7 +42,7 @@ class Folder:
             Entry.of_file(file, label=_label(file.relative, of_no_class), split=split)
             for file, split in zip(files, splits, strict=True)
         ]
-        unclear = () if uses_splits else _unclear_split_warnings(file.relative for file in files)
+        unclear = () if uses_splits else _unclear_split_warnings(entry.video_id for entry in entries)
         return Listing(
             layout=self.name, root=src, labels=_LABELS, entries=entries, ignored=ignored,
             uses_splits=uses_splits, without_splits="rename the folders that are called like splits",
@@ -66,7 +67,7 @@ def _unclear_split_warnings(paths: Iterable[str]) -> Iterator[str]:
 
 
 def _folders(relative: str) -> tuple[str, ...]:
-    return PurePosixPath(relative).parts[:-1]
+    return tuple(relative.split("/")[:-1])  # a Path would intern all names in it
 
 
 def _label(relative: str, of_no_class: Set[tuple[str, ...]]) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import chain
 
 import numpy as np
@@ -20,20 +20,23 @@ def file_id(status: os.stat_result) -> int:
 
 
 def shared_files_warning(
-    entries: Sequence[Entry], files: Iterable[FoundFile], labels: Sequence[str]
+    entries: Sequence[Entry], files: Collection[FoundFile], labels: Sequence[str]
 ) -> tuple[str, ...]:
     """A warning of those `entries` that have files in common, by the `file_ids` of `files`; none where none have.
 
     Images of one clip count as one input, which may have equal frames. Equality of whole inputs is no matter here: each
     of these is one entry already. `labels`: names of classes.
     """
-    ids_of = {file.relative: file.file_ids for file in files}
+    ids_of = _repeated_ids(files)
+    if not ids_of:
+        return ()
+    clips = {_clip(entry) for entry in entries if entry.video_id in ids_of}
     owner_of: dict[str, tuple[int, Entry]] = {}  # by what is the same of all inputs of a clip
     owned: list[tuple[int, Sequence[int]]] = []
     for entry in entries:
-        if not entry.problem and (file_ids := ids_of.get(entry.video_id)):
-            number, _ = owner_of.setdefault(_clip(entry), (len(owner_of), entry))
-            owned.append((number, file_ids))
+        if not entry.problem and (clip := _clip(entry)) in clips:
+            number, _ = owner_of.setdefault(clip, (len(owner_of), entry))
+            owned.append((number, ids_of.get(entry.video_id, ())))
     counts = [len(file_ids) for _, file_ids in owned]
     ids = np.fromiter(chain.from_iterable(file_ids for _, file_ids in owned), np.uint64, sum(counts))
     owners = np.repeat(np.array([number for number, _ in owned], np.int64), counts)
@@ -55,6 +58,16 @@ def shared_files_warning(
         f"{shared[0]:,}; what these show is in OUT more than once, perhaps in two splits or classes: list each file "
         "in one input",
     )
+
+
+def _repeated_ids(files: Collection[FoundFile]) -> dict[str, Sequence[int]]:
+    """The `file_ids` of each file that has one which occurs more than once, by its path: mostly there is none."""
+    ids = np.fromiter(chain.from_iterable(file.file_ids for file in files), np.uint64)
+    ids.sort()
+    repeated = {*ids[1:][ids[1:] == ids[:-1]].tolist()}
+    if not repeated:
+        return {}
+    return {file.relative: file.file_ids for file in files if not repeated.isdisjoint(file.file_ids)}
 
 
 def _clip(entry: Entry) -> str:

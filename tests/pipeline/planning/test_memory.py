@@ -5,8 +5,9 @@ from __future__ import annotations
 import gc
 import hashlib
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -14,12 +15,17 @@ from assets_memory import peak_bytes
 from facefeed.pipeline.commit.publish import make_folders
 from facefeed.pipeline.dataset.manifest import InputOutcome, Receipt
 from facefeed.pipeline.dataset.out import OutPaths
+from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
+from facefeed.pipeline.planning.incremental import next_plan_part
+from facefeed.pipeline.planning.incremental.changes import find_changes
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Plan, PlanPart, group_units
 from facefeed.pipeline.planning.receipts import ReceiptReader
+from facefeed.pipeline.planning.run_state import RunState
 from facefeed.pipeline.planning.validation import prepare_job
-from facefeed.pipeline.sources import Entry, Listing
+from facefeed.pipeline.sources import Entry, FoundFile, Listing
+from facefeed.pipeline.sources.packed_records import PackedRecords
 from facefeed.pipeline.splits.assignment import SplitRatio, assign_splits
 
 INPUTS = 1000
@@ -84,6 +90,49 @@ def test_a_source_takes_no_more_memory_to_list_where_out_has_a_plan_of_it(tmp_pa
         prepare(out)
     fresh = peak_bytes(lambda: prepare("another"))
     assert peak_bytes(lambda: prepare("out")) < fresh + 100 * MANY / 2
+
+
+def test_a_folder_is_listed_and_planned_in_seven_hundred_bytes_an_input(tmp_path: Path) -> None:
+    src = tmp_path / "src"
+    for name in ("real", "fake"):
+        (src / name).mkdir(parents=True)
+        for number in range(MANY // 2):
+            (src / name / f"a_video_with_quite_a_long_name_{number:06}.mp4").touch()
+
+    def plan() -> PlanPart:
+        job, listing, config = prepare_job(src, tmp_path / "out", detector=FixedBoxDetector())
+        return next_plan_part(
+            RunState(job.paths, Plan(), job.config_hash), listing, find_changes(listing, {}), job=job, config=config,
+            allow_leaks=False, retry=None, cost_seconds=lambda _: 4.0,
+        )  # fmt: skip
+
+    assert len(plan().units) > 1  # what the first one imports and caches
+    assert peak_bytes(plan) < 720 * MANY
+
+
+def test_inputs_are_grouped_into_units_in_a_hundred_bytes_each() -> None:
+    listed = [replace(entry, source_id=f"{number // 4}/real.mp4") for number, entry in enumerate(entries(MANY))]
+    split_of = {entry.video_id: SPLITS[number % 3] for number, entry in enumerate(listed)}
+    group = partial(group_units, listed, split_of, config_hash="c", salt="0", cost_seconds=lambda _: 4.0)
+    assert peak_bytes(group) < 100 * MANY
+
+
+def test_found_files_take_fifty_bytes_each_and_are_as_they_were_found() -> None:
+    def files() -> Iterator[FoundFile]:
+        for number, entry in enumerate(entries(MANY)):
+            yield FoundFile(entry.video_id, entry.size_bytes, entry.mtime_ns, file_ids=(number * 0x9E3779B97F4A7C15,))
+
+    one_with_problem = FoundFile("a.mp4", problem="unreadable", detail="Permission denied")
+    found = PackedRecords(FoundFile, [one_with_problem, *files()])
+    assert list(found) == [one_with_problem, *files()]
+    assert [file.file_ids for file in found] == [(), *(file.file_ids for file in files())]
+    assert (len(found), found[0], found[-1], found[5000:5001]) == (
+        MANY + 1, one_with_problem, list(files())[-1], [list(files())[4999]],
+    )  # fmt: skip
+    assert list(PackedRecords(FoundFile, ())) == []
+    with pytest.raises(IndexError):
+        found[MANY + 1]
+    assert bytes_kept(lambda: PackedRecords(FoundFile, files())) < 50 * MANY
 
 
 def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths) -> None:

@@ -80,7 +80,7 @@ class TableFile:
         listing = each_file_once(src, listing, real_paths)
         refuse_images_of_clips(src, listing.entries, real_paths)
         refuse_masks_as_inputs(src, listing.entries, real_paths)
-        shared = shared_files_warning(listing.entries, filter(None, files), listing.labels)
+        shared = shared_files_warning(listing.entries, [*filter(None, files)], listing.labels)
         return replace(listing, warnings=(*listing.warnings, *shared))
 
 
