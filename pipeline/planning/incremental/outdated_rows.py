@@ -26,6 +26,7 @@ def outdated_entries(
     exists = cache(file_exists)
     source_hashes: dict[str | None, str | None] = dict.fromkeys(entry.source_id for entry in current.values())
     compared: list[tuple[Entry, str]] = []
+    same_hashes: dict[str, str] = {}  # by itself each hash in `compared`: all fakes of an original share one text
     outdated: list[Entry] = []
     for planned, outcome in _outcomes_as_planned(run_state):
         if outcome.video_id in source_hashes and outcome.outcome != "failed":
@@ -36,11 +37,12 @@ def outdated_entries(
         if was_replaced or _lacks_a_file(entry, outcome, exists):
             outdated.append(entry)
         elif outcome.source_sha256 is not None:
-            compared.append((entry, outcome.source_sha256))
+            source_sha256 = outcome.source_sha256
+            compared.append((entry, same_hashes.setdefault(source_sha256, source_sha256)))
     for entry, compared_with in compared:
         # What the source does not name keeps its rows: what lies under that name now may be another file for good.
-        source_sha256 = source_hashes[entry.source_id] if entry.source_id in current else None
-        if source_sha256 is not None and compared_with != source_sha256:
+        current_sha256 = source_hashes[entry.source_id] if entry.source_id in current else None
+        if current_sha256 is not None and compared_with != current_sha256:
             outdated.append(entry)
     return outdated
 

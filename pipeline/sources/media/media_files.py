@@ -83,7 +83,9 @@ def find_media(
             continue
         visited.add(inode)
         subfolders = []
-        for child in children:
+        children.reverse()
+        while children:
+            child = children.pop()  # with its status, which is not to be kept of millions in one folder
             relative = f"{folder}/{child.name}" if folder else child.name
             if _is_hidden(child.name):
                 continue

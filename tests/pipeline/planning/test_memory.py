@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import tracemalloc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from facefeed.pipeline.dataset.schema import SPLITS
 from facefeed.pipeline.faces.detectors.fixed import FixedBoxDetector
 from facefeed.pipeline.planning.incremental import next_plan_part
 from facefeed.pipeline.planning.incremental.changes import find_changes
+from facefeed.pipeline.planning.incremental.outdated_rows import outdated_entries
 from facefeed.pipeline.planning.options import JobSpec
 from facefeed.pipeline.planning.plan import Plan, PlanPart, group_units
 from facefeed.pipeline.planning.receipts import ReceiptReader
@@ -92,22 +93,22 @@ def test_a_source_takes_no_more_memory_to_list_where_out_has_a_plan_of_it(tmp_pa
     assert peak_bytes(lambda: prepare("out")) < fresh + 100 * MANY / 2
 
 
-def test_a_folder_is_listed_and_planned_in_seven_hundred_bytes_an_input(tmp_path: Path) -> None:
-    src = tmp_path / "src"
-    for name in ("real", "fake"):
-        (src / name).mkdir(parents=True)
-        for number in range(MANY // 2):
-            (src / name / f"a_video_with_quite_a_long_name_{number:06}.mp4").touch()
+def test_a_folder_is_listed_and_planned_in_six_hundred_bytes_an_input(tmp_path: Path) -> None:
+    for name, count in (("small", 10), ("src", MANY)):
+        folder = tmp_path / name / "real"
+        folder.mkdir(parents=True)
+        for number in range(count):
+            (folder / f"a_video_with_quite_a_long_name_{number:06}.mp4").touch()
 
-    def plan() -> PlanPart:
-        job, listing, config = prepare_job(src, tmp_path / "out", detector=FixedBoxDetector())
+    def plan(name: str) -> PlanPart:
+        job, listing, config = prepare_job(tmp_path / name, tmp_path / "out", detector=FixedBoxDetector())
         return next_plan_part(
             RunState(job.paths, Plan(), job.config_hash), listing, find_changes(listing, {}), job=job, config=config,
             allow_leaks=False, retry=None, cost_seconds=lambda _: 4.0,
         )  # fmt: skip
 
-    assert len(plan().units) > 1  # what the first one imports and caches
-    assert peak_bytes(plan) < 720 * MANY
+    plan("small")  # what the first one imports and caches
+    assert peak_bytes(lambda: plan("src")) < 600 * MANY
 
 
 def test_inputs_are_grouped_into_units_in_a_hundred_bytes_each() -> None:
@@ -118,21 +119,19 @@ def test_inputs_are_grouped_into_units_in_a_hundred_bytes_each() -> None:
 
 
 def test_found_files_take_fifty_bytes_each_and_are_as_they_were_found() -> None:
-    def files() -> Iterator[FoundFile]:
-        for number, entry in enumerate(entries(MANY)):
-            yield FoundFile(entry.video_id, entry.size_bytes, entry.mtime_ns, file_ids=(number * 0x9E3779B97F4A7C15,))
-
-    one_with_problem = FoundFile("a.mp4", problem="unreadable", detail="Permission denied")
-    found = PackedRecords(FoundFile, [one_with_problem, *files()])
-    assert list(found) == [one_with_problem, *files()]
-    assert [file.file_ids for file in found] == [(), *(file.file_ids for file in files())]
-    assert (len(found), found[0], found[-1], found[5000:5001]) == (
-        MANY + 1, one_with_problem, list(files())[-1], [list(files())[4999]],
-    )  # fmt: skip
+    files = [
+        FoundFile(entry.video_id, entry.size_bytes, entry.mtime_ns, file_ids=(number * 0x9E3779B97F4A7C15 % 2**64,))
+        for number, entry in enumerate(entries(3 * INPUTS))  # of more than one block
+    ]
+    files[5] = FoundFile("a.mp4", problem="unreadable", detail="Permission denied")
+    found = PackedRecords(FoundFile, files)
+    assert list(found) == files
+    assert [file.file_ids for file in found] == [file.file_ids for file in files]
+    assert (len(found), found[5], found[-1], found[2000:2002]) == (len(files), files[5], files[-1], files[2000:2002])
     assert list(PackedRecords(FoundFile, ())) == []
     with pytest.raises(IndexError):
-        found[MANY + 1]
-    assert bytes_kept(lambda: PackedRecords(FoundFile, files())) < 50 * MANY
+        found[len(files)]
+    assert bytes_kept(lambda: PackedRecords(FoundFile, files[:INPUTS])) < 50 * INPUTS
 
 
 def test_inputs_that_are_as_they_were_planned_are_in_memory_once(paths: OutPaths) -> None:
@@ -151,6 +150,38 @@ def test_splits_are_assigned_in_the_memory_of_a_number_a_name(split: str | None)
         for number, entry in enumerate(entries(MANY))
     ]
     assert peak_bytes(lambda: assign_splits(added, ratio=SplitRatio(), seed=0)) < 200 * MANY
+
+
+def test_fakes_are_compared_with_their_originals_in_a_hundred_bytes_each(paths: OutPaths) -> None:
+    listed = entries(MANY)
+    originals = [listed[number - number % 8] for number in range(MANY)]
+    inputs = [
+        entry if entry is original else replace(entry, source_id=original.video_id)
+        for entry, original in zip(listed, originals, strict=True)
+    ]
+    plan = Plan([plan_part(inputs)])
+    for unit in plan.units():
+        outcomes = [
+            InputOutcome(
+                video_id=entry.video_id, size_bytes=1, mtime_ns=entry.mtime_ns, outcome="ok",
+                sha256=sha256(entry.video_id), source_sha256=entry.source_id and sha256(entry.source_id),
+            )
+            for entry in unit.inputs
+        ]  # fmt: skip
+        receipt = Receipt(unit=unit.unit_id, config_hash="c", outcome="done", inputs=outcomes)
+        paths.receipt(unit.unit_id).write_text(receipt.to_json())
+    state = RunState(paths, plan, "c")
+    current = {entry.video_id: entry for entry in inputs}
+
+    def compare() -> None:
+        assert outdated_entries(state, current, lambda _: True) == []
+
+    compare()  # which keeps the receipts
+    assert peak_bytes(compare) < 100 * MANY
+
+
+def sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def test_an_input_that_is_not_as_it_was_planned_stays_in_the_plan_as_it_was(paths: OutPaths) -> None:
@@ -177,7 +208,7 @@ def test_receipts_that_are_kept_take_a_hundred_bytes_an_input_and_are_read_as_th
                 InputOutcome(
                     video_id=entry.video_id, size_bytes=entry.size_bytes, mtime_ns=entry.mtime_ns, frames_wanted=30,
                     frames_decoded=29, outcome="partial", reason="decode_error", seconds=start / 7,
-                    sha256=hashlib.sha256(entry.video_id.encode()).hexdigest(),
+                    sha256=sha256(entry.video_id),
                 )
                 for entry in entries()[start : start + 50]
             ],
