@@ -166,7 +166,12 @@ def refuse_non_file(path: Path) -> None:
 
     Raises `OSError` where nothing is.
     """
-    mode = path.stat().st_mode
+    try:
+        mode = path.stat().st_mode
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CorruptDataError(f"{path}: is a link that leads back to itself, must be a file") from error
+        raise
     if not stat.S_ISREG(mode):
         kind = "a folder" if stat.S_ISDIR(mode) else "a pipe" if stat.S_ISFIFO(mode) else "a device or a socket"
         raise CorruptDataError(f"{path}: is {kind}, must be a file")
