@@ -18,6 +18,7 @@ from ..commit.publish import refuse_read_only
 from ..dataset.added_columns import (
     ColumnSet,
     IncompleteSet,
+    lost_sets,
     names_of_sets,
     read_column_sets,
     refuse_lost_sets,
@@ -185,7 +186,7 @@ def remove_columns(
 
     Raises:
         UsageError: there is no such set.
-        RefusedError: another run is at work on `out`.
+        RefusedError: another run is at work on `out`, or the index has another set whose files are gone.
 
     """
     with open_out(out, storage_options) as paths, stop_on_any_disk_error(paths.root):
@@ -196,8 +197,12 @@ def remove_columns(
                 return _remove_folder(paths, name)
     with _claimed(out, "facefeed remove", on_wait, storage_options) as (run_state, manifest, _):
         paths = run_state.paths
+        refuse_lost_sets(paths, other_than={name})
         if name not in names_of_sets(paths):
-            raise _no_such_set(paths, name, manifest)
+            if name not in lost_sets(paths):
+                raise _no_such_set(paths, name, manifest)
+            _renew_index(run_state, manifest)  # a call before was killed once it had removed the folder
+            return 0
         column_set = None if _is_unreadable(paths, name) else ColumnSet.read(paths, name)
         if column_set is not None:
             record = replace(column_set, is_being_removed=True).to_json()
@@ -281,6 +286,7 @@ def _begin(maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunSt
     existing = ColumnSet.read(paths, maker.name)
     if existing is not None and existing.is_being_removed:
         raise RefusedError(f"{root}: {maker.name!r} is half removed; run `facefeed remove {root} {maker.name}` first")
+    refuse_lost_sets(paths, other_than={maker.name})
     if existing is not None and (existing.fingerprint, existing.schema) == (wanted.fingerprint, wanted.schema):
         return existing
     if existing is not None and units_of_set(paths, maker.name):
@@ -290,7 +296,6 @@ def _begin(maker: ColumnMaker, source: str, manifest: Manifest, run_state: RunSt
             f"{root}: has added columns {maker.name!r} of another maker ({what}); nothing was written; run `facefeed "
             f"remove {root} {maker.name}` first, or give the maker another name"
         )
-    refuse_lost_sets(paths, other_than={maker.name})
     if paths.files.is_remote:
         limits_of_file_system(paths)  # refuses a store that overwrites what is to be created
     with stop_on_disk_error(wanted.folder):

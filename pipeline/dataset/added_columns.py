@@ -272,7 +272,8 @@ def lost_set_warnings(paths: OutPaths) -> list[str]:
     """One sentence for each of `lost_sets`, for a run that writes the next index."""
     return [
         f"added columns {name!r}: the index has them, but {paths.place}/columns/{name} is not there, so the next index "
-        "lacks them: copy that folder there before this run ends, or run `facefeed add` again after it"
+        "lacks them: copy that folder there before this run ends, or run `facefeed add` again after it, unless they "
+        "were to be removed"
         for name in lost_sets(paths)
     ]
 
@@ -281,9 +282,9 @@ def refuse_lost_sets(paths: OutPaths, *, other_than: Container[str] = ()) -> Non
     """Raises `RefusedError` where OUT has `lost_sets` besides those named."""
     if lost := [name for name in lost_sets(paths) if name not in other_than]:
         raise RefusedError(
-            f"{paths.root}: the index has the added columns {lost[0]!r}, but columns/{lost[0]} is not there, so the "
+            f"{paths.place}: the index has the added columns {lost[0]!r}, but columns/{lost[0]} is not there, so the "
             "next index would lack them; nothing was written: copy that folder there or, to go on without them, run "
-            f"`facefeed verify {shlex.quote(str(paths.root))} --rebuild-index`"
+            f"`facefeed remove {shlex.quote(str(paths.place))} {shlex.quote(lost[0])}`"
         )
 
 

@@ -88,15 +88,21 @@ def test_a_dataset_that_may_not_be_written_to_is_refused_and_not_for_a_later_tim
 
 
 def test_columns_whose_files_are_gone_are_not_lost_to_other_ones_without_a_word(copy: Path) -> None:
+    add_columns(copy, Large(), workers=1)
     shutil.rmtree(copy / "columns/colour")
-    with pytest.raises(
-        RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed verify .* --re"
-    ):
-        add_columns(copy, Large(), workers=1)
-    assert "colour" in Index(copy).added
+    next((copy / "columns/large").rglob("*.parquet")).unlink()  # is added again
+    for change in (lambda: add_columns(copy, Large(), workers=1), lambda: remove_columns(copy, "large")):
+        with pytest.raises(
+            RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed remove .* colour`$"
+        ):
+            change()
+        assert {*Index(copy).added} == {"colour", "large"}
     add_columns(copy, Colour(), workers=1)
     add_columns(copy, Large(), workers=1)
     assert {*Index(copy).added} == {"colour", "large"}
+    shutil.rmtree(copy / "columns/colour")
+    assert remove_columns(copy, "colour") == 0
+    assert {*Index(copy).added} == {"large"}
 
 
 def bytes_of(out: Path) -> dict[str, bytes]:

@@ -420,7 +420,7 @@ def file_of_colour(out: Path) -> Path:
 def test_columns_whose_files_are_gone_are_not_lost_without_a_word(out: Path) -> None:
     shutil.rmtree(out / "columns/colour")
     with pytest.raises(
-        RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed verify .* --re"
+        RefusedError, match=r"'colour', but columns/colour is not there, .* run `facefeed remove .* colour`$"
     ):
         compact(out, workers=1)
     assert "colour" in Index(out).added
