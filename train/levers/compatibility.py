@@ -123,8 +123,8 @@ def _argument_conflicts(
         if arguments[name] != user_arguments[name]
     ]
     reasons += [
-        f"{type(callback).__name__} and {lever}: the callback averages whole weights, of which a rank has a shard, and "
-        "a checkpoint would not have the average; take ddp, or leave the callback out"
+        f"{type(callback).__name__} and {lever}: the callback averages whole weights, and checkpoints of {lever.name} "
+        "would have those in training in place of their average; take ddp, or leave the callback out"
         for callback in _as_list(user_arguments.get("callbacks"))
         for lever in levers
         if isinstance(callback, AVERAGING_CALLBACKS) and lever.name in _SHARDING

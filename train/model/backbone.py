@@ -28,27 +28,34 @@ class Backbone(nn.Module):
     cannot be downloaded, and on an option that the network does not take.
     """
 
-    _scale: Tensor
-    _shift: Tensor
-
     def __init__(self, options: ModelOptions, *, fetch: bool) -> None:
         super().__init__()
         self.name = options.backbone
         self.net = _create_network(options, fetch=fetch)
         config = getattr(self.net, "pretrained_cfg", {}) if options.pretrained else {}
-        self.register_buffer("_scale", torch.ones(3, 1, 1), persistent=False)
-        self.register_buffer("_shift", torch.zeros(3, 1, 1), persistent=False)
+        self._scale = self._shift = torch.empty(0)
         self.normalise_by(config.get("mean", _MEAN), config.get("std", _STD))
 
     def normalise_by(self, mean: Sequence[float], std: Sequence[float]) -> None:
-        """Sets by which mean and standard deviation (R, G, B), of pixels in 0..1, `net` gets its pixels."""
+        """Sets by which mean and standard deviation (R, G, B), of pixels in 0..1, `net` gets its pixels.
+
+        Raises `ValueError` on what is no mean and no deviation.
+        """
+        values = torch.tensor([[*mean], [*std]], dtype=torch.float64)
+        if values.shape != (2, 3) or not values.isfinite().all() or not (values[1] > 0).all():
+            raise ValueError(f"mean={mean!r}, std={std!r}: must be three numbers each, std above 0")
         self.normalisation = [*mean], [*std]
         self._adapts = self.normalisation != ([*_MEAN], [*_STD])
-        for buffer, values in (
-            (self._scale, torch.tensor(_STD) / torch.tensor(std)),
-            (self._shift, (torch.tensor(_MEAN) - torch.tensor(mean)) / torch.tensor(std)),
-        ):
-            buffer.copy_(values[:, None, None])
+        # No buffers: callbacks that average weights would put those of before a checkpoint was loaded in their place.
+        new_std = torch.tensor(std)
+        scale, shift = torch.tensor(_STD) / new_std, (torch.tensor(_MEAN) - torch.tensor(mean)) / new_std
+        device = self._scale.device
+        self._scale, self._shift = scale[:, None, None].to(device), shift[:, None, None].to(device)
+
+    def _apply(self, fn: Any, *arguments: Any, **options: Any) -> Any:
+        """Moves what is no buffer, too: called by `to`, `cuda`, `half` and the like."""
+        self._scale, self._shift = fn(self._scale), fn(self._shift)
+        return super()._apply(fn, *arguments, **options)  # type: ignore[no-untyped-call]
 
     def forward(self, images: Tensor) -> Tensor:
         """Returns logits, see the class."""

@@ -87,7 +87,9 @@ class FaceClassifier(LightningModule):  # type: ignore[misc]  # Lightning is not
         try:
             self.backbone.normalise_by(stored["mean"], stored["std"])
         except (LookupError, TypeError, ValueError, RuntimeError) as error:
-            raise UsageError(f"{PIXEL_NORMALISATION}={stored!r}: must be mean and std, three numbers each") from error
+            raise UsageError(
+                f"checkpoint: {PIXEL_NORMALISATION}={stored!r}: must be mean and std, three numbers each"
+            ) from error
 
     # ---- training
 

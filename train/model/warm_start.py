@@ -31,7 +31,7 @@ def warm_start(options: ModelOptions, path: str | Path) -> tuple[FaceClassifier,
     stored = read_weights(path)
     trained = _trained_options(stored)
     model = FaceClassifier(asdict(options))
-    if PIXEL_NORMALISATION in stored:
+    if stored.get(PIXEL_NORMALISATION) is not None:
         model.on_load_checkpoint(stored)
     else:
         _check_pixels(model, trained, path)

@@ -25,6 +25,7 @@ from facefeed.train.model.warm_start import warm_start
 from facefeed.train.run.result import Result
 from facefeed.train.run.runner import train
 from facefeed.train.run.tables import show_result
+from lightning.pytorch.callbacks import EMAWeightAveraging
 from rich.console import Console
 from safetensors.torch import save_file
 
@@ -214,8 +215,28 @@ def test_weights_see_pixels_as_in_their_training_whatever_timm_knows_by_the_name
         torch.testing.assert_close(model(as_loaded), imagenet.backbone.net(as_trained), rtol=1e-4, atol=1e-5)
 
 
+def test_averaged_weights_see_pixels_as_in_their_training_once_a_run_is_resumed(before: Result) -> None:
+    stored, half = plain.read_checkpoint(before.checkpoint), {"mean": [0.5] * 3, "std": [0.25] * 3}
+    model, averaging = load_classifier(before.checkpoint), EMAWeightAveraging()
+    averaging.setup(trainer=None, pl_module=model, stage="fit")  # before the checkpoint is loaded
+    model.on_load_checkpoint({"pixel_normalisation": half})
+    averaging.on_validation_epoch_start(trainer=None, pl_module=model)
+    pixels = torch.rand(2, 3, 32, 32)
+    with torch.no_grad():
+        actual = model(tf.normalize(pixels, **stored["pixel_normalisation"]))
+        torch.testing.assert_close(actual, model.backbone.net(tf.normalize(pixels, **half)), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(
-    "nonsense", [{"mean": [0.5] * 3}, {"mean": "rgb", "std": [1] * 3}, [0.5, 0.5], {"mean": [1, 2], "std": [1, 2]}]
+    "nonsense",
+    [
+        {"mean": [0.5] * 3},
+        {"mean": "rgb", "std": [1] * 3},
+        [0.5, 0.5],
+        {"mean": [1, 2], "std": [1, 2]},
+        {"mean": [0.5] * 3, "std": [0.0] * 3},
+        {"mean": [float("nan")] * 3, "std": [1.0] * 3},
+    ],
 )
 def test_a_checkpoint_with_an_unreadable_normalisation_is_refused(
     before: Result, tmp_path: Path, nonsense: object
