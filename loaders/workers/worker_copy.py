@@ -6,6 +6,8 @@ import io
 import pickle
 from typing import Any, TypeVar
 
+import torch
+
 from .importable import is_reduced_by_multiprocessing
 
 _Parts = TypeVar("_Parts")
@@ -33,7 +35,7 @@ class _Pickler(pickle.Pickler):
         self.shared: list[Any] = []
 
     def persistent_id(self, item: Any) -> int | None:
-        if not is_reduced_by_multiprocessing(item):
+        if isinstance(item, torch.Generator) or not is_reduced_by_multiprocessing(item):
             return None
         self.shared.append(item)
         return len(self.shared) - 1
