@@ -31,6 +31,7 @@ from facefeed.loaders import Clip, FaceDataLoader
 from facefeed.loaders.transfer.postprocessor import BatchPostprocessor
 from facefeed.loaders.transfer.prefetch import one_ahead
 from facefeed.loaders.workers.processes import worker_context, workers_import_first
+from facefeed.loaders.workers.worker_copy import worker_copy
 
 STEPS = 11
 
@@ -238,3 +239,12 @@ def test_after_an_error_in_it_the_epoch_is_iterated_again(
             next(iter(batches))
     fault.unlink()
     assert seen(batches) == seen(loader(dataset, num_workers=0))
+
+
+def test_generators_of_transforms_are_copied_for_it_and_tensors_are_shared_as_with_a_worker() -> None:
+    generator, tensor = torch.Generator().manual_seed(1), torch.zeros(3)
+    before = generator.get_state()
+    copied_generator, copied_tensor = worker_copy((generator, tensor))
+    assert torch.rand(1, generator=copied_generator) == torch.rand(1, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(generator.get_state(), before)
+    assert copied_tensor is tensor
