@@ -150,6 +150,7 @@ def test_a_run_killed_at_any_write_is_resumed_to_the_same_dataset(store: StoredO
     assert killed_first_runs(store, source, numbers) > 30
 
 
+@pytest.mark.processes
 def test_an_update_killed_at_a_write_is_resumed_to_the_same_dataset(store: StoredOut, source: TinySource) -> None:
     numbers = ((number, number % 2 == 0) for number in range(2, 48, 11))
     assert killed_updates(store, source, numbers) >= 2
@@ -188,6 +189,7 @@ def test_a_compaction_that_was_killed_anywhere_is_finished_too(store: StoredOut,
     assert finished_compactions(store, source, numbers) > 20
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("fault", ["slow_down", "lost"])
 @pytest.mark.parametrize("phase", [0, 1])
 def test_writes_that_fail_in_passing_are_repeated_and_nothing_is_there_twice(

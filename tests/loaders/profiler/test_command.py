@@ -96,6 +96,7 @@ def test_a_quick_profile_is_the_verdict_alone(dataset: Path) -> None:
     )
 
 
+@pytest.mark.processes
 def test_advice_that_is_a_setting_is_tried_on_request(dataset: Path) -> None:
     transform = A.Compose([A.Lambda(image=slowly)])
     loader = FaceDataLoader(dataset, 5, image_size=16, num_workers=0, transform=transform)

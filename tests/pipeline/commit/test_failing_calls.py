@@ -48,6 +48,7 @@ def check_commands(
     assert {"killed", "exit 75"} <= endings, "no fault has had an effect"
 
 
+@pytest.mark.processes
 def test_a_failing_call_costs_nothing_but_another_run(tmp_path: Path, preloaded: Path) -> None:
     check_commands(SOME, tmp_path, preloaded, timeout_seconds=600)
 

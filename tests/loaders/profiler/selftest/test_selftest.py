@@ -407,6 +407,7 @@ def test_all_eight_checks_are_run(clock: Clock, check: Bench, monkeypatch: pytes
     assert selftest.text(results).startswith("8 checks: 8 passed\n")
 
 
+@pytest.mark.processes
 def test_the_page_is_whole_in_a_browser(tmp_path: Path) -> None:
     program = needs_program(next((name for name in PROGRAMS if shutil.which(name)), PROGRAMS[0]))
     page = tmp_path / "page.html"
