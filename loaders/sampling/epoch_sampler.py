@@ -374,13 +374,9 @@ class EpochSampler(DistributedSampler[int]):
         """A copy at the same position that no iteration moves; it computes its orders itself."""
         sampler = copy.copy(self)
         sampler.__dict__.update(
-            restarts_epoch=False,
-            requests_left=None,
-            _prepare=None,
-            _bound_balance_cache=None,
-            _order_cache=None,
+            restarts_epoch=False, requests_left=None, _prepare=None, _bound_balance_cache=None, _order_cache=None,
             _repeats_cache=None,
-        )
+        )  # fmt: skip
         return sampler
 
     @property
